@@ -1,0 +1,1 @@
+"""How a program leaves: per-rank execution on torch.distributed, traces and reports."""

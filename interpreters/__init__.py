@@ -1,0 +1,1 @@
+"""How a program is understood: mixed types and values, placement, concrete execution, cost and memory."""

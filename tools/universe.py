@@ -1,0 +1,46 @@
+"""The registry: names to lazy factories of dialects and passes, for `distir-opt` and (as entry point) `xdsl-opt`.
+
+Every xDSL tool in the environment imports this module, so it imports nothing heavy itself.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from xdsl.ir import Dialect
+from xdsl.passes import ModulePass
+from xdsl.universe import Universe
+
+DIALECTS = {
+    "dist": ("distir.dialects.dist", "Dist"),
+    "rank": ("distir.dialects.rank", "Rank"),
+    "grad": ("distir.dialects.grad", "Grad"),
+    "onnx": ("distir.dialects.onnx", "Onnx"),
+}
+
+PASSES = {
+    "apply-sharding": "ApplyShardingPass",
+    "check-module": "CheckModulePass",
+    "dtp-parallelize": "DtpParallelizePass",
+    "ilp-shard": "IlpShardPass",
+    "onnx-fold-shapes": "OnnxFoldShapesPass",
+    "outline-repeats": "OutlineRepeatsPass",
+    "pipeline-schedule": "PipelineSchedulePass",
+    "pipeline-stages": "PipelineStagesPass",
+    "project-to-rank": "ProjectToRankPass",
+    "shardcombine-annotate": "ShardcombineAnnotatePass",
+    "simulate": "SimulatePass",
+}
+
+
+def _dialect_factory(module: str, name: str) -> Callable[[], Dialect]:
+    return lambda: getattr(import_module(module), name)
+
+
+def _pass_factory(name: str, class_name: str) -> Callable[[], type[ModulePass]]:
+    return lambda: getattr(import_module(f"distir.passes.{name.replace('-', '_')}"), class_name)
+
+
+DISTIR_UNIVERSE = Universe(
+    all_dialects={name: _dialect_factory(*where) for name, where in DIALECTS.items()},
+    all_passes={name: _pass_factory(name, class_name) for name, class_name in PASSES.items()},
+)
