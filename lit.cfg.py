@@ -10,7 +10,7 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 config.name = "distir"
 config.test_format = lit.formats.ShTest()
 config.suffixes = [".mlir"]
-config.excludes = ["build", "dist", "Inputs", ".venv", ".ns", "examples", "benchmarks"]
+config.excludes = ["Inputs"]
 # Must be the folder of this file: lit appends the path relative to it.
 config.test_source_root = ROOT
 config.test_exec_root = os.path.join(ROOT, "build", "lit")

@@ -1,0 +1,65 @@
+"""The `dist` dialect: explicit programs for all devices. `attributes` say where values live, `communication` and `local`
+are the operations, `calls` places functions; meshes, rules and strategies are in `distir.dialects.sharding`."""
+
+from xdsl.ir import Dialect
+
+from distir.dialects.dist.attributes import OnAttr, PartAttr, RationalAttr
+from distir.dialects.dist.calls import CallOp
+from distir.dialects.dist.communication import (
+    AllGatherOp,
+    AllReduceOp,
+    AllToAllOp,
+    BroadcastOp,
+    GatherOp,
+    ReduceOp,
+    ReduceScatterOp,
+    ScatterOp,
+    SendOp,
+)
+from distir.dialects.dist.local import (
+    AccumulateOp,
+    ConcatOp,
+    MoveOp,
+    PackOp,
+    ScaleOp,
+    SliceOp,
+    UnpackOp,
+    ZerosOp,
+)
+from distir.dialects.reductions import ReductionAttr
+from distir.dialects.sharding import AxesAttr, MeshOp, RuleAttr, ShardingAttr, StrategyAttr
+
+Dist = Dialect(
+    "dist",
+    [
+        AccumulateOp,
+        AllGatherOp,
+        AllReduceOp,
+        AllToAllOp,
+        BroadcastOp,
+        CallOp,
+        ConcatOp,
+        GatherOp,
+        MeshOp,
+        MoveOp,
+        PackOp,
+        ReduceOp,
+        ReduceScatterOp,
+        ScaleOp,
+        ScatterOp,
+        SendOp,
+        SliceOp,
+        UnpackOp,
+        ZerosOp,
+    ],
+    [
+        AxesAttr,
+        OnAttr,
+        PartAttr,
+        RationalAttr,
+        ReductionAttr,
+        RuleAttr,
+        ShardingAttr,
+        StrategyAttr,
+    ],
+)

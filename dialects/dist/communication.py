@@ -1,0 +1,416 @@
+"""Communication: operations over several devices, each starting when all of its participants are free.
+
+Lifecycle of every op here: `apply-sharding`, `dtp-parallelize` and hand-written programs create them at level 3;
+`project-to-rank` turns each into the matching `rank` op of every participant; none is left at level 4.
+Operand i belongs to participant i and results keep that order (DistIR, section 2.1: synchronous on all participants).
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import Any, ClassVar, cast
+
+from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, TensorType, i64
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    prop_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.irdl.declarative_assembly_format import (
+    AttributeVariable,
+    CustomDirective,
+    ParsingState,
+    PrintingState,
+    irdl_custom_directive,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind
+from xdsl.utils.exceptions import VerifyException
+
+from distir.dialects.dist.attributes import OnAttr, placement
+from distir.dialects.reductions import Reduction, ReductionAttr
+
+
+class ScheduleEffect(MemoryEffect):
+    """Part of the schedule: cse, dce and code motion leave it alone."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> set[EffectInstance]:
+        return {EffectInstance(MemoryEffectKind.WRITE)}
+
+
+@irdl_custom_directive
+class Devices(CustomDirective):
+    """A device list, `[0, 1]`, kept as an i64 array property."""
+
+    devices: AttributeVariable
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        values = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+        self.devices.set(state, DenseArrayBase.from_list(i64, values))
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        state.print_whitespace(printer)
+        with printer.in_square_brackets():
+            values = cast(DenseArrayBase[I64], self.devices.get(op)).get_values()
+            printer.print_list(values, lambda d: printer.print_int(int(d)))
+        state.last_was_punctuation = False
+        state.should_emit_space = True
+
+
+def tensor_type(value: SSAValue) -> TensorType[Any]:
+    return cast(TensorType[Any], value.type)
+
+
+def device_on(value: SSAValue, what: str) -> OnAttr:
+    """Placement of a value that must have one."""
+    on = placement(value.type)
+    if on is None:
+        raise VerifyException(f"{what} is not placed: expected a type such as tensor<4xf32, #dist.on<0>>, got {value.type}")
+    return on
+
+
+def verify_shape(value: SSAValue, expected: Sequence[int], element_type: Attribute, what: str) -> None:
+    got = tensor_type(value)
+    if got.get_shape() != tuple(expected):
+        raise VerifyException(f"expected {what} of shape {list(expected)}, got {list(got.get_shape())}")
+    if got.element_type != element_type:
+        raise VerifyException(f"expected {what} of element type {element_type}, got {got.element_type}")
+
+
+def verify_same_types(values: Sequence[SSAValue], what: str) -> None:
+    """All tensors have the first one's shape and element type."""
+    first = tensor_type(values[0])
+    for i, value in enumerate(values[1:], start=1):
+        verify_shape(value, first.get_shape(), first.element_type, f"{what} {i}")
+
+
+def verify_concatenable(values: Sequence[SSAValue], dim: int, what: str) -> int:
+    """All tensors agree but for the extent of `dim`; returns the sum of those extents."""
+    first = tensor_type(values[0])
+    if not 0 <= dim < first.get_num_dims():
+        raise VerifyException(f"expected a dim in 0..{first.get_num_dims() - 1}, got {dim}")
+    total = 0
+    for i, value in enumerate(values):
+        type_ = tensor_type(value)
+        if type_.get_num_dims() != first.get_num_dims():
+            raise VerifyException(f"expected {what} {i} of rank {first.get_num_dims()}, got {type_.get_num_dims()}")
+        extent = type_.get_shape()[dim]
+        verify_shape(value, replaced(first.get_shape(), dim, extent), first.element_type, f"{what} {i}")
+        total += extent
+    return total
+
+
+def replaced(shape: Sequence[int], dim: int, extent: int) -> tuple[int, ...]:
+    """The shape with the extent of one dim replaced."""
+    return (*shape[:dim], extent, *shape[dim + 1 :])
+
+
+class CommunicationOp(IRDLOperation, ABC):
+    """A send or collective. Subclasses verify shapes in `verify_shapes`; participants are verified here."""
+
+    traits = traits_def(ScheduleEffect())
+
+    @property
+    def participants(self) -> list[OnAttr]:
+        """Placements of operands and results without repeats: the streams that this op occupies, in order."""
+        ons = [placement(v.type) for v in (*self.operands, *self.results)]
+        return list(dict.fromkeys(on for on in ons if on is not None))
+
+    def verify_(self) -> None:
+        for what, values in (("operand", self.operands), ("result", self.results)):
+            seen: dict[int, int] = {}
+            for i, value in enumerate(values):
+                device = device_on(value, f"{what} {i}").device
+                if device in seen:
+                    raise VerifyException(
+                        f"expected distinct participants, got {what}s {seen[device]} and {i} both on device {device}"
+                    )
+                seen[device] = i
+        self.verify_shapes()
+
+    def verify_shapes(self) -> None:
+        """Subclass hook: shapes and listed devices, after the participants were found placed and distinct."""
+
+    def verify_pairwise(self) -> None:
+        """Result i is on the device and stream of operand i."""
+        if len(self.operands) != len(self.results):
+            raise VerifyException(f"expected {len(self.operands)} results, one per participant, got {len(self.results)}")
+        for i, (operand, result) in enumerate(zip(self.operands, self.results, strict=True)):
+            if (want := placement(operand.type)) != (got := placement(result.type)):
+                raise VerifyException(f"expected result {i} on {want}, where operand {i} is, got {got}")
+
+    def verify_listed(self, listed: Sequence[int], values: Sequence[SSAValue]) -> None:
+        """The printed device list equals the devices of these values."""
+        got = [device_on(v, "value").device for v in values]
+        if list(listed) != got:
+            raise VerifyException(f"expected results on devices {list(listed)}, got {got}")
+
+
+@irdl_op_definition
+class SendOp(CommunicationOp):
+    """Moves one tensor to another device: `%r = dist.send %a to 1 : T0 -> T1`. Both ends are busy until it is done."""
+
+    name = "dist.send"
+    input = operand_def(TensorType)
+    to = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
+    assembly_format = "$input `to` $to attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, input: SSAValue, result_type: Attribute):
+        on = placement(result_type)
+        super().__init__(
+            operands=[input],
+            result_types=[result_type],
+            properties={"to": IntegerAttr(-1 if on is None else on.device, i64)},
+        )
+
+    def verify_shapes(self) -> None:
+        source, target = device_on(self.input, "operand").device, device_on(self.output, "result").device
+        if source == target:
+            raise VerifyException(f"a send to its own device {source}: use the value itself")
+        if target != self.to.value.data:
+            raise VerifyException(f"expected the result on device {self.to.value.data}, got {target}")
+        verify_same_types([self.input, self.output], "result")
+
+
+class CollectiveOp(CommunicationOp, ABC):
+    """A collective of n participants with one operand and one result each."""
+
+    inputs = var_operand_def(TensorType)
+    outputs = var_result_def(TensorType)
+
+    def verify_(self) -> None:
+        if not self.operands:
+            raise VerifyException("expected at least one participant, got 0")
+        super().verify_()
+
+
+def dim_property(dim: int) -> IntegerAttr[Any]:
+    return IntegerAttr(dim, i64)
+
+
+@irdl_op_definition
+class AllReduceOp(CollectiveOp):
+    """Every participant gets the reduction of all operands: `%r0, %r1 = dist.allreduce sum %p0, %p1 : ...`."""
+
+    name = "dist.allreduce"
+    reduction = prop_def(ReductionAttr)
+    assembly_format = "$reduction $inputs attr-dict `:` functional-type($inputs, $outputs)"
+
+    def __init__(self, inputs: Sequence[SSAValue], reduction: Reduction = Reduction.SUM):
+        super().__init__(
+            operands=[inputs],
+            result_types=[[v.type for v in inputs]],
+            properties={"reduction": ReductionAttr(reduction)},
+        )
+
+    def verify_shapes(self) -> None:
+        self.verify_pairwise()
+        verify_same_types([*self.operands, *self.results], "value")
+
+
+@irdl_op_definition
+class AllGatherOp(CollectiveOp):
+    """Every participant gets all operands, concatenated on `dim` in participant order. Extents may differ."""
+
+    name = "dist.allgather"
+    dim = prop_def(IntegerAttr[I64])
+    assembly_format = "$inputs `dim` $dim attr-dict `:` functional-type($inputs, $outputs)"
+
+    def __init__(self, inputs: Sequence[SSAValue], dim: int, result_types: Sequence[Attribute]):
+        super().__init__(operands=[inputs], result_types=[result_types], properties={"dim": dim_property(dim)})
+
+    def verify_shapes(self) -> None:
+        self.verify_pairwise()
+        dim, first = self.dim.value.data, tensor_type(self.operands[0])
+        total = verify_concatenable(self.operands, dim, "operand")
+        for i, result in enumerate(self.results):
+            verify_shape(result, replaced(first.get_shape(), dim, total), first.element_type, f"result {i}")
+
+
+@irdl_op_definition
+class ReduceScatterOp(CollectiveOp):
+    """Participant i gets the i-th part, along `dim`, of the reduction of all operands."""
+
+    name = "dist.reducescatter"
+    reduction = prop_def(ReductionAttr)
+    dim = prop_def(IntegerAttr[I64])
+    assembly_format = "$reduction $inputs `dim` $dim attr-dict `:` functional-type($inputs, $outputs)"
+
+    def __init__(
+        self, inputs: Sequence[SSAValue], dim: int, result_types: Sequence[Attribute], reduction: Reduction = Reduction.SUM
+    ):
+        super().__init__(
+            operands=[inputs],
+            result_types=[result_types],
+            properties={"reduction": ReductionAttr(reduction), "dim": dim_property(dim)},
+        )
+
+    def verify_shapes(self) -> None:
+        self.verify_pairwise()
+        verify_same_types(self.operands, "operand")
+        whole, total = tensor_type(self.operands[0]), verify_concatenable(self.results, self.dim.value.data, "result")
+        verify_shape(
+            self.operands[0],
+            replaced(tensor_type(self.results[0]).get_shape(), self.dim.value.data, total),
+            tensor_type(self.results[0]).element_type,
+            f"operands whose dim {self.dim.value.data} is the sum of the results' ({whole.get_shape()}), that is",
+        )
+
+
+@irdl_op_definition
+class AllToAllOp(CollectiveOp):
+    """Each participant cuts its operand evenly along `split`, sends part i to participant i, and concatenates what it
+    receives along `concat` in participant order."""
+
+    name = "dist.alltoall"
+    split = prop_def(IntegerAttr[I64])
+    concat = prop_def(IntegerAttr[I64])
+    assembly_format = "$inputs `split` $split `concat` $concat attr-dict `:` functional-type($inputs, $outputs)"
+
+    def __init__(self, inputs: Sequence[SSAValue], split: int, concat: int, result_types: Sequence[Attribute]):
+        super().__init__(
+            operands=[inputs],
+            result_types=[result_types],
+            properties={"split": dim_property(split), "concat": dim_property(concat)},
+        )
+
+    def verify_shapes(self) -> None:
+        self.verify_pairwise()
+        verify_same_types(self.operands, "operand")
+        split, concat, n = self.split.value.data, self.concat.value.data, len(self.operands)
+        first = tensor_type(self.operands[0])
+        shape = first.get_shape()
+        for what, dim in (("split", split), ("concat", concat)):
+            if not 0 <= dim < len(shape):
+                raise VerifyException(f"expected a {what} dim in 0..{len(shape) - 1}, got {dim}")
+        if shape[split] % n:
+            raise VerifyException(f"expected dim {split} divisible by {n} participants, got {shape[split]}")
+        part = replaced(shape, split, shape[split] // n)
+        for i, result in enumerate(self.results):
+            verify_shape(result, replaced(part, concat, part[concat] * n), first.element_type, f"result {i}")
+
+
+class OneToManyOp(CommunicationOp, ABC):
+    """One operand on the root, one result per listed device."""
+
+    input = operand_def(TensorType)
+    to = prop_def(DenseArrayBase[I64])
+    outputs = var_result_def(TensorType)
+    custom_directives: ClassVar[tuple[type[CustomDirective], ...]] = (Devices,)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(int(d) for d in self.to.get_values())
+
+
+def device_array(types: Sequence[Attribute]) -> DenseArrayBase[Any]:
+    ons = [placement(t) for t in types]
+    return DenseArrayBase.from_list(i64, [-1 if on is None else on.device for on in ons])
+
+
+@irdl_op_definition
+class BroadcastOp(OneToManyOp):
+    """Copies the root's tensor to each listed device (the root included if listed)."""
+
+    name = "dist.broadcast"
+    assembly_format = "$input `to` custom<Devices>($to) attr-dict `:` functional-type($input, $outputs)"
+
+    def __init__(self, input: SSAValue, result_types: Sequence[Attribute]):
+        super().__init__(
+            operands=[input], result_types=[result_types], properties={"to": device_array(result_types)}
+        )
+
+    def verify_shapes(self) -> None:
+        self.verify_listed(self.devices, self.results)
+        verify_same_types([self.input, *self.results], "value")
+
+
+@irdl_op_definition
+class ScatterOp(OneToManyOp):
+    """Cuts the root's tensor along `dim` and gives part i to the i-th listed device. Extents may differ."""
+
+    name = "dist.scatter"
+    dim = prop_def(IntegerAttr[I64])
+    assembly_format = "$input `dim` $dim `to` custom<Devices>($to) attr-dict `:` functional-type($input, $outputs)"
+
+    def __init__(self, input: SSAValue, dim: int, result_types: Sequence[Attribute]):
+        super().__init__(
+            operands=[input],
+            result_types=[result_types],
+            properties={"to": device_array(result_types), "dim": dim_property(dim)},
+        )
+
+    def verify_shapes(self) -> None:
+        self.verify_listed(self.devices, self.results)
+        if not self.results:
+            raise VerifyException("expected at least one receiver, got 0")
+        dim, part = self.dim.value.data, tensor_type(self.results[0])
+        total = verify_concatenable(self.results, dim, "result")
+        verify_shape(self.input, replaced(part.get_shape(), dim, total), part.element_type, "the operand, the sum of its parts,")
+
+
+class ManyToOneOp(CommunicationOp, ABC):
+    """One operand per participant, one result, on device `to`."""
+
+    inputs = var_operand_def(TensorType)
+    to = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
+
+    def verify_(self) -> None:
+        if not self.operands:
+            raise VerifyException("expected at least one participant, got 0")
+        super().verify_()
+        self.verify_listed([self.to.value.data], [self.output])
+
+
+@irdl_op_definition
+class GatherOp(ManyToOneOp):
+    """Concatenates all operands along `dim`, in participant order, on device `to`."""
+
+    name = "dist.gather"
+    dim = prop_def(IntegerAttr[I64])
+    assembly_format = "$inputs `dim` $dim `to` $to attr-dict `:` functional-type($inputs, $output)"
+
+    def __init__(self, inputs: Sequence[SSAValue], dim: int, result_type: Attribute):
+        super().__init__(
+            operands=[inputs],
+            result_types=[result_type],
+            properties={"dim": dim_property(dim), "to": dim_property(list(device_array([result_type]).get_values())[0])},
+        )
+
+    def verify_shapes(self) -> None:
+        dim, first = self.dim.value.data, tensor_type(self.operands[0])
+        total = verify_concatenable(self.operands, dim, "operand")
+        verify_shape(self.output, replaced(first.get_shape(), dim, total), first.element_type, "the result")
+
+
+@irdl_op_definition
+class ReduceOp(ManyToOneOp):
+    """Reduces all operands onto device `to`."""
+
+    name = "dist.reduce"
+    reduction = prop_def(ReductionAttr)
+    assembly_format = "$reduction $inputs `to` $to attr-dict `:` functional-type($inputs, $output)"
+
+    def __init__(self, inputs: Sequence[SSAValue], result_type: Attribute, reduction: Reduction = Reduction.SUM):
+        super().__init__(
+            operands=[inputs],
+            result_types=[result_type],
+            properties={
+                "reduction": ReductionAttr(reduction),
+                "to": dim_property(list(device_array([result_type]).get_values())[0]),
+            },
+        )
+
+    def verify_shapes(self) -> None:
+        verify_same_types([*self.operands, self.output], "value")

@@ -1,0 +1,365 @@
+"""The `rank` dialect: one rank's view of communication (level 4). Values are plain tensors of this rank; peers, roots and
+groups are machine ranks; a group lists its members in participant order and contains this rank.
+
+Lifecycle: `project-to-rank` creates these ops from `dist` communication, in program order, so that the set of rank
+programs cannot deadlock. Backends run them. An op on a stream other than the main one carries `rank.stream`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from xdsl.dialects.builtin import I64, AnyTensorTypeConstr, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i64
+from xdsl.ir import Attribute, Dialect, SSAValue
+from xdsl.irdl import (
+    IRDLOperation,
+    VarConstraint,
+    irdl_op_definition,
+    operand_def,
+    opt_operand_def,
+    opt_result_def,
+    prop_def,
+    result_def,
+    traits_def,
+)
+from xdsl.irdl.declarative_assembly_format import CustomDirective
+from xdsl.utils.exceptions import VerifyException
+
+from distir.dialects.dist.communication import (
+    Devices,
+    ScheduleEffect,
+    dim_property,
+    replaced,
+    tensor_type,
+    verify_shape,
+)
+from distir.dialects.reductions import Reduction, ReductionAttr
+
+STREAM = "rank.stream"
+
+
+class RankOp(IRDLOperation, ABC):
+    """Base of all ops here: part of the schedule, so never removed or reordered."""
+
+    traits = traits_def(ScheduleEffect())
+
+
+@irdl_op_definition
+class SendOp(RankOp):
+    """Sends a tensor to a peer: `rank.send %x to 1 : T`."""
+
+    name = "rank.send"
+    input = operand_def(TensorType)
+    peer = prop_def(IntegerAttr[I64])
+    assembly_format = "$input `to` $peer attr-dict `:` type($input)"
+
+    def __init__(self, input: SSAValue, peer: int):
+        super().__init__(operands=[input], properties={"peer": dim_property(peer)})
+
+
+@irdl_op_definition
+class RecvOp(RankOp):
+    """Receives a tensor from a peer: `%x = rank.recv from 0 : T`."""
+
+    name = "rank.recv"
+    peer = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
+    assembly_format = "`from` $peer attr-dict `:` type($output)"
+
+    def __init__(self, peer: int, result_type: Attribute):
+        super().__init__(result_types=[result_type], properties={"peer": dim_property(peer)})
+
+
+@irdl_op_definition
+class WaitOp(RankOp):
+    """Makes a value of one stream available on another (an event record and wait): `%y = rank.wait %x on "comm" : T`."""
+
+    name = "rank.wait"
+    T: ClassVar = VarConstraint("T", AnyTensorTypeConstr)
+    input = operand_def(T)
+    stream = prop_def(StringAttr)
+    output = result_def(T)
+    assembly_format = "$input `on` $stream attr-dict `:` type($input)"
+
+    def __init__(self, input: SSAValue, stream: str):
+        super().__init__(operands=[input], result_types=[input.type], properties={"stream": StringAttr(stream)})
+
+
+class GroupOp(RankOp, ABC):
+    """A collective over `group`."""
+
+    group = prop_def(DenseArrayBase[I64])
+    custom_directives: ClassVar[tuple[type[CustomDirective], ...]] = (Devices,)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(int(r) for r in self.group.get_values())
+
+    def verify_(self) -> None:
+        if len(set(self.ranks)) != len(self.ranks):
+            raise VerifyException(f"expected distinct ranks, got {list(self.ranks)}")
+        self.verify_shapes()
+
+    def verify_shapes(self) -> None:
+        """Subclass hook."""
+
+
+def _group(ranks: Sequence[int]) -> DenseArrayBase[Any]:
+    return DenseArrayBase.from_list(i64, list(ranks))
+
+
+@irdl_op_definition
+class AllReduceOp(GroupOp):
+    """`%r = rank.allreduce sum %x group [0, 1] : T`."""
+
+    name = "rank.allreduce"
+    T: ClassVar = VarConstraint("T", AnyTensorTypeConstr)
+    input = operand_def(T)
+    reduction = prop_def(ReductionAttr)
+    output = result_def(T)
+    assembly_format = "$reduction $input `group` custom<Devices>($group) attr-dict `:` type($input)"
+
+    def __init__(self, input: SSAValue, group: Sequence[int], reduction: Reduction):
+        super().__init__(
+            operands=[input],
+            result_types=[input.type],
+            properties={"group": _group(group), "reduction": ReductionAttr(reduction)},
+        )
+
+
+@irdl_op_definition
+class AllGatherOp(GroupOp):
+    """`%r = rank.allgather %x dim 0 group [0, 1] : T -> U`; parts are in group order and their extents may differ."""
+
+    name = "rank.allgather"
+    input = operand_def(TensorType)
+    dim = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
+    assembly_format = "$input `dim` $dim `group` custom<Devices>($group) attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, input: SSAValue, dim: int, group: Sequence[int], result_type: Attribute):
+        super().__init__(
+            operands=[input],
+            result_types=[result_type],
+            properties={"group": _group(group), "dim": dim_property(dim)},
+        )
+
+    def verify_shapes(self) -> None:
+        source, dim = tensor_type(self.input), self.dim.value.data
+        if not 0 <= dim < source.get_num_dims():
+            raise VerifyException(f"expected a dim in 0..{source.get_num_dims() - 1}, got {dim}")
+        extent = tensor_type(self.output).get_shape()[dim]
+        verify_shape(self.output, replaced(source.get_shape(), dim, extent), source.element_type, "the result")
+
+
+@irdl_op_definition
+class ReduceScatterOp(GroupOp):
+    """`%r = rank.reducescatter sum %x dim 0 group [0, 1] : T -> U`; this rank keeps the part of its
+    place in the group."""
+
+    name = "rank.reducescatter"
+    input = operand_def(TensorType)
+    reduction = prop_def(ReductionAttr)
+    dim = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
+    assembly_format = (
+        "$reduction $input `dim` $dim `group` custom<Devices>($group) attr-dict `:` type($input) `->` type($output)"
+    )
+
+    def __init__(self, input: SSAValue, dim: int, group: Sequence[int], result_type: Attribute, reduction: Reduction):
+        super().__init__(
+            operands=[input],
+            result_types=[result_type],
+            properties={
+                "group": _group(group),
+                "dim": dim_property(dim),
+                "reduction": ReductionAttr(reduction),
+            },
+        )
+
+
+@irdl_op_definition
+class AllToAllOp(GroupOp):
+    """`%r = rank.alltoall %x split 1 concat 0 group [0, 1] : T -> U`."""
+
+    name = "rank.alltoall"
+    input = operand_def(TensorType)
+    split = prop_def(IntegerAttr[I64])
+    concat = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
+    assembly_format = (
+        "$input `split` $split `concat` $concat `group` custom<Devices>($group) attr-dict"
+        " `:` type($input) `->` type($output)"
+    )
+
+    def __init__(self, input: SSAValue, split: int, concat: int, group: Sequence[int], result_type: Attribute):
+        super().__init__(
+            operands=[input],
+            result_types=[result_type],
+            properties={"group": _group(group), "split": dim_property(split), "concat": dim_property(concat)},
+        )
+
+    def verify_shapes(self) -> None:
+        split, n = self.split.value.data, len(self.ranks)
+        if tensor_type(self.input).get_shape()[split] % n:
+            raise VerifyException(
+                f"expected dim {split} divisible by {n} ranks, got {tensor_type(self.input).get_shape()}"
+            )
+
+
+class RootedOp(GroupOp, ABC):
+    """A collective with a root: an operand where this rank contributes, a result where it receives."""
+
+    input = opt_operand_def(TensorType)
+    root = prop_def(IntegerAttr[I64])
+    output = opt_result_def(TensorType)
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.input is None and self.output is None:
+            raise VerifyException("expected an operand, a result or both")
+
+
+def _optional(value: SSAValue | Attribute | None) -> list[Any]:
+    return [] if value is None else [value]
+
+
+@irdl_op_definition
+class BroadcastOp(RootedOp):
+    """The root has the operand; every receiver has the result: `%r = rank.broadcast root 0 group [0, 1] : () -> T`.
+    `group` lists the root first if it does not receive, then the receivers."""
+
+    name = "rank.broadcast"
+    assembly_format = (
+        "($input^)? `root` $root `group` custom<Devices>($group) attr-dict `:` functional-type($input, $output)"
+    )
+
+    def __init__(self, input: SSAValue | None, root: int, group: Sequence[int], result_type: Attribute | None):
+        super().__init__(
+            operands=[_optional(input)],
+            result_types=[_optional(result_type)],
+            properties={"group": _group(group), "root": dim_property(root)},
+        )
+
+
+@irdl_op_definition
+class ScatterOp(RootedOp):
+    """The root has the operand; the i-th receiver gets part i along `dim`. `receivers` is in part order."""
+
+    name = "rank.scatter"
+    dim = prop_def(IntegerAttr[I64])
+    receivers = prop_def(DenseArrayBase[I64])
+    assembly_format = (
+        "($input^)? `dim` $dim `root` $root `receivers` custom<Devices>($receivers) `group` custom<Devices>($group)"
+        " attr-dict `:` functional-type($input, $output)"
+    )
+
+    def __init__(
+        self,
+        input: SSAValue | None,
+        dim: int,
+        root: int,
+        receivers: Sequence[int],
+        group: Sequence[int],
+        result_type: Attribute | None,
+    ):
+        super().__init__(
+            operands=[_optional(input)],
+            result_types=[_optional(result_type)],
+            properties={
+                "group": _group(group),
+                "root": dim_property(root),
+                "dim": dim_property(dim),
+                "receivers": _group(receivers),
+            },
+        )
+
+
+class ToRootOp(RootedOp, ABC):
+    """Contributors have the operand, the root has the result."""
+
+    contributors = prop_def(DenseArrayBase[I64])
+
+
+@irdl_op_definition
+class GatherOp(ToRootOp):
+    """The root gets all operands concatenated along `dim`, in the order of `contributors`."""
+
+    name = "rank.gather"
+    dim = prop_def(IntegerAttr[I64])
+    assembly_format = (
+        "($input^)? `dim` $dim `root` $root `contributors` custom<Devices>($contributors)"
+        " `group` custom<Devices>($group) attr-dict `:` functional-type($input, $output)"
+    )
+
+    def __init__(
+        self,
+        input: SSAValue | None,
+        dim: int,
+        root: int,
+        contributors: Sequence[int],
+        group: Sequence[int],
+        result_type: Attribute | None,
+    ):
+        super().__init__(
+            operands=[_optional(input)],
+            result_types=[_optional(result_type)],
+            properties={
+                "group": _group(group),
+                "root": dim_property(root),
+                "dim": dim_property(dim),
+                "contributors": _group(contributors),
+            },
+        )
+
+
+@irdl_op_definition
+class ReduceOp(ToRootOp):
+    """The root gets the reduction of all operands."""
+
+    name = "rank.reduce"
+    reduction = prop_def(ReductionAttr)
+    assembly_format = (
+        "$reduction ($input^)? `root` $root `contributors` custom<Devices>($contributors)"
+        " `group` custom<Devices>($group) attr-dict `:` functional-type($input, $output)"
+    )
+
+    def __init__(
+        self,
+        input: SSAValue | None,
+        reduction: Reduction,
+        root: int,
+        contributors: Sequence[int],
+        group: Sequence[int],
+        result_type: Attribute | None,
+    ):
+        super().__init__(
+            operands=[_optional(input)],
+            result_types=[_optional(result_type)],
+            properties={
+                "group": _group(group),
+                "root": dim_property(root),
+                "reduction": ReductionAttr(reduction),
+                "contributors": _group(contributors),
+            },
+        )
+
+
+Rank = Dialect(
+    "rank",
+    [
+        AllGatherOp,
+        AllReduceOp,
+        AllToAllOp,
+        BroadcastOp,
+        GatherOp,
+        RecvOp,
+        ReduceOp,
+        ReduceScatterOp,
+        ScatterOp,
+        SendOp,
+        WaitOp,
+    ],
+)
