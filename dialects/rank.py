@@ -1,5 +1,5 @@
-"""The `rank` dialect: one rank's view of communication (level 4). Values are plain tensors of this rank; peers, roots and
-groups are machine ranks; a group lists its members in participant order and contains this rank.
+"""The `rank` dialect: one rank's view of communication (level 4). Values are plain tensors of this rank; peers, roots
+and groups are machine ranks; a group lists its members in participant order and contains this rank.
 
 Lifecycle: `project-to-rank` creates these ops from `dist` communication, in program order, so that the set of rank
 programs cannot deadlock. Backends run them. An op on a stream other than the main one carries `rank.stream`.
@@ -74,7 +74,7 @@ class RecvOp(RankOp):
 
 @irdl_op_definition
 class WaitOp(RankOp):
-    """Makes a value of one stream available on another (an event record and wait): `%y = rank.wait %x on "comm" : T`."""
+    """Makes a value available on another stream (an event record and wait): `%y = rank.wait %x on "comm" : T`."""
 
     name = "rank.wait"
     T: ClassVar = VarConstraint("T", AnyTensorTypeConstr)
@@ -108,6 +108,21 @@ class GroupOp(RankOp, ABC):
 
 def _group(ranks: Sequence[int]) -> DenseArrayBase[Any]:
     return DenseArrayBase.from_list(i64, list(ranks))
+
+
+def verify_dim(type_: TensorType[Any], dim: int) -> None:
+    if not 0 <= dim < type_.get_num_dims():
+        raise VerifyException(f"expected a dim in 0..{type_.get_num_dims() - 1}, got {dim}")
+
+
+def verify_along(op: AllGatherOp | ReduceScatterOp, dim: int) -> None:
+    """Operand and result agree but for the extent of `dim`."""
+    source, target = tensor_type(op.input), tensor_type(op.output)
+    verify_dim(source, dim)
+    if target.get_num_dims() != source.get_num_dims():
+        raise VerifyException(f"expected the result of rank {source.get_num_dims()}, got {target.get_num_dims()}")
+    expected = replaced(source.get_shape(), dim, target.get_shape()[dim])
+    verify_shape(op.output, expected, source.element_type, "the result")
 
 
 @irdl_op_definition
@@ -147,11 +162,7 @@ class AllGatherOp(GroupOp):
         )
 
     def verify_shapes(self) -> None:
-        source, dim = tensor_type(self.input), self.dim.value.data
-        if not 0 <= dim < source.get_num_dims():
-            raise VerifyException(f"expected a dim in 0..{source.get_num_dims() - 1}, got {dim}")
-        extent = tensor_type(self.output).get_shape()[dim]
-        verify_shape(self.output, replaced(source.get_shape(), dim, extent), source.element_type, "the result")
+        verify_along(self, self.dim.value.data)
 
 
 @irdl_op_definition
@@ -179,6 +190,9 @@ class ReduceScatterOp(GroupOp):
             },
         )
 
+    def verify_shapes(self) -> None:
+        verify_along(self, self.dim.value.data)
+
 
 @irdl_op_definition
 class AllToAllOp(GroupOp):
@@ -202,11 +216,15 @@ class AllToAllOp(GroupOp):
         )
 
     def verify_shapes(self) -> None:
-        split, n = self.split.value.data, len(self.ranks)
-        if tensor_type(self.input).get_shape()[split] % n:
-            raise VerifyException(
-                f"expected dim {split} divisible by {n} ranks, got {tensor_type(self.input).get_shape()}"
-            )
+        split, concat, n = self.split.value.data, self.concat.value.data, len(self.ranks)
+        source = tensor_type(self.input)
+        for dim in (split, concat):
+            verify_dim(source, dim)
+        shape = source.get_shape()
+        if shape[split] % n:
+            raise VerifyException(f"expected dim {split} divisible by {n} ranks, got {shape[split]}")
+        part = replaced(shape, split, shape[split] // n)
+        verify_shape(self.output, replaced(part, concat, part[concat] * n), source.element_type, "the result")
 
 
 class RootedOp(GroupOp, ABC):
@@ -220,6 +238,12 @@ class RootedOp(GroupOp, ABC):
         super().verify_()
         if self.input is None and self.output is None:
             raise VerifyException("expected an operand, a result or both")
+        self.verify_members("the root", [self.root.value.data])
+
+    def verify_members(self, what: str, ranks: Sequence[int]) -> None:
+        """These ranks belong to the group."""
+        if outside := [r for r in ranks if r not in self.ranks]:
+            raise VerifyException(f"expected {what} in the group {list(self.ranks)}, got {outside}")
 
 
 def _optional(value: SSAValue | Attribute | None) -> list[Any]:
@@ -276,11 +300,17 @@ class ScatterOp(RootedOp):
             },
         )
 
+    def verify_shapes(self) -> None:
+        self.verify_members("the receivers", [int(r) for r in self.receivers.get_values()])
+
 
 class ToRootOp(RootedOp, ABC):
     """Contributors have the operand, the root has the result."""
 
     contributors = prop_def(DenseArrayBase[I64])
+
+    def verify_shapes(self) -> None:
+        self.verify_members("the contributors", [int(r) for r in self.contributors.get_values()])
 
 
 @irdl_op_definition

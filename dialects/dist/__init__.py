@@ -1,5 +1,5 @@
-"""The `dist` dialect: explicit programs for all devices. `attributes` say where values live, `communication` and `local`
-are the operations, `calls` places functions; meshes, rules and strategies are in `distir.dialects.sharding`."""
+"""The `dist` dialect: explicit programs for all devices. `attributes` say where values live, `communication` and
+`local` are the operations, `calls` places functions; meshes, rules and strategies are in `distir.dialects.sharding`."""
 
 from xdsl.ir import Dialect
 

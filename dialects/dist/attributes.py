@@ -4,7 +4,7 @@ and how values combine (`sum`, `max`, ...). Also the few questions about placed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, NoneAttr, StringAttr, TensorType, TupleType
@@ -74,9 +74,7 @@ class PartAttr(ParametrizedAttribute):
     shape: ArrayAttr[IntAttr]
     partial: ReductionAttr | NoneAttr
 
-    def __init__(
-        self, dims: Sequence[Sequence[Range]], shape: Sequence[int], partial: Reduction | None = None
-    ):
+    def __init__(self, dims: Sequence[Sequence[Range]], shape: Sequence[int], partial: Reduction | None = None):
         super().__init__(
             ArrayAttr([ArrayAttr([IntAttr(bound) for r in ranges for bound in r]) for ranges in dims]),
             ArrayAttr([IntAttr(n) for n in shape]),
@@ -193,13 +191,13 @@ def placements(types: Iterable[Attribute]) -> list[OnAttr]:
     return [on for t in types if (on := placement(t)) is not None]
 
 
-@lru_cache(maxsize=None)
+@cache
 def on_device(device: int, stream: str = MAIN_STREAM) -> OnAttr:
     """The interned placement."""
     return OnAttr(device, stream)
 
 
-@lru_cache(maxsize=None)
+@cache
 def placed(type_: Attribute, on: OnAttr | None) -> Attribute:
     """This type on that device and stream; with None, the plain type of one rank or of a sequential program."""
     if isinstance(type_, TensorType):

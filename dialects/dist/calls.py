@@ -1,7 +1,7 @@
 """Calls: functions are templates over local devices, and calls place them.
 
-Lifecycle: `outline-repeats` creates `func.call` at level 1; placement (`apply-sharding`, `dtp-parallelize`) turns them into
-`dist.call`; projection turns each into a `func.call` of the callee's projection for every device it runs on.
+Lifecycle: `outline-repeats` creates `func.call` at level 1; placement (`apply-sharding`, `dtp-parallelize`) turns them
+into `dist.call`; projection turns each into a `func.call` of the callee's projection for every device it runs on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class CallOp(IRDLOperation):
             raise VerifyException(f"expected distinct devices, got {list(self.devices)}")
         for on in placements(v.type for v in (*self.operands, *self.results)):
             if on.device not in self.devices:
-                raise VerifyException(f"a value on device {on.device} is outside the call's devices {list(self.devices)}")
+                devices = list(self.devices)
+                raise VerifyException(f"a value on device {on.device} is outside the call's devices {devices}")
 
     @classmethod
     def parse(cls, parser: Parser) -> CallOp:

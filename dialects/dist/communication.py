@@ -74,7 +74,8 @@ def device_on(value: SSAValue, what: str) -> OnAttr:
     """Placement of a value that must have one."""
     on = placement(value.type)
     if on is None:
-        raise VerifyException(f"{what} is not placed: expected a type such as tensor<4xf32, #dist.on<0>>, got {value.type}")
+        example = "tensor<4xf32, #dist.on<0>>"
+        raise VerifyException(f"{what} is not placed: expected a type such as {example}, got {value.type}")
     return on
 
 
@@ -143,7 +144,8 @@ class CommunicationOp(IRDLOperation, ABC):
     def verify_pairwise(self) -> None:
         """Result i is on the device and stream of operand i."""
         if len(self.operands) != len(self.results):
-            raise VerifyException(f"expected {len(self.operands)} results, one per participant, got {len(self.results)}")
+            n = len(self.operands)
+            raise VerifyException(f"expected {n} results, one per participant, got {len(self.results)}")
         for i, (operand, result) in enumerate(zip(self.operands, self.results, strict=True)):
             if (want := placement(operand.type)) != (got := placement(result.type)):
                 raise VerifyException(f"expected result {i} on {want}, where operand {i} is, got {got}")
@@ -166,12 +168,7 @@ class SendOp(CommunicationOp):
     assembly_format = "$input `to` $to attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, input: SSAValue, result_type: Attribute):
-        on = placement(result_type)
-        super().__init__(
-            operands=[input],
-            result_types=[result_type],
-            properties={"to": IntegerAttr(-1 if on is None else on.device, i64)},
-        )
+        super().__init__(operands=[input], result_types=[result_type], properties={"to": device_property(result_type)})
 
     def verify_shapes(self) -> None:
         source, target = device_on(self.input, "operand").device, device_on(self.output, "result").device
@@ -247,7 +244,11 @@ class ReduceScatterOp(CollectiveOp):
     assembly_format = "$reduction $inputs `dim` $dim attr-dict `:` functional-type($inputs, $outputs)"
 
     def __init__(
-        self, inputs: Sequence[SSAValue], dim: int, result_types: Sequence[Attribute], reduction: Reduction = Reduction.SUM
+        self,
+        inputs: Sequence[SSAValue],
+        dim: int,
+        result_types: Sequence[Attribute],
+        reduction: Reduction = Reduction.SUM,
     ):
         super().__init__(
             operands=[inputs],
@@ -258,13 +259,13 @@ class ReduceScatterOp(CollectiveOp):
     def verify_shapes(self) -> None:
         self.verify_pairwise()
         verify_same_types(self.operands, "operand")
-        whole, total = tensor_type(self.operands[0]), verify_concatenable(self.results, self.dim.value.data, "result")
-        verify_shape(
-            self.operands[0],
-            replaced(tensor_type(self.results[0]).get_shape(), self.dim.value.data, total),
-            tensor_type(self.results[0]).element_type,
-            f"operands whose dim {self.dim.value.data} is the sum of the results' ({whole.get_shape()}), that is",
-        )
+        dim, first = self.dim.value.data, tensor_type(self.operands[0])
+        total = verify_concatenable(self.results, dim, "result")
+        for i, result in enumerate(self.results):
+            extent = tensor_type(result).get_shape()[dim]
+            verify_shape(result, replaced(first.get_shape(), dim, extent), first.element_type, f"result {i}")
+        if total != first.get_shape()[dim]:
+            raise VerifyException(f"expected the results' dim {dim} to sum to {first.get_shape()[dim]}, got {total}")
 
 
 @irdl_op_definition
@@ -326,9 +327,7 @@ class BroadcastOp(OneToManyOp):
     assembly_format = "$input `to` custom<Devices>($to) attr-dict `:` functional-type($input, $outputs)"
 
     def __init__(self, input: SSAValue, result_types: Sequence[Attribute]):
-        super().__init__(
-            operands=[input], result_types=[result_types], properties={"to": device_array(result_types)}
-        )
+        super().__init__(operands=[input], result_types=[result_types], properties={"to": device_array(result_types)})
 
     def verify_shapes(self) -> None:
         self.verify_listed(self.devices, self.results)
@@ -356,7 +355,13 @@ class ScatterOp(OneToManyOp):
             raise VerifyException("expected at least one receiver, got 0")
         dim, part = self.dim.value.data, tensor_type(self.results[0])
         total = verify_concatenable(self.results, dim, "result")
-        verify_shape(self.input, replaced(part.get_shape(), dim, total), part.element_type, "the operand, the sum of its parts,")
+        whole = replaced(part.get_shape(), dim, total)
+        verify_shape(self.input, whole, part.element_type, "the operand, the sum of its parts,")
+
+
+def device_property(type_: Attribute) -> IntegerAttr[Any]:
+    on = placement(type_)
+    return dim_property(-1 if on is None else on.device)
 
 
 class ManyToOneOp(CommunicationOp, ABC):
@@ -385,7 +390,7 @@ class GatherOp(ManyToOneOp):
         super().__init__(
             operands=[inputs],
             result_types=[result_type],
-            properties={"dim": dim_property(dim), "to": dim_property(list(device_array([result_type]).get_values())[0])},
+            properties={"dim": dim_property(dim), "to": device_property(result_type)},
         )
 
     def verify_shapes(self) -> None:
@@ -408,7 +413,7 @@ class ReduceOp(ManyToOneOp):
             result_types=[result_type],
             properties={
                 "reduction": ReductionAttr(reduction),
-                "to": dim_property(list(device_array([result_type]).get_values())[0]),
+                "to": device_property(result_type),
             },
         )
 

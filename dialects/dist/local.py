@@ -7,7 +7,7 @@ projection keeps them, without placement, in the rank programs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, TensorType, TupleType, i64
 from xdsl.ir import Attribute, SSAValue, TypeAttribute
@@ -92,14 +92,15 @@ class SliceOp(LocalOp):
 
     def verify_shapes(self) -> None:
         shape = tensor_type(self.input).get_shape()
+        if len(self.starts) != len(self.stops):
+            raise VerifyException(f"expected {len(self.starts)} stops, one per start, got {len(self.stops)}")
         if len(self.ranges) != len(shape):
             raise VerifyException(f"expected {len(shape)} ranges, got {len(self.ranges)}")
         for i, ((start, stop), extent) in enumerate(zip(self.ranges, shape, strict=True)):
             if not 0 <= start <= stop <= extent:
                 raise VerifyException(f"dim {i}: range {start}:{stop} is outside 0:{extent}")
-        verify_shape(
-            self.output, [stop - start for start, stop in self.ranges], tensor_type(self.input).element_type, "the result"
-        )
+        extents = [stop - start for start, stop in self.ranges]
+        verify_shape(self.output, extents, tensor_type(self.input).element_type, "the result")
 
     @classmethod
     def parse(cls, parser: Parser) -> SliceOp:
@@ -246,9 +247,9 @@ class ScaleOp(LocalOp):
 
 
 def verify_elements(tuple_type: TupleType, elements: Sequence[SSAValue], what: str) -> None:
-    types = [v.type for v in elements]
-    if list(tuple_type.types.data) != types:
-        raise VerifyException(f"expected {what} of types {[str(t) for t in tuple_type.types.data]}, got {[str(t) for t in types]}")
+    types, expected = [v.type for v in elements], list(tuple_type.types.data)
+    if expected != types:
+        raise VerifyException(f"expected {what} of types {list(map(str, expected))}, got {list(map(str, types))}")
     if any(isinstance(t, TupleType) for t in types):
         raise VerifyException("expected tensors as tuple elements, got a nested tuple")
 
@@ -263,7 +264,8 @@ class PackOp(LocalOp):
     assembly_format = "$inputs attr-dict `:` functional-type($inputs, $output)"
 
     def __init__(self, inputs: Sequence[SSAValue]):
-        super().__init__(operands=[inputs], result_types=[TupleType(tuple(cast(TypeAttribute, v.type) for v in inputs))])
+        result_type = TupleType(tuple(cast(TypeAttribute, v.type) for v in inputs))
+        super().__init__(operands=[inputs], result_types=[result_type])
 
     def verify_shapes(self) -> None:
         verify_elements(self.output.type, self.operands, "operands")
@@ -310,5 +312,3 @@ class MoveOp(IRDLOperation):
         if source == target:
             raise VerifyException(f"expected another stream, got {source} on both sides")
         verify_same_types([self.input, self.output], "result")
-
-
