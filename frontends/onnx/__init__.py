@@ -1,0 +1,157 @@
+"""ONNX files as level 1 programs.
+
+`import_model` gives `func.func @main` over the `onnx` dialect (and `grad`, for operators of the domain `distir.grad`),
+with plain tensors, and `dist.name` and `dist.role` on every argument and result:
+
+* graph inputs are arguments of role `input`; metadata `dist.role:<input>` of the model says `label`, `seed`, `state`..
+* floating-point initializers are arguments of role `parameter`; their values are attached (`distir.frontends.weights`)
+* integer, boolean and string initializers are `onnx.Constant`: shapes are computed from them
+* graph outputs are results of role `output`; metadata `dist.update:<output>` = `<parameter>` says that a result is the
+  update of that parameter or state, and gives it its name and role
+
+Any opset is converted to the newest, and functions are inlined. Dimensions that the file leaves open may be bound here
+or later (`onnx-fold-shapes{shape="x=8,128"}`).
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx.shape_inference
+from onnx import ModelProto
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, UnrankedTensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Region
+
+from distir.dialects.errors import DistirError
+from distir.frontends.onnx.graph import GraphImporter
+from distir.frontends.onnx.loading import LoadedModel, load_model
+from distir.frontends.onnx.protos import type_of
+from distir.frontends.shapes import DIM_PARAMS, Dim, bind_dims, dim_params
+from distir.frontends.weights import attach
+
+__all__ = ["import_model"]
+
+INPUT_ROLES = ("input", "label", "seed", "parameter", "state", "buffer")
+UPDATED_ROLES = ("parameter", "state", "buffer")
+
+
+def import_model(
+    path_or_model: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+) -> ModuleOp:
+    """The model as a module with one function, @main; parameter values are attached to it.
+
+    `shapes` binds the open dimensions of inputs. Raises DistirError, one line, for a mistake in the file or the shapes.
+    """
+    loaded = load_model(path_or_model)
+    open_dims = _bind_inputs(loaded, shapes or {})
+    inputs = [value.name for value in loaded.proto.graph.input]
+    types = _value_types(loaded)
+    for name in inputs:
+        if name not in types:
+            raise DistirError(f"{loaded.name}: input '{name}' has no type with a known number of dimensions")
+
+    block = Block(arg_types=[types[name] for name in inputs])
+    importer = GraphImporter(loaded, types, block)
+    for name, argument in zip(inputs, block.args, strict=True):
+        importer.define(name, argument)
+    importer.import_nodes(loaded.proto.graph)
+    outputs = [output.name for output in loaded.proto.graph.output]
+    results = [importer.operand(name, "the graph's output list") for name in outputs]
+    importer.add(ReturnOp(*results))
+
+    input_roles = _input_roles(loaded, inputs)
+    arguments: list[DictionaryAttr] = []
+    for name in inputs:
+        attributes = _named(name, input_roles[name])
+        if params := dim_params(open_dims.get(name) or ()):
+            attributes[DIM_PARAMS] = StringAttr(params)
+        arguments.append(DictionaryAttr(attributes))
+    updates = _updates(loaded, outputs, input_roles)
+    function = FuncOp(
+        "main",
+        ([argument.type for argument in block.args], [result.type for result in results]),
+        Region(block),
+        arg_attrs=ArrayAttr(arguments),
+        res_attrs=ArrayAttr(
+            [DictionaryAttr(_named(*updates[name]) if name in updates else _named(name, "output")) for name in outputs]
+        ),
+    )
+    module = ModuleOp([function])
+    attach(module, loaded.parameters)
+    return module
+
+
+def _named(name: str, role: str) -> dict[str, Attribute]:
+    return {"dist.name": StringAttr(name), "dist.role": StringAttr(role)}
+
+
+def _bind_inputs(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[Dim] | None]:
+    """Put the shapes into the graph's inputs; the dims of each input, open ones by name."""
+    inputs = [value for value in loaded.proto.graph.input if value.name not in loaded.parameters]
+    declared: dict[str, list[Dim] | None] = {}
+    for value in inputs:
+        tensor = value.type.tensor_type
+        declared[value.name] = None
+        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
+            declared[value.name] = [
+                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim
+            ]
+    bound = bind_dims(declared, shapes)
+    for value in inputs:
+        dims = bound[value.name]
+        if dims is not None and dims != declared[value.name]:
+            value.type.tensor_type.shape.CopyFrom(
+                onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, dims).tensor_type.shape
+            )
+    if shapes:  # what the file says of other values may hold for its own sizes only
+        loaded.declared = {}
+    return bound
+
+
+def _value_types(loaded: LoadedModel) -> dict[str, Attribute]:
+    """The types of the values of the main graph, as far as onnx infers them from the inputs."""
+    graph = loaded.proto.graph
+    del graph.value_info[:]  # the version converter leaves wrong shapes behind operators that it does not know
+    for output in graph.output:
+        if output.type.HasField("tensor_type"):
+            output.type.tensor_type.ClearField("shape")
+    try:
+        graph = onnx.shape_inference.infer_shapes(loaded.proto, data_prop=True).graph
+    except onnx.shape_inference.InferenceError:
+        pass  # node by node then, and `onnx-fold-shapes` names the node
+    types: dict[str, Attribute] = {}
+    for value in (*graph.output, *graph.value_info, *graph.input):
+        type = type_of(value.type)
+        if type is not None and not isinstance(type, UnrankedTensorType):
+            types[value.name] = type
+    return types
+
+
+def _input_roles(loaded: LoadedModel, inputs: Sequence[str]) -> dict[str, str]:
+    roles = {name: "parameter" if name in loaded.parameters else "input" for name in inputs}
+    for key, role in loaded.metadata.items():
+        kind, _, name = key.partition(":")
+        if kind != "dist.role":
+            continue
+        if name not in roles:
+            raise DistirError(f"{loaded.name}: metadata '{key}' names no input; the inputs are {', '.join(roles)}")
+        if role not in INPUT_ROLES:
+            raise DistirError(f"{loaded.name}: metadata '{key}' is '{role}', expected one of {', '.join(INPUT_ROLES)}")
+        roles[name] = role
+    return roles
+
+
+def _updates(loaded: LoadedModel, outputs: Sequence[str], input_roles: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """For outputs that are updates, the name and role of what they update."""
+    updates: dict[str, tuple[str, str]] = {}
+    for key, name in loaded.metadata.items():
+        kind, _, output = key.partition(":")
+        if kind != "dist.update":
+            continue
+        if output not in outputs:
+            raise DistirError(f"{loaded.name}: metadata '{key}' names no output; the outputs are {', '.join(outputs)}")
+        if input_roles.get(name) not in UPDATED_ROLES:
+            raise DistirError(f"{loaded.name}: metadata '{key}' says '{name}', which is no parameter, state or buffer")
+        updates[output] = (name, input_roles[name])
+    return updates

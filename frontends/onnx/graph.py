@@ -1,0 +1,196 @@
+"""From a normalised ONNX graph to operations: values, types, constants, absent operands and bodies."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
+from xdsl.dialects.builtin import FloatAttr, NoneType, StringAttr, f64
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.dialects.grad import Grad
+from distir.dialects.onnx import OPERATORS, OPSET_VERSION, Constant, NoValue, OperatorSchema, TensorAttr, Yield
+from distir.dialects.onnx.operators import is_element_type
+from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
+from distir.frontends.onnx.protos import array_of, attribute_of, type_of, type_proto
+
+# The operators of the gradient domain by their ONNX names, with the operand whose type each result has.
+_GRADIENTS = {op.name: op for op in Grad.operations}
+_GRADIENT_RESULTS = {
+    "MatmulGrad": ("grad.matmul_grad", (0, 1)),
+    "ReluGrad": ("grad.relu_grad", (0,)),
+    "Loss": ("grad.loss", (0,)),
+    "LossGrad": ("grad.loss_grad", (0,)),
+    "Sgd": ("grad.sgd", (0,)),
+}
+
+_CONSTANT_DTYPES = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
+
+
+class GraphImporter:
+    """Imports one graph into one block; a body's importer sees the values of the graphs around it."""
+
+    def __init__(self, loaded: LoadedModel, types: Mapping[str, Attribute], block: Block) -> None:
+        self.loaded = loaded
+        self.types = types
+        self.block = block
+        self.values: dict[str, SSAValue] = {}
+        self.absent: SSAValue | None = None
+
+    def add(self, op: Operation) -> Operation:
+        self.block.add_op(op)
+        return op
+
+    def import_nodes(self, graph: GraphProto) -> None:
+        """Append the graph's initializers and nodes to the block."""
+        for initializer in graph.initializer:
+            value = TensorAttr.from_numpy(array_of(initializer, self.loaded.folder, self.loaded.name))
+            self.define(initializer.name, self.add(Constant(value)).results[0])
+        for node in graph.node:
+            self._import_node(node)
+
+    def define(self, name: str, value: SSAValue) -> None:
+        """Give a value its name in the graph, and a readable one in the text."""
+        self.values[name] = value
+        hint = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+        if SSAValue.is_valid_name(hint):
+            value.name_hint = hint
+
+    def operand(self, name: str, user: str) -> SSAValue:
+        """The value with this name, or `none` for an absent operand."""
+        if not name:
+            if self.absent is None:
+                no_value = NoValue()
+                if (first := self.block.first_op) is None:
+                    self.block.add_op(no_value)
+                else:
+                    self.block.insert_op_before(no_value, first)
+                self.absent = no_value.none_val
+            return self.absent
+        if name not in self.values:
+            raise DistirError(f"{self.loaded.name}: {user} uses '{name}', which nothing before it gives")
+        return self.values[name]
+
+    def _import_node(self, node: NodeProto) -> None:
+        where = f"node '{node.name}'" if node.name else f"the node of '{next(iter(node.output), '')}'"
+        if node.op_type == "Constant" and not node.domain:
+            op: Operation = Constant(self._constant(node))
+        elif node.domain == GRADIENT_DOMAIN:
+            op = self._gradient(node, where)
+        else:
+            op = self._operator(node, where)
+        if node.name:
+            op.attributes["onnx_node_name"] = StringAttr(node.name)
+        self.add(op)
+        for name, result in zip(node.output, op.results, strict=False):
+            if name:
+                self.define(name, result)
+
+    def _constant(self, node: NodeProto) -> TensorAttr:
+        (attribute,) = node.attribute
+        if attribute.name == "value":
+            return TensorAttr.from_numpy(array_of(attribute.t, self.loaded.folder, self.loaded.name))
+        if attribute.name == "sparse_value":
+            raise DistirError(
+                f"{self.loaded.name}: sparse constant '{node.output[0]}' is not supported: export it dense"
+            )
+        dtype = _CONSTANT_DTYPES.get(attribute.name, "object")
+        return TensorAttr.from_numpy(np.array(helper.get_attribute_value(attribute), dtype=dtype))
+
+    def _gradient(self, node: NodeProto, where: str) -> Operation:
+        if node.op_type not in _GRADIENT_RESULTS:
+            known = ", ".join(_GRADIENT_RESULTS)
+            raise DistirError(
+                f"{self.loaded.name}: no operator {node.op_type} ({where}) in domain '{GRADIENT_DOMAIN}': "
+                f"it has {known}"
+            )
+        name, typed_like = _GRADIENT_RESULTS[node.op_type]
+        operands = [self.operand(operand, where) for operand in node.input]
+        properties = {a.name: FloatAttr(a.f, f64) for a in node.attribute if a.type == AttributeProto.FLOAT}
+        return _GRADIENTS[name].create(
+            operands=operands, result_types=[operands[i].type for i in typed_like], properties=dict(properties)
+        )
+
+    def _operator(self, node: NodeProto, where: str) -> Operation:
+        operator = OPERATORS[node.op_type]
+        schema = operator.schema
+        operands = [self.operand(name, where) for name in node.input]
+        if not schema.has_variadic_input:
+            operands += [self.operand("", where)] * (len(schema.inputs) - len(operands))
+        properties: dict[str, Attribute] = {}
+        discardable: dict[str, Attribute] = {}
+        graphs: dict[str, GraphProto] = {}
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                graphs[attribute.name] = attribute.g
+                continue
+            known = schema.attribute(attribute.name)
+            as_type = known is not None and is_element_type(schema, known)
+            value = attribute_of(attribute, as_type, self.loaded.folder, self.loaded.name)
+            (discardable if known is None else properties)[attribute.name] = value
+        return operator.create(
+            operands=operands,
+            result_types=self._result_types(node, schema, where),
+            properties=properties,
+            attributes=discardable,
+            regions=[self._body(graphs[name]) for name in sorted(graphs)],
+        )
+
+    def _body(self, graph: GraphProto) -> Region:
+        """A graph attribute as a region of one block that ends in `onnx.Yield`."""
+        types = dict(self.types)
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if (type := type_of(value.type)) is not None:
+                types[value.name] = type
+        initialized = {initializer.name for initializer in graph.initializer}
+        inputs = [value for value in graph.input if value.name not in initialized]
+        for value in inputs:
+            if value.name not in types:
+                raise DistirError(f"{self.loaded.name}: input '{value.name}' of a graph inside it has no type")
+        block = Block(arg_types=[types[value.name] for value in inputs])
+        body = GraphImporter(self.loaded, types, block)
+        body.values = dict(self.values)
+        for value, argument in zip(inputs, block.args, strict=True):
+            body.define(value.name, argument)
+        body.import_nodes(graph)
+        block.add_op(Yield.create(operands=[body.operand(v.name, "a graph's output") for v in graph.output]))
+        return Region(block)
+
+    def _result_types(self, node: NodeProto, schema: OperatorSchema, where: str) -> list[Attribute]:
+        names = list(node.output)
+        if not schema.has_variadic_output:
+            names += [""] * (len(schema.outputs) - len(names))
+        inferred: dict[str, Attribute] | None = None
+        types: list[Attribute] = []
+        for name in names:
+            type = NoneType() if not name else self.types.get(name)
+            if type is None:
+                inferred = self._inferred(node) if inferred is None else inferred
+                type = inferred.get(name) or type_of(self.loaded.declared.get(name, onnx.TypeProto()))
+            if type is None:
+                raise DistirError(
+                    f"{self.loaded.name}: the type of '{name}', a result of {node.op_type} ({where}), cannot be "
+                    f"inferred and is not in the file: add it to the model's value_info"
+                )
+            types.append(type)
+        return types
+
+    def _inferred(self, node: NodeProto) -> dict[str, Attribute]:
+        """What onnx says of this node alone: for values behind operators that it does not know."""
+        types, data = dict[str, onnx.TypeProto](), dict[str, onnx.TensorProto]()
+        for name in filter(None, node.input):
+            value = self.values[name]
+            types[name] = type_proto(value.type)
+            if isinstance(value.owner, Constant):
+                data[name] = numpy_helper.from_array(value.owner.value.to_numpy())
+        schema = onnx.defs.get_schema(node.op_type, OPSET_VERSION, node.domain)
+        try:
+            results = onnx.shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=[helper.make_opsetid("", OPSET_VERSION)]
+            )
+        except Exception:
+            return {}
+        inferred = {name: type_of(type) for name, type in results.items()}
+        return {name: type for name, type in inferred.items() if type is not None}

@@ -1,0 +1,179 @@
+"""From a file to a model that the importer can walk: checked, functions inlined, parameters taken out, newest opset.
+
+Parameters (floating-point initializers) become graph inputs first, so that converting a model of any size copies only
+its graph; their values stay views of the file.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+import onnx.version_converter
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto, helper
+
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
+from distir.frontends.onnx.protos import Array, array_of
+
+GRADIENT_DOMAIN = "distir.grad"
+"""The custom domain of the paper's gradient and optimizer operators."""
+
+DOMAINS = frozenset({schema.domain for schema in SCHEMAS.values()} | {GRADIENT_DOMAIN})
+
+
+@dataclass
+class LoadedModel:
+    """A model at the newest opset without functions, and what was taken out of it."""
+
+    name: str
+    folder: Path | None
+    proto: ModelProto
+    parameters: dict[str, Array] = field(default_factory=dict[str, Array])
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    declared: dict[str, onnx.TypeProto] = field(default_factory=dict[str, onnx.TypeProto])
+    """Types that the file gives to values, for operators whose types cannot be inferred."""
+
+
+def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedModel:
+    """Read and normalise a model; every mistake in the file is a DistirError that names it."""
+    if isinstance(path_or_model, ModelProto):
+        name, folder, model = "the model", None, ModelProto()
+        model.CopyFrom(path_or_model)
+    else:
+        path = Path(path_or_model)
+        name, folder, model = str(path), path.parent, _read(path)
+    loaded = LoadedModel(name, folder, model)
+    loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}
+    loaded.declared = {v.name: v.type for v in (*model.graph.value_info, *model.graph.output)}
+    _take_parameters(loaded)
+    _refuse_unknown_domains(loaded)
+    _inline_functions(loaded)
+    _refuse_unknown_domains(loaded)
+    _convert_to_newest(loaded)
+    return loaded
+
+
+def _read(path: Path) -> ModelProto:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DistirError(f"{path}: cannot be read: {error.strerror}") from error
+    if not data:
+        raise DistirError(f"{path}: the file is empty: expected an ONNX model")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise DistirError(f"{path}: not an ONNX model, or cut short ({len(data)} bytes): export it again") from error
+    if not model.HasField("graph") or not model.opset_import:
+        raise DistirError(f"{path}: not an ONNX model: it has no graph or no opset; give a .onnx file")
+    return model
+
+
+def _take_parameters(loaded: LoadedModel) -> None:
+    """Floating-point initializers become inputs with values on the side; others stay initializers."""
+    graph = loaded.proto.graph
+    if graph.sparse_initializer:
+        raise DistirError(f"{loaded.name}: sparse initializers are not supported: export dense weights")
+    initializers = list(graph.initializer)
+    names = {initializer.name for initializer in initializers}
+    inputs = [value for value in graph.input if value.name not in names]
+    del graph.input[:], graph.initializer[:]
+    graph.input.extend(inputs)
+    for initializer in initializers:
+        if _is_floating(initializer.data_type):
+            loaded.parameters[initializer.name] = array_of(initializer, loaded.folder, loaded.name)
+            graph.input.append(
+                helper.make_tensor_value_info(initializer.name, initializer.data_type, list(initializer.dims))
+            )
+        else:
+            if initializer.data_location == TensorProto.EXTERNAL:
+                array = array_of(initializer, loaded.folder, loaded.name)
+                initializer = onnx.numpy_helper.from_array(array, initializer.name)
+            graph.initializer.append(initializer)
+
+
+def _is_floating(data_type: int) -> bool:
+    return "FLOAT" in TensorProto.DataType.Name(data_type) or data_type == TensorProto.DOUBLE
+
+
+def _refuse_unknown_domains(loaded: LoadedModel) -> None:
+    functions = {(function.domain, function.name) for function in loaded.proto.functions}
+    for node in _nodes(loaded.proto.graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if domain not in DOMAINS and (domain, node.op_type) not in functions:
+            raise DistirError(
+                f"{loaded.name}: operator {node.op_type} of node '{node.name or node.output[0]}' is in the unknown "
+                f"domain '{domain}': export the model with standard ONNX operators only"
+            )
+
+
+def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """The nodes of a graph and of the graphs inside them."""
+    nodes = list(graph.node)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                nodes += _nodes(attribute.g)
+    return nodes
+
+
+def _inline_functions(loaded: LoadedModel) -> None:
+    if loaded.proto.functions:
+        try:
+            loaded.proto = onnx.inliner.inline_local_functions(loaded.proto, convert_version=True)
+        except Exception as error:
+            raise DistirError(f"{loaded.name}: its functions cannot be inlined: {_first_line(error)}") from error
+
+
+def _convert_to_newest(loaded: LoadedModel) -> None:
+    """To the opset of the dialect, unless every node already means the same there."""
+    versions = {opset.domain: opset.version for opset in loaded.proto.opset_import}
+    version = versions.get("", versions.get("ai.onnx", OPSET_VERSION))
+    if version > OPSET_VERSION:
+        raise DistirError(
+            f"{loaded.name}: opset {version} is newer than {OPSET_VERSION}, the newest that onnx {onnx.__version__} "
+            f"knows: export it for opset {OPSET_VERSION} or older"
+        )
+    changed = sorted({n.op_type for n in _nodes(loaded.proto.graph) if _has_changed(loaded.name, n, versions)})
+    if not changed:
+        return
+    # Since IR version 4 initializers need not be inputs, and here they are not.
+    loaded.proto.ir_version = max(loaded.proto.ir_version, 4)
+    try:
+        loaded.proto = onnx.version_converter.convert_version(loaded.proto, OPSET_VERSION)
+    except Exception as error:
+        raise DistirError(
+            f"{loaded.name}: cannot be converted from opset {version} to {OPSET_VERSION} ({_first_line(error)}); "
+            f"operators that changed: {', '.join(changed)}: export it for a newer opset"
+        ) from error
+
+
+def _has_changed(model: str, node: onnx.NodeProto, versions: dict[str, int]) -> bool:
+    """Whether the newest version of the node's operator is not the one that the model means."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    schema = SCHEMAS.get(node.op_type)
+    if domain == GRADIENT_DOMAIN:
+        return False
+    if schema is None or schema.domain != domain:
+        if domain == "" and onnx.defs.has(node.op_type, versions.get("", OPSET_VERSION), ""):
+            return True
+        raise DistirError(
+            f"{model}: no operator {node.op_type} (node '{node.name or node.output[0]}') in domain "
+            f"'{domain or 'ai.onnx'}': is the name right?"
+        )
+    if domain == "":
+        return schema.since_version > versions.get("", versions.get("ai.onnx", OPSET_VERSION))
+    if schema.since_version > versions.get(domain, schema.since_version):
+        raise DistirError(
+            f"{model}: operator {node.op_type} of domain '{domain}' needs version {schema.since_version} of the "
+            f"domain, the model has {versions[domain]}: export it with a newer converter"
+        )
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
