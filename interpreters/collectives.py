@@ -1,0 +1,50 @@
+"""What communication means for arrays: values in participant order in, values in participant order out. Reductions go
+in that order, so every run gives the same bits. Shared by `dist` (level 3) and `rank` (level 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce as fold
+from typing import Any
+
+import numpy as np
+
+from distir.dialects.reductions import Reduction
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_COMBINE: dict[Reduction, Callable[[Any, Any], Any]] = {
+    Reduction.SUM: np.add,
+    Reduction.MEAN: np.add,
+    Reduction.MAX: np.maximum,
+    Reduction.MIN: np.minimum,
+    Reduction.PROD: np.multiply,
+}
+
+
+def reduce(reduction: Reduction, values: Sequence[Array]) -> Array:
+    """Elementwise, in order; a mean is the sum over the count."""
+    total = fold(_COMBINE[reduction], values)
+    return total / len(values) if reduction == Reduction.MEAN else total
+
+
+def allreduce(reduction: Reduction, values: Sequence[Array]) -> list[Array]:
+    return [reduce(reduction, values)] * len(values)
+
+
+def allgather(dim: int, values: Sequence[Array]) -> list[Array]:
+    return [np.concatenate(values, axis=dim)] * len(values)
+
+
+def scatter(dim: int, value: Array, extents: Sequence[int]) -> list[Array]:
+    """Consecutive parts of these extents."""
+    return np.split(value, np.cumsum(extents)[:-1], axis=dim)
+
+
+def reducescatter(reduction: Reduction, dim: int, values: Sequence[Array], extents: Sequence[int]) -> list[Array]:
+    return scatter(dim, reduce(reduction, values), extents)
+
+
+def alltoall(split: int, concat: int, values: Sequence[Array]) -> list[Array]:
+    parts = [np.split(value, len(values), axis=split) for value in values]
+    return [np.concatenate([part[i] for part in parts], axis=concat) for i in range(len(values))]

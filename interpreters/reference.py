@@ -1,0 +1,153 @@
+"""The reference executor: concrete arrays through a program of any level, to know what it computes.
+
+Inputs and outputs are global arrays by name, whatever the level; an argument that has no input gets the value that the
+module carries (its weights). `run` takes levels 1 to 3, `run_ranks` the programs of all ranks (level 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+from xdsl.dialects.builtin import AnyFloat, ModuleOp, TensorType
+from xdsl.interpreter import InterpreterFunctions, PythonValues
+from xdsl.ir import Attribute, Operation
+
+from distir.dialects.errors import DistirError
+from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
+from distir.interpreters.global_arrays import Array, Site, array_dtype, assemble, distribute
+from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
+from distir.interpreters.reference_rank import RankFunctions, run_together
+from distir.interpreters.walk import Suspended, Walk
+
+Extra = Sequence[InterpreterFunctions]
+
+
+def run(
+    module: ModuleOp,
+    inputs: Mapping[str, Array],
+    entry: str = "main",
+    dtype: DTypeLike | None = None,
+    extra: Extra = (),
+) -> dict[str, Array]:
+    """The outputs of a program, by name, as global arrays.
+
+    With `dtype` (`np.float64`) all floating values are computed in it. `extra` gives or overrides implementations of
+    ops (`@impl`). Raises DistirError for a missing or misshapen input, for replicas that disagree, and for one rank's
+    program of several."""
+    function = entry_function(module, entry)
+    rank, devices = rank_of(module), machine_devices(module, function)
+    if rank is not None and devices > 1:
+        raise DistirError(f"this is rank {rank}'s program of {devices}: run them all together, with run_ranks")
+    floating = None if dtype is None else np.dtype(dtype)
+    sites = [Site(p.on.device if p.on is not None else 0, p) for p in arguments_of(function)]
+    arguments = distribute(sites, _Values(inputs, [module]), floating)
+    functions = [*extra] if rank is None else [RankFunctions(rank), *extra]
+    results = Reference.of(module, floating, functions).call(entry, tuple(arguments))
+    return assemble([Site(p.on.device if p.on is not None else 0, p) for p in results_of(function)], results)
+
+
+def run_ranks(
+    modules: Sequence[ModuleOp],
+    inputs: Mapping[str, Array],
+    entry: str = "main",
+    dtype: DTypeLike | None = None,
+    extra: Extra = (),
+) -> dict[str, Array]:
+    """The same, from the programs of all ranks, in order of ranks, run together in this process.
+
+    Raises DistirError as `run` does, and for a deadlock, which says what each rank waits for."""
+    functions = [entry_function(module, entry) for module in modules]
+    for number, module in enumerate(modules):
+        if (count := machine_devices(module, functions[number])) > len(modules):
+            raise DistirError(f"expected the programs of {count} ranks, got {len(modules)}")
+        if rank_of(module) not in (number, None):
+            raise DistirError(f"expected the program of rank {number} at place {number}, got rank {rank_of(module)}'s")
+    floating = None if dtype is None else np.dtype(dtype)
+    sites = [Site(r, p) for r, f in enumerate(functions) for p in arguments_of(f)]
+    values = iter(distribute(sites, _Values(inputs, modules), floating))
+    programs = [
+        Reference.of(module, floating, [RankFunctions(r), *extra]).steps(entry, tuple(next(values) for _ in f.args))
+        for r, (module, f) in enumerate(zip(modules, functions, strict=True))
+    ]
+    results = run_together(programs)
+    return assemble(
+        [Site(r, p) for r, f in enumerate(functions) for p in results_of(f)],
+        [value for of_rank in results for value in of_rank],
+    )
+
+
+def run_operator(op: Operation, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """One operator op (`onnx`, `grad`) on concrete arrays, by its dialect's own definition."""
+    match op.dialect_name():
+        case "grad":
+            from distir.interpreters.grad import run_grad
+
+            return run_grad(op, operands)
+        case "onnx":
+            from distir.interpreters.onnx_reference import run_onnx
+
+            return tuple(run_onnx(op, operands))
+        case _:
+            raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
+
+
+@dataclass
+class Reference(Walk):
+    """The walk over concrete arrays; every result has the shape and element type that the program says."""
+
+    dtype: np.dtype[Any] | None = None
+
+    @classmethod
+    def of(cls, module: ModuleOp, dtype: np.dtype[Any] | None, extra: Extra = ()) -> Reference:
+        walk = cls(module, default=run_operator, dtype=dtype)
+        walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions(), *extra])
+        return walk
+
+    def run(self, op: Operation, operands: PythonValues) -> PythonValues:
+        if self.dtype is not None and op.name == "onnx.Cast" and _is_floating(op.result_types[0]):
+            return (np.asarray(operands[0]).astype(self.dtype),)
+        results = super().run(op, operands)
+        if len(results) == 1 and isinstance(results[0], Suspended):
+            return results
+        if len(results) != len(op.results):
+            raise DistirError(f"{op.name}: expected {len(op.results)} results, got {len(results)}")
+        return tuple(self._conform(op, i, value) for i, value in enumerate(results))
+
+    def _conform(self, op: Operation, index: int, value: Any) -> Any:
+        type_ = op.results[index].type
+        if not isinstance(type_, TensorType):
+            return value
+        array, tensor = np.asarray(value), cast(TensorType[Any], type_)
+        shape = tensor.get_shape()
+        if len(shape) != array.ndim or any(e not in (-1, n) for e, n in zip(shape, array.shape, strict=True)):
+            raise DistirError(f"{op.name}: expected result {index} of shape {list(shape)}, got {list(array.shape)}")
+        return array if array.dtype == object else array.astype(array_dtype(tensor, self.dtype), copy=False)
+
+
+def _is_floating(type_: Attribute) -> bool:
+    return isinstance(type_, TensorType) and isinstance(cast(TensorType[Any], type_).element_type, AnyFloat)
+
+
+class _Values(Mapping[str, Array]):
+    """The inputs, then the weights that the modules carry."""
+
+    def __init__(self, inputs: Mapping[str, Array], modules: Sequence[ModuleOp]) -> None:
+        from distir.frontends.weights import weights_of
+
+        self._layers = [inputs, *(weights_of(module) for module in modules)]
+
+    def __getitem__(self, name: str) -> Array:
+        for layer in self._layers:
+            if name in layer:
+                return layer[name]
+        raise KeyError(name)
+
+    def __iter__(self) -> Any:
+        return iter(dict.fromkeys(name for layer in self._layers for name in layer))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))

@@ -1,0 +1,137 @@
+"""The reference executor's `dist`: each op over the concrete arrays of all devices (level 3), and the local ops, which
+rank programs (level 4) keep. Where a value lives does not matter here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import TensorType
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import Attribute
+
+from distir.dialects.dist import (
+    AccumulateOp,
+    AllGatherOp,
+    AllReduceOp,
+    AllToAllOp,
+    BroadcastOp,
+    CallOp,
+    ConcatOp,
+    GatherOp,
+    MoveOp,
+    PackOp,
+    ReduceOp,
+    ReduceScatterOp,
+    ScaleOp,
+    ScatterOp,
+    SendOp,
+    SliceOp,
+    UnpackOp,
+    ZerosOp,
+)
+from distir.dialects.onnx import numpy_dtype
+from distir.interpreters import collectives
+from distir.interpreters.walk import Enter
+
+
+def extents(types: Sequence[Attribute], dim: int) -> list[int]:
+    """The extent of one dim in each of these tensor types."""
+    return [cast(TensorType[Any], t).get_shape()[dim] for t in types]
+
+
+@register_impls
+class CommunicationFunctions(InterpreterFunctions):
+    """Operations over several devices."""
+
+    @impl(SendOp)
+    def send(self, interpreter: Interpreter, op: SendOp, args: PythonValues) -> PythonValues:
+        return args
+
+    @impl(AllReduceOp)
+    def allreduce(self, interpreter: Interpreter, op: AllReduceOp, args: PythonValues) -> PythonValues:
+        return tuple(collectives.allreduce(op.reduction.data, args))
+
+    @impl(AllGatherOp)
+    def allgather(self, interpreter: Interpreter, op: AllGatherOp, args: PythonValues) -> PythonValues:
+        return tuple(collectives.allgather(op.dim.value.data, args))
+
+    @impl(ReduceScatterOp)
+    def reducescatter(self, interpreter: Interpreter, op: ReduceScatterOp, args: PythonValues) -> PythonValues:
+        dim = op.dim.value.data
+        return tuple(collectives.reducescatter(op.reduction.data, dim, args, extents(op.result_types, dim)))
+
+    @impl(AllToAllOp)
+    def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
+        return tuple(collectives.alltoall(op.split.value.data, op.concat.value.data, args))
+
+    @impl(BroadcastOp)
+    def broadcast(self, interpreter: Interpreter, op: BroadcastOp, args: PythonValues) -> PythonValues:
+        return args * len(op.results)
+
+    @impl(ScatterOp)
+    def scatter(self, interpreter: Interpreter, op: ScatterOp, args: PythonValues) -> PythonValues:
+        dim = op.dim.value.data
+        return tuple(collectives.scatter(dim, args[0], extents(op.result_types, dim)))
+
+    @impl(GatherOp)
+    def gather(self, interpreter: Interpreter, op: GatherOp, args: PythonValues) -> PythonValues:
+        return (np.concatenate(args, axis=op.dim.value.data),)
+
+    @impl(ReduceOp)
+    def reduce(self, interpreter: Interpreter, op: ReduceOp, args: PythonValues) -> PythonValues:
+        return (collectives.reduce(op.reduction.data, args),)
+
+
+@register_impls
+class LocalFunctions(InterpreterFunctions):
+    """Operations on one device."""
+
+    @impl(MoveOp)
+    def move(self, interpreter: Interpreter, op: MoveOp, args: PythonValues) -> PythonValues:
+        return args
+
+    @impl(SliceOp)
+    def slice(self, interpreter: Interpreter, op: SliceOp, args: PythonValues) -> PythonValues:
+        return (args[0][tuple(slice(start, stop) for start, stop in op.ranges)],)
+
+    @impl(ConcatOp)
+    def concat(self, interpreter: Interpreter, op: ConcatOp, args: PythonValues) -> PythonValues:
+        return (np.concatenate(args, axis=op.dim.value.data),)
+
+    @impl(AccumulateOp)
+    def accumulate(self, interpreter: Interpreter, op: AccumulateOp, args: PythonValues) -> PythonValues:
+        return (collectives.reduce(op.reduction.data, args),)
+
+    @impl(ZerosOp)
+    def zeros(self, interpreter: Interpreter, op: ZerosOp, args: PythonValues) -> PythonValues:
+        type_ = cast(TensorType[Any], op.output.type)
+        return (np.zeros(type_.get_shape(), numpy_dtype(type_.element_type)),)
+
+    @impl(ScaleOp)
+    def scale(self, interpreter: Interpreter, op: ScaleOp, args: PythonValues) -> PythonValues:
+        numerator, denominator = op.factor.data
+        return (args[0] * numerator / denominator,)
+
+    @impl(PackOp)
+    def pack(self, interpreter: Interpreter, op: PackOp, args: PythonValues) -> PythonValues:
+        return (args,)
+
+    @impl(UnpackOp)
+    def unpack(self, interpreter: Interpreter, op: UnpackOp, args: PythonValues) -> PythonValues:
+        return tuple(args[0])
+
+
+@register_impls
+class CallFunctions(InterpreterFunctions):
+    """Calls run the callee; which devices it is placed on does not change what it computes."""
+
+    @impl(CallOp)
+    def call(self, interpreter: Interpreter, op: CallOp, args: PythonValues) -> PythonValues:
+        return (Enter(op.callee_name, args),)
+
+    @impl(func.CallOp)
+    def call_in_place(self, interpreter: Interpreter, op: func.CallOp, args: PythonValues) -> PythonValues:
+        return (Enter(op.callee.string_value(), args),)

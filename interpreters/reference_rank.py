@@ -1,0 +1,191 @@
+"""The reference executor's `rank`: rank programs (level 4) run together in one process. Each is a walk that stops at
+its communication; when every member of a group has stopped at the same one, the operation happens and all go on.
+
+Ranks take turns in a fixed order. If none can go on, that is a deadlock, and it is reported instead of waited for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import Operation
+
+from distir.dialects import rank
+from distir.dialects.errors import DistirError
+from distir.interpreters import collectives
+from distir.interpreters.reference_dist import extents
+from distir.interpreters.walk import Program, Suspended
+
+
+@dataclass
+class Meeting(Suspended):
+    """One rank's side of a communication."""
+
+    op: Operation
+    kind: Hashable
+    """What all members must agree on beside the members."""
+    members: tuple[int, ...]
+    """Ranks, in participant order."""
+    values: PythonValues
+    """This rank's operands."""
+    happen: Callable[[Sequence[Meeting]], Sequence[PythonValues]]
+    """From all sides, in order of members, to each one's results."""
+
+    def agrees(self, other: Meeting | None) -> bool:
+        return other is not None and (self.kind, self.members) == (other.kind, other.members)
+
+    def __str__(self) -> str:
+        return f"{self.op.name} over ranks {list(self.members)}"
+
+
+def run_together(programs: Sequence[Program]) -> list[PythonValues]:
+    """The results of each program; DistirError if they do not all finish."""
+    results: dict[int, PythonValues] = {}
+    waiting: dict[int, Meeting] = {}
+    ready: deque[tuple[int, PythonValues | None]] = deque((r, None) for r in range(len(programs)))
+    while ready:
+        number, values = ready.popleft()
+        try:
+            meeting = programs[number].send(values)
+        except StopIteration as finished:
+            results[number] = finished.value
+            continue
+        assert isinstance(meeting, Meeting)
+        waiting[number] = meeting
+        if all(meeting.agrees(waiting.get(member)) for member in meeting.members):
+            sides = [waiting.pop(member) for member in meeting.members]
+            ready.extend(zip(meeting.members, meeting.happen(sides), strict=True))
+    if waiting:
+        raise DistirError(f"deadlock: {_explain(waiting, len(programs))}")
+    return [results[r] for r in range(len(programs))]
+
+
+def _explain(waiting: dict[int, Meeting], count: int) -> str:
+    """One rank that waits, and what those that it waits for do instead."""
+    number, meeting = min(waiting.items())
+    others: list[str] = []
+    for member in meeting.members:
+        if not meeting.agrees(other := waiting.get(member)):
+            doing = f"waits in {other}" if other else ("has finished" if member < count else "is not there")
+            others.append(f"rank {member} {doing}")
+    return f"rank {number} waits in {meeting}, but " + ", ".join(others)
+
+
+def _first(meetings: Sequence[Meeting]) -> list[Any]:
+    return [m.values[0] for m in meetings]
+
+
+def _single(values: Sequence[Any]) -> list[PythonValues]:
+    return [(value,) for value in values]
+
+
+@dataclass
+@register_impls
+class RankFunctions(InterpreterFunctions):
+    """Communication of one rank."""
+
+    own: int
+    """This rank."""
+
+    def _group(
+        self,
+        op: rank.GroupOp,
+        args: PythonValues,
+        kind: tuple[Hashable, ...],
+        happen: Callable[[Sequence[Meeting]], Sequence[PythonValues]],
+    ) -> PythonValues:
+        return (Meeting(op, (op.name, *kind), op.ranks, args, happen),)
+
+    @impl(rank.SendOp)
+    def send(self, interpreter: Interpreter, op: rank.SendOp, args: PythonValues) -> PythonValues:
+        return (Meeting(op, "send", (self.own, op.peer.value.data), args, lambda sides: [(), sides[0].values]),)
+
+    @impl(rank.RecvOp)
+    def recv(self, interpreter: Interpreter, op: rank.RecvOp, args: PythonValues) -> PythonValues:
+        return (Meeting(op, "send", (op.peer.value.data, self.own), args, lambda sides: [(), sides[0].values]),)
+
+    @impl(rank.WaitOp)
+    def wait(self, interpreter: Interpreter, op: rank.WaitOp, args: PythonValues) -> PythonValues:
+        return args
+
+    @impl(rank.AllReduceOp)
+    def allreduce(self, interpreter: Interpreter, op: rank.AllReduceOp, args: PythonValues) -> PythonValues:
+        reduction = op.reduction.data
+        return self._group(
+            op, args, (reduction,), lambda sides: _single(collectives.allreduce(reduction, _first(sides)))
+        )
+
+    @impl(rank.AllGatherOp)
+    def allgather(self, interpreter: Interpreter, op: rank.AllGatherOp, args: PythonValues) -> PythonValues:
+        dim = op.dim.value.data
+        return self._group(op, args, (dim,), lambda sides: _single(collectives.allgather(dim, _first(sides))))
+
+    @impl(rank.ReduceScatterOp)
+    def reducescatter(self, interpreter: Interpreter, op: rank.ReduceScatterOp, args: PythonValues) -> PythonValues:
+        reduction, dim = op.reduction.data, op.dim.value.data
+
+        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+            parts = extents([side.op.results[0].type for side in sides], dim)
+            return _single(collectives.reducescatter(reduction, dim, _first(sides), parts))
+
+        return self._group(op, args, (reduction, dim), happen)
+
+    @impl(rank.AllToAllOp)
+    def alltoall(self, interpreter: Interpreter, op: rank.AllToAllOp, args: PythonValues) -> PythonValues:
+        split, concat = op.split.value.data, op.concat.value.data
+        return self._group(
+            op, args, (split, concat), lambda sides: _single(collectives.alltoall(split, concat, _first(sides)))
+        )
+
+    @impl(rank.BroadcastOp)
+    def broadcast(self, interpreter: Interpreter, op: rank.BroadcastOp, args: PythonValues) -> PythonValues:
+        root = op.root.value.data
+
+        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+            (value,) = next(side.values for side, member in zip(sides, op.ranks, strict=True) if member == root)
+            return [(value,) if side.op.results else () for side in sides]
+
+        return self._group(op, args, (root,), happen)
+
+    @impl(rank.ScatterOp)
+    def scatter(self, interpreter: Interpreter, op: rank.ScatterOp, args: PythonValues) -> PythonValues:
+        root, dim, receivers = op.root.value.data, op.dim.value.data, tuple(map(int, op.receivers.get_values()))
+
+        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+            side_of = dict(zip(op.ranks, sides, strict=True))
+            types = [side_of[r].op.results[0].type for r in receivers]
+            parts = collectives.scatter(dim, side_of[root].values[0], extents(types, dim))
+            received = dict(zip(receivers, parts, strict=True))
+            return [(received[member],) if member in received else () for member in op.ranks]
+
+        return self._group(op, args, (root, dim, receivers), happen)
+
+    @impl(rank.GatherOp)
+    def gather(self, interpreter: Interpreter, op: rank.GatherOp, args: PythonValues) -> PythonValues:
+        dim = op.dim.value.data
+        return self._to_root(op, args, (dim,), lambda values: np.concatenate(values, axis=dim))
+
+    @impl(rank.ReduceOp)
+    def reduce(self, interpreter: Interpreter, op: rank.ReduceOp, args: PythonValues) -> PythonValues:
+        reduction = op.reduction.data
+        return self._to_root(op, args, (reduction,), lambda values: collectives.reduce(reduction, values))
+
+    def _to_root(
+        self,
+        op: rank.GatherOp | rank.ReduceOp,
+        args: PythonValues,
+        kind: tuple[Hashable, ...],
+        combine: Callable[[Sequence[Any]], Any],
+    ) -> PythonValues:
+        root, contributors = op.root.value.data, tuple(map(int, op.contributors.get_values()))
+
+        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+            side_of = dict(zip(op.ranks, sides, strict=True))
+            value = combine([side_of[r].values[0] for r in contributors])
+            return [(value,) if member == root else () for member in op.ranks]
+
+        return self._group(op, args, (root, contributors, *kind), happen)

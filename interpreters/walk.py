@@ -1,0 +1,130 @@
+"""The walk that domains share: xDSL's interpreter with symbols in a dictionary, values freed at their last use, and one
+default implementation for operator ops. A domain is a set of `InterpreterFunctions` on it:
+
+    walk = Walk(module, default=run_operator)
+    walk.register_implementations(DistFunctions())          # @impl(AllReduceOp) ...
+    results = walk.call("main", arguments)
+
+For each op of the function, in order: its implementation (`@impl`), else the default. An implementation may return one
+`Suspended` as its only value: `Enter` makes the walk run a function in its place; any other comes out of `steps`, which
+goes on with the values that it is sent. That is how several rank programs, each a walk, meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xdsl.dialects import func
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.utils.exceptions import DiagnosticException
+
+from distir.dialects.errors import DistirError
+
+Program = Generator["Suspended", PythonValues | None, PythonValues]
+"""A function on its way: yields what it waits for, is sent the values, returns its results."""
+
+Default = Callable[[Operation, PythonValues], PythonValues]
+
+
+class Suspended:
+    """What an implementation returns as its only value when its values come from elsewhere."""
+
+
+@dataclass
+class Enter(Suspended):
+    """Run this function in place of the op: what the implementation of a call returns."""
+
+    function: str
+    arguments: PythonValues
+
+
+@dataclass
+class Walk(Interpreter):
+    """Runs functions of one module in one domain."""
+
+    default: Default | None = None
+    _functions: dict[str, func.FuncOp] = field(default_factory=dict[str, func.FuncOp])
+    _last_uses: dict[Block, list[list[SSAValue]]] = field(default_factory=dict[Block, list[list[SSAValue]]])
+
+    def __post_init__(self) -> None:
+        self._functions = {f.sym_name.data: f for f in self.module.ops if isinstance(f, func.FuncOp)}
+
+    def register(self, functions: Sequence[InterpreterFunctions]) -> Walk:
+        """Adds implementations; later ones override earlier ones."""
+        for each in functions:
+            self.register_implementations(each, override=True)
+        return self
+
+    def function(self, name: str) -> func.FuncOp:
+        """The function of this name; DistirError names those that there are."""
+        if (function := self._functions.get(name)) is not None:
+            return function
+        names = ", ".join(f"@{f}" for f in list(self._functions)[:8]) or "none"
+        raise DistirError(f"no function @{name} in the module; its functions: {names}")
+
+    def call(self, name: str, arguments: PythonValues) -> PythonValues:
+        """The results of the function on these values."""
+        steps = self.steps(name, arguments)
+        try:
+            next(steps)
+        except StopIteration as finished:
+            return finished.value
+        raise DistirError(f"@{name} is the program of one rank of several: run all of them together")
+
+    def steps(self, name: str, arguments: PythonValues) -> Program:
+        """The same, one suspension at a time."""
+        block = self.function(name).body.block
+        values: dict[SSAValue, Any] = dict(zip(block.args, arguments, strict=True))
+        del arguments
+        for op, dying in zip(block.ops, self._dying(block), strict=True):
+            operands = tuple(values[v] for v in op.operands)
+            if isinstance(op, func.ReturnOp):
+                return operands
+            for value in dying:
+                values.pop(value, None)
+            results = self.run(op, operands)
+            del operands
+            if len(results) == 1 and isinstance(suspended := results[0], Suspended):
+                if isinstance(suspended, Enter):
+                    inner = self.steps(suspended.function, suspended.arguments)
+                    del suspended, results
+                    results = yield from inner
+                else:
+                    results = (yield suspended) or ()
+            for value, result in zip(op.results, results, strict=True):
+                if value.first_use is not None:
+                    values[value] = result
+        raise DistirError(f"@{name} does not return")
+
+    def run(self, op: Operation, operands: PythonValues) -> PythonValues:
+        """The values of one op in this domain."""
+        known = self._impls._impl_dict.get(type(op))  # pyright: ignore[reportPrivateUsage]
+        try:
+            if known is not None:
+                functions, implementation = known
+                return implementation(functions, self, op, operands).values
+            if self.default is not None:
+                return self.default(op, operands)
+        except (DistirError, DiagnosticException):
+            raise
+        except Exception as error:
+            raise DistirError(f"{op.name}: {error}") from error
+        raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
+
+    def _dying(self, block: Block) -> list[list[SSAValue]]:
+        """Per op of the block, the values whose last use it is; uses in nested regions count for the outer op."""
+        if (known := self._last_uses.get(block)) is not None:
+            return known
+        last: dict[SSAValue, int] = {}
+        for i, op in enumerate(block.ops):
+            for inner in op.walk() if op.regions else (op,):
+                for value in inner.operands:
+                    last[value] = i
+        dying: list[list[SSAValue]] = [[] for _ in block.ops]
+        for value, i in last.items():
+            dying[i].append(value)
+        self._last_uses[block] = dying
+        return dying
