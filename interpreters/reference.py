@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
-from xdsl.dialects.builtin import AnyFloat, ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.interpreter import InterpreterFunctions, PythonValues
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
@@ -80,8 +80,9 @@ def run_ranks(
     )
 
 
-def run_operator(op: Operation, operands: Sequence[Any]) -> tuple[Any, ...]:
-    """One operator op (`onnx`, `grad`) on concrete arrays, by its dialect's own definition."""
+def run_operator(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Any, ...]:
+    """One operator op (`onnx`, `grad`) on concrete arrays, by its dialect's own definition; with `floats`, floating
+    values (constants and casts too) are of that type."""
     match op.dialect_name():
         case "grad":
             from distir.interpreters.grad import run_grad
@@ -90,7 +91,7 @@ def run_operator(op: Operation, operands: Sequence[Any]) -> tuple[Any, ...]:
         case "onnx":
             from distir.interpreters.onnx_reference import run_onnx
 
-            return tuple(run_onnx(op, operands))
+            return tuple(run_onnx(op, operands, floats))
         case _:
             raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
 
@@ -103,13 +104,11 @@ class Reference(Walk):
 
     @classmethod
     def of(cls, module: ModuleOp, dtype: np.dtype[Any] | None, extra: Extra = ()) -> Reference:
-        walk = cls(module, default=run_operator, dtype=dtype)
+        walk = cls(module, default=lambda op, operands: run_operator(op, operands, dtype), dtype=dtype)
         walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions(), *extra])
         return walk
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
-        if self.dtype is not None and op.name == "onnx.Cast" and _is_floating(op.result_types[0]):
-            return (np.asarray(operands[0]).astype(self.dtype),)
         results = super().run(op, operands)
         if len(results) == 1 and isinstance(results[0], Suspended):
             return results
@@ -126,10 +125,6 @@ class Reference(Walk):
         if len(shape) != array.ndim or any(e not in (-1, n) for e, n in zip(shape, array.shape, strict=True)):
             raise DistirError(f"{op.name}: expected result {index} of shape {list(shape)}, got {list(array.shape)}")
         return array if array.dtype == object else array.astype(array_dtype(tensor, self.dtype), copy=False)
-
-
-def _is_floating(type_: Attribute) -> bool:
-    return isinstance(type_, TensorType) and isinstance(cast(TensorType[Any], type_).element_type, AnyFloat)
 
 
 class _Values(Mapping[str, Array]):
