@@ -81,7 +81,7 @@ class GraphImporter:
             op = self._gradient(node, where)
         else:
             op = self._operator(node, where)
-        if node.name:
+        if node.name and not isinstance(op, Constant):
             op.attributes["onnx_node_name"] = StringAttr(node.name)
         self.add(op)
         for name, result in zip(node.output, op.results, strict=False):

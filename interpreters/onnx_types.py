@@ -1,0 +1,99 @@
+"""The types that one operation of the `onnx` dialect gives, by onnx's own inference, with the operands that are known.
+
+Answers are kept by operator, attributes, operand types and the values of small operands.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+from onnx import helper, numpy_helper
+from xdsl.dialects.builtin import NoneType, TensorType, UnrankedTensorType
+from xdsl.ir import Attribute
+
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx import OnnxOperation
+from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
+from distir.frontends.onnx.protos import node_proto, type_of, type_proto
+
+Array = np.ndarray[Any, Any]
+Operand: TypeAlias = Array | Attribute | None
+
+LARGEST_KEY = 1024
+"""Operands of more elements are not worth comparing: their answers are not kept."""
+
+_answers: dict[object, list[Attribute | None]] = {}
+_schemas: dict[type, onnx.defs.OpSchema] = {}
+
+
+def infer_types(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | None]:
+    """A plain type per result (None for an absent one) for these operands, each an array, a type or absent.
+
+    Raises DistirError with onnx's reason when the operands do not fit the operator.
+    """
+    key = _key(op, operands)
+    if key is not None and (answer := _answers.get(key)) is not None:
+        return answer
+    answer = _infer(op, operands)
+    if key is not None:
+        _answers[key] = answer
+    return answer
+
+
+def _key(op: OnnxOperation, operands: Sequence[Operand]) -> object:
+    parts: list[object] = [type(op), tuple(op.properties.items())]
+    parts += [_without_shape(result.type) for result in op.results]
+    for value in operands:
+        if isinstance(value, np.ndarray):
+            if value.size > LARGEST_KEY or value.dtype.kind == "O":
+                return None
+            parts.append((value.dtype.name, value.shape, value.tobytes()))
+        else:
+            parts.append(value)
+    return tuple(parts)
+
+
+def _without_shape(type: Attribute) -> Attribute:
+    return cast(TensorType[Attribute], type).element_type if isinstance(type, TensorType) else type
+
+
+def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | None]:
+    if (schema := _schemas.get(type(op))) is None:
+        schema = onnx.defs.get_schema(op.schema.name, op.schema.since_version, op.schema.domain)
+        _schemas[type(op)] = schema
+    names = {value: f"v{i}" for i, value in enumerate(dict.fromkeys((*op.operands, *op.results)))}
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for value, known in zip(op.operands, operands, strict=True):
+        if isinstance(known, np.ndarray):
+            element = ELEMENT_OF_NUMPY_NAME[known.dtype.name].type
+            types[names[value]] = type_proto(TensorType(element, known.shape))
+            data[names[value]] = numpy_helper.from_array(known)
+        elif known is not None:
+            types[names[value]] = type_proto(known)
+    opsets = [helper.make_opsetid(op.schema.domain, op.schema.since_version)]
+    try:
+        inferred = onnx.shape_inference.infer_node_outputs(
+            schema, node_proto(op, names.__getitem__), types, data, opset_imports=opsets
+        )
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).strip().splitlines()[-1].removeprefix("[ShapeInferenceError] ")
+        described = ", ".join(_described(value) for value in operands)
+        raise DistirError(f"{op.name} does not accept {described}: {reason}") from error
+    return [None if isinstance(r.type, NoneType) else _type(inferred.get(names[r]), r.type) for r in op.results]
+
+
+def _type(inferred: onnx.TypeProto | None, declared: Attribute) -> Attribute:
+    """The inferred type; where onnx infers nothing, only the element type is sure."""
+    type = None if inferred is None else type_of(inferred)
+    if type is not None:
+        return type
+    return UnrankedTensorType(_without_shape(declared)) if isinstance(declared, TensorType) else declared
+
+
+def _described(value: Operand) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}" if value.size > 8 else str(value.tolist())
+    return "none" if value is None else str(value)

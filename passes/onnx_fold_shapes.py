@@ -1,0 +1,151 @@
+"""`onnx-fold-shapes`: makes every type static and shape arithmetic constant.
+
+Interprets the program in the mixed domain, then rewrites it by what was found: an operation whose results are all known
+becomes constants, other results get the types that were inferred, an `If` on a known condition becomes the branch that
+is taken, and what is left without uses goes.
+
+Requires: a level 1 program whose inputs are static, or made so by `shape`. Ensures: no open dimension in any type of
+the functions, or a DistirError that names the operation that leaves one. Keeps all `dist.*` attributes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import (
+    GreedyRewritePatternApplier,
+    PatternRewriter,
+    PatternRewriteWalker,
+    RewritePattern,
+)
+
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx import OPERATORS, Constant, TensorAttr, Yield
+from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
+
+
+@dataclass(frozen=True)
+class OnnxFoldShapesPass(ModulePass):
+    """Mixed interpretation; `shape="x=8,128"` binds open dimensions first (several, with `;` between them)."""
+
+    name = "onnx-fold-shapes"
+
+    shape: str | None = None
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.interpreters.mixed import infer, require_static
+
+        functions = [function for function in op.ops if isinstance(function, FuncOp)]
+        main = next((function for function in functions if function.sym_name.data == "main"), None)
+        if main is None:
+            raise DistirError("onnx-fold-shapes needs a function @main")
+        if self.shape is not None:
+            bind_arguments(main, dict(parse_shape(text) for text in self.shape.split(";")))
+        require_static_arguments(main)
+
+        values = infer(op)
+        while _take_known_branches(op, values):
+            values = infer(op)
+        for function in functions:
+            require_static(values, function)
+        patterns = GreedyRewritePatternApplier(
+            [KnownResultsBecomeConstants(values), TypesBecomeStatic(values)], dce_enabled=True
+        )
+        PatternRewriteWalker(patterns).rewrite_module(op)
+        for function in functions:
+            _make_signature_static(function, values)
+
+
+def _take_known_branches(module: ModuleOp, values: Mapping[SSAValue, object]) -> bool:
+    return PatternRewriteWalker(KnownBranchIsTaken(values)).rewrite_module(module)
+
+
+@dataclass
+class KnownBranchIsTaken(RewritePattern):
+    """An `onnx.If` on a known condition is replaced by the operations of one branch."""
+
+    values: Mapping[SSAValue, object]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        from numpy import ndarray
+
+        if not isinstance(op, OPERATORS["If"]):
+            return
+        condition = self.values.get(op.operands[0])
+        if not isinstance(condition, ndarray):
+            return
+        else_branch, then_branch = op.regions  # in alphabetical order, as all attributes
+        block = (then_branch if condition.all() else else_branch).block
+        terminator = block.last_op
+        assert isinstance(terminator, Yield)
+        results = list(terminator.operands)
+        rewriter.erase(terminator)
+        rewriter.inline_block(block, rewriter.insertion_point)
+        rewriter.replace(op, [], results)
+
+
+@dataclass
+class KnownResultsBecomeConstants(RewritePattern):
+    """An operation whose used results are all known is replaced by `onnx.Constant`."""
+
+    values: Mapping[SSAValue, object]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        from numpy import ndarray
+
+        if isinstance(op, Constant) or not op.results:
+            return
+        known = [self.values.get(result) for result in op.results]
+        constants: list[Constant | None] = []
+        for value, result in zip(known, op.results, strict=True):
+            if isinstance(value, ndarray):
+                attribute = TensorAttr.from_numpy(value)
+                constants.append(Constant(attribute, _placed(attribute.type, result.type)))
+            elif result.first_use is None:
+                constants.append(None)
+            else:
+                return
+        new_ops = [constant for constant in constants if constant is not None]
+        if new_ops:
+            rewriter.replace(op, new_ops, [None if c is None else c.output for c in constants])
+
+
+@dataclass
+class TypesBecomeStatic(RewritePattern):
+    """Results get the types that were inferred for them."""
+
+    values: Mapping[SSAValue, object]
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        for result in op.results:
+            inferred = self.values.get(result)
+            if isinstance(inferred, Attribute) and (type := _placed(inferred, result.type)) != result.type:
+                rewriter.replace_value_with_new_type(result, type)
+
+
+def _placed(type: Attribute, like: Attribute) -> Attribute:
+    """The type, where a value of type `like` lives."""
+    if isinstance(type, TensorType) and isinstance(like, TensorType):
+        tensor = cast(TensorType[Attribute], type)
+        return TensorType(tensor.element_type, tensor.get_shape(), cast(TensorType[Attribute], like).encoding)
+    return type
+
+
+def _make_signature_static(function: FuncOp, values: Mapping[SSAValue, object]) -> None:
+    """Arguments and the function's type follow what was inferred."""
+    from xdsl.rewriter import Rewriter
+
+    for argument in function.args:
+        inferred = values.get(argument)
+        if isinstance(inferred, Attribute):
+            Rewriter.replace_value_with_new_type(argument, _placed(inferred, argument.type))
+    results = function.get_return_op()
+    assert results is not None
+    function.function_type = FunctionType.from_lists(
+        [argument.type for argument in function.args], [value.type for value in results.operands]
+    )
