@@ -1,0 +1,69 @@
+"""Cost models: how long work and messages take on a machine.
+
+A model is a class with one method per *kind* of operation, constructed from a `Machine`. `analytic` is the default; a
+plug-in registers its class under a name (`register_cost_model`), and every tool then accepts `--cost-model NAME`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from distir.dialects.errors import DistirError
+from distir.interpreters.machines import Machine
+from distir.interpreters.work import Work
+
+
+class CostModel(ABC):
+    """Seconds for each kind of operation. Methods must be pure: results are remembered per operation and devices."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+
+    @abstractmethod
+    def matmul_seconds(self, work: Work, dtype: str) -> float:
+        """A contraction; `dtype` is the element type as the IR prints it (`f16`)."""
+
+    @abstractmethod
+    def elementwise_seconds(self, work: Work, dtype: str) -> float:
+        """A local operation that computes and is no contraction."""
+
+    @abstractmethod
+    def data_movement_seconds(self, work: Work) -> float:
+        """A local copy."""
+
+    @abstractmethod
+    def collective_seconds(self, kind: str, bytes: int, devices: Sequence[int]) -> float:
+        """A collective among these machine devices: `allreduce`, `allgather`, `reducescatter`, `alltoall`, `broadcast`,
+        `scatter`, `gather` or `reduce`. `bytes` is the size of the whole tensor: of the larger side."""
+
+    @abstractmethod
+    def send_seconds(self, bytes: int, source: int, target: int) -> float:
+        """One message between two machine devices."""
+
+
+def _analytic() -> type[CostModel]:
+    return import_module("distir.interpreters.cost_models.analytic").AnalyticCostModel
+
+
+_REGISTRY: dict[str, Callable[[], type[CostModel]]] = {"analytic": _analytic}
+
+
+def register_cost_model(name: str, model: type[CostModel]) -> None:
+    """Makes a plug-in's model available by name."""
+    _REGISTRY[name] = lambda: model
+
+
+def cost_model_names() -> list[str]:
+    """The models that can be asked for by name."""
+    return sorted(_REGISTRY)
+
+
+def make_cost_model(name_or_class: str | type[CostModel], machine: Machine) -> CostModel:
+    """The model for a machine. Raises DistirError if no model has that name."""
+    if not isinstance(name_or_class, str):
+        return name_or_class(machine)
+    if name_or_class not in _REGISTRY:
+        raise DistirError(f"unknown cost model {name_or_class}: expected {' or '.join(cost_model_names())}")
+    return _REGISTRY[name_or_class]()(machine)

@@ -1,0 +1,131 @@
+"""What one operation costs: the cost domain. `@impl(AllReduceOp)` says what an all-reduce costs on its participants;
+compute operations cost what the cost model says of their work. Times become integer picoseconds here, rounded once, so
+that sums are exact and their order does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import Operation
+
+from distir.dialects.dist import (
+    AllGatherOp,
+    AllReduceOp,
+    AllToAllOp,
+    BroadcastOp,
+    GatherOp,
+    ReduceOp,
+    ReduceScatterOp,
+    ScatterOp,
+    SendOp,
+)
+from distir.dialects.errors import DistirError
+from distir.interpreters.cost_models import CostModel
+from distir.interpreters.walk import Walk
+from distir.interpreters.work import Kind, type_bytes, work_of
+
+PICOSECONDS = 1_000_000_000_000
+FREE = frozenset([Kind.VIEW, Kind.NOTHING])
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Time that an operation occupies all its streams; `kind` is the work's (`matmul`) or the message's (`send`)."""
+
+    kind: str
+    picoseconds: int
+
+
+@register_impls
+class CostFunctions(InterpreterFunctions):
+    """Communication. Arguments are the machine devices of the participants, each once, operands' before results'; the
+    value is (kind, seconds). A new communication operation needs nothing else to be simulated."""
+
+    def __init__(self, model: CostModel):
+        self.model = model
+
+    def collective(self, kind: str, op: Operation, devices: Sequence[int]) -> tuple[tuple[str, float]]:
+        """By the size of the whole tensor, the largest that any participant holds."""
+        whole = max(type_bytes(v.type) for v in (*op.operands, *op.results))
+        return ((kind, self.model.collective_seconds(kind, whole, devices)),)
+
+    @impl(SendOp)
+    def send(self, interpreter: Interpreter, op: SendOp, args: PythonValues) -> PythonValues:
+        source, target = args
+        return (("send", self.model.send_seconds(type_bytes(op.input.type), source, target)),)
+
+    @impl(AllReduceOp)
+    def allreduce(self, interpreter: Interpreter, op: AllReduceOp, args: PythonValues) -> PythonValues:
+        return self.collective("allreduce", op, args)
+
+    @impl(AllGatherOp)
+    def allgather(self, interpreter: Interpreter, op: AllGatherOp, args: PythonValues) -> PythonValues:
+        return self.collective("allgather", op, args)
+
+    @impl(ReduceScatterOp)
+    def reducescatter(self, interpreter: Interpreter, op: ReduceScatterOp, args: PythonValues) -> PythonValues:
+        return self.collective("reducescatter", op, args)
+
+    @impl(AllToAllOp)
+    def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
+        return self.collective("alltoall", op, args)
+
+    @impl(BroadcastOp)
+    def broadcast(self, interpreter: Interpreter, op: BroadcastOp, args: PythonValues) -> PythonValues:
+        return self.collective("broadcast", op, args)
+
+    @impl(ScatterOp)
+    def scatter(self, interpreter: Interpreter, op: ScatterOp, args: PythonValues) -> PythonValues:
+        return self.collective("scatter", op, args)
+
+    @impl(GatherOp)
+    def gather(self, interpreter: Interpreter, op: GatherOp, args: PythonValues) -> PythonValues:
+        return self.collective("gather", op, args)
+
+    @impl(ReduceOp)
+    def reduce(self, interpreter: Interpreter, op: ReduceOp, args: PythonValues) -> PythonValues:
+        return self.collective("reduce", op, args)
+
+
+class Costs:
+    """Costs of operations on one machine; each (operation, participants) is computed once."""
+
+    def __init__(self, model: CostModel, functions: Sequence[InterpreterFunctions] = ()):
+        self.model = model
+        self._domain = Walk(ModuleOp([]), default=self._compute).register([CostFunctions(model), *functions])
+        self._memo: dict[tuple[Operation, tuple[int, ...]], Cost] = {}
+
+    def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
+        """The cost of an operation whose values live on these machine devices. Raises DistirError if it has none."""
+        # Devices are alike, so what runs on one costs the same on any.
+        key = (op, participants if len(participants) > 1 else ())
+        if (cost := self._memo.get(key)) is None:
+            ((kind, seconds),) = self._domain.run(op, participants)
+            cost = self._memo[key] = Cost(kind, round(seconds * PICOSECONDS))
+        return cost
+
+    def _compute(self, op: Operation, participants: PythonValues) -> PythonValues:
+        if len(participants) > 1:
+            raise DistirError(f"{op.name} runs on {len(participants)} devices: say what it costs with an @impl")
+        work = work_of(op)
+        match work.kind:
+            case Kind.MATMUL:
+                seconds = self.model.matmul_seconds(work, _dtype(op))
+            case Kind.ELEMENTWISE:
+                seconds = self.model.elementwise_seconds(work, _dtype(op))
+            case Kind.DATA_MOVEMENT:
+                seconds = self.model.data_movement_seconds(work)
+            case Kind.VIEW | Kind.NOTHING:
+                seconds = 0.0
+        return ((str(work.kind), seconds),)
+
+
+def _dtype(op: Operation) -> str:
+    """Element type of the first tensor among operands and results: what the kernel computes in."""
+    types = [v.type for v in (*op.operands, *op.results)]
+    return next((str(cast(TensorType[Any], t).element_type) for t in types if isinstance(t, TensorType)), "f32")

@@ -1,0 +1,239 @@
+"""The domain of the simulator: a value is the storages that hold it, and running an operation moves the clocks of its
+streams. Only calls, moves and tuples need an `@impl` here; every other operation occupies the streams in its types for
+what the cost domain says (`distir.interpreters.costs`) and allocates its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, TensorType, TupleType
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import Attribute, Operation
+
+from distir.dialects.dist import CallOp, MoveOp, PackOp, UnpackOp
+from distir.dialects.dist.attributes import MAIN_STREAM, placement
+from distir.dialects.dist.calls import function_devices, is_placed
+from distir.dialects.errors import DistirError
+from distir.interpreters.cost_models import CostModel, make_cost_model
+from distir.interpreters.costs import Costs
+from distir.interpreters.machines import Machine, load_machine
+from distir.interpreters.simulate.result import CallSpan, Placed, Simulation, Step, Storage, Stream
+from distir.interpreters.walk import Walk
+from distir.interpreters.work import is_view, type_bytes
+
+Value = tuple[int, ...]
+"""Numbers of storages: one for a tensor, one per element for a tuple, none for an absent operand."""
+
+
+def simulate(
+    module: ModuleOp,
+    machine: Machine | str,
+    cost_model: str | type[CostModel] = "analytic",
+    entry: str = "main",
+    functions: Sequence[InterpreterFunctions] = (),
+) -> Simulation:
+    """Runs the entry on the machine's clocks. `functions` say what further operations cost (see `CostFunctions`).
+
+    The module must hold together (`check-module`); a sequential program runs on device 0. Raises DistirError if it is
+    the program of one rank, needs more devices than the machine has, or has shapes that are not static."""
+    machine = load_machine(machine) if isinstance(machine, str) else machine
+    run = Schedule(module, Costs(make_cost_model(cost_model, machine), functions))
+    devices = entry_devices(module, run.function(entry))
+    machine.check_devices(devices)
+    return run.simulation(entry, devices)
+
+
+def entry_devices(module: ModuleOp, entry: func.FuncOp) -> int:
+    """How many machine devices a program has: the module's `dist.devices`, else one more than the highest it names."""
+    declared = module.attributes.get("dist.devices")
+    return declared.value.data if isinstance(declared, IntegerAttr) else function_devices(entry)
+
+
+@dataclass
+class Frame:
+    """A function on the devices that a call gave it, and its operations placed there so far."""
+
+    name: str
+    devices: tuple[int, ...]
+    is_placed: bool
+    operations: dict[Operation, Placed] = field(default_factory=dict[Operation, Placed])
+
+    def stream(self, type_: Attribute) -> Stream | None:
+        """Where a value of this type lives on the machine; None if it is on no device in particular."""
+        if not self.is_placed:
+            return (self.devices[0], MAIN_STREAM) if isinstance(type_, TensorType | TupleType) else None
+        on = placement(type_)
+        return None if on is None else (self.devices[on.device], on.stream)
+
+
+class Schedule(Walk):
+    """One run."""
+
+    def __init__(self, module: ModuleOp, costs: Costs):
+        super().__init__(module, default=self.execute)
+        self.register([ScheduleFunctions()])
+        self.costs = costs
+        self.clocks: dict[Stream, int] = {}
+        self.steps_done: list[Step] = []
+        self.calls: list[CallSpan] = []
+        self.storages: list[Storage] = []
+        self.frames: dict[tuple[str, tuple[int, ...]], Frame] = {}
+        self.frame = Frame("", (), False)
+
+    def simulation(self, entry: str, devices: int) -> Simulation:
+        function = self.function(entry)
+        for op in function.body.block.ops:
+            if op.dialect_name() == "rank":
+                raise DistirError(
+                    f"@{entry} is the program of one rank: simulate the distributed program it comes from"
+                )
+        self.frame = self.frame_of(entry, tuple(range(devices)))
+        arguments = [self.allocate(type_, -1) for type_ in function.function_type.inputs.data]
+        results = self.call(entry, tuple(arguments))
+        end = len(self.steps_done)
+        for storage in {number for value in (*arguments, *results) for number in value}:
+            self.storages[storage].last_use = end
+        self.share_updates(function, arguments, results)
+        return Simulation(devices, self.steps_done, self.calls, self.storages, self.clocks)
+
+    def execute(self, op: Operation, operands: PythonValues) -> PythonValues:
+        """Any operation but calls, moves and tuples."""
+        placed = self.placed(op)
+        number = self.occupy(placed, operands)
+        if placed.is_view:
+            return tuple(operands[0] for _ in placed.allocates)
+        results: list[Value] = []
+        for allocation in placed.allocates:
+            if allocation is None:
+                results.append(())
+            else:
+                results.append((len(self.storages),))
+                self.storages.append(Storage(*allocation, number, number))
+        return tuple(results)
+
+    def occupy(self, placed: Placed, operands: PythonValues) -> int:
+        """All streams of the operation are busy from when the last of them is free; returns the step's number."""
+        clocks, start = self.clocks, 0
+        for stream in placed.streams:
+            start = max(start, clocks.get(stream, 0))
+        for stream in placed.streams:
+            clocks[stream] = start + placed.cost.picoseconds
+        return self.record(placed, start, operands)
+
+    def record(self, placed: Placed, start: int, operands: PythonValues) -> int:
+        """Notes that an operation ran and used its operands; returns the step's number."""
+        number = len(self.steps_done)
+        self.steps_done.append(Step(placed, start))
+        for value in operands:
+            for storage in value:
+                self.storages[storage].last_use = number
+        return number
+
+    def placed(self, op: Operation) -> Placed:
+        """The operation on the current frame's devices."""
+        if (placed := self.frame.operations.get(op)) is None:
+            placed = self.frame.operations[op] = self.place(op)
+        return placed
+
+    def place(self, op: Operation) -> Placed:
+        frame = self.frame
+        if op.dialect_name() == "rank":
+            raise DistirError(f"@{frame.name} is the program of one rank: simulate the distributed program it is from")
+        found = [frame.stream(v.type) for v in (*op.operands, *op.results)]
+        streams = tuple(dict.fromkeys(stream for stream in found if stream is not None))
+        cost = self.costs.of(op, tuple(dict.fromkeys(device for device, _ in streams)))
+        if not streams and cost.picoseconds:
+            raise DistirError(f"{op.name} in @{frame.name} is on no device: its types must say where it runs")
+        on = [frame.stream(v.type) for v in op.results]
+        memory = tuple(None if s is None else (s[0], type_bytes(v.type)) for s, v in zip(on, op.results, strict=True))
+        return Placed(op, frame.name, streams, cost, memory, is_view(op))
+
+    def allocate(self, type_: Attribute, number: int) -> Value:
+        """New storage for a value of this type, and of each element of a tuple."""
+        if isinstance(type_, TupleType):
+            return tuple(s for element in type_.types.data for s in self.allocate(element, number))
+        if (stream := self.frame.stream(type_)) is None:
+            return ()
+        self.storages.append(Storage(stream[0], type_bytes(type_), number, number))
+        return (len(self.storages) - 1,)
+
+    def frame_of(self, name: str, devices: tuple[int, ...]) -> Frame:
+        if (frame := self.frames.get((name, devices))) is None:
+            function = self.function(name)
+            if function.is_declaration:
+                raise DistirError(f"@{name} has no body: nothing to simulate")
+            frame = self.frames[name, devices] = Frame(name, devices, is_placed(function))
+        return frame
+
+    def enter(self, call: Operation, name: str, devices: tuple[int, ...], arguments: PythonValues) -> PythonValues:
+        """Runs a function on these machine devices, in place of the call."""
+        caller, first = self.frame, len(self.steps_done)
+        span = len(self.calls)
+        self.calls.append(CallSpan(call, name, first, first))
+        self.frame = self.frame_of(name, devices)
+        results = self.call(name, arguments)
+        self.frame = caller
+        self.calls[span] = CallSpan(call, name, first, len(self.steps_done))
+        return results
+
+    def share_updates(self, entry: func.FuncOp, arguments: Sequence[Value], results: Sequence[Value]) -> None:
+        """A result that updates an argument on the same device is written into the argument's memory."""
+        updated: set[tuple[str, int]] = set()
+        for value, attributes in zip(arguments, _dictionaries(entry.arg_attrs, len(arguments)), strict=True):
+            if _text(attributes, "dist.role") in ("parameter", "state"):
+                updated |= {(_text(attributes, "dist.name"), self.storages[s].device) for s in value}
+        for value, attributes in zip(results, _dictionaries(entry.res_attrs, len(results)), strict=True):
+            for storage in (self.storages[s] for s in value):
+                if storage.born >= 0 and (_text(attributes, "dist.name"), storage.device) in updated:
+                    storage.bytes = 0
+
+
+def _dictionaries(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> Sequence[DictionaryAttr]:
+    return [DictionaryAttr({})] * count if attributes is None else attributes.data
+
+
+def _text(attributes: DictionaryAttr, key: str) -> str:
+    value = attributes.data.get(key)
+    return value.data if isinstance(value, StringAttr) else ""
+
+
+@register_impls
+class ScheduleFunctions(InterpreterFunctions):
+    """Calls, moves and tuples."""
+
+    @impl(CallOp)
+    def call(self, interpreter: Interpreter, op: CallOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Schedule)
+        devices = interpreter.frame.devices
+        return interpreter.enter(op, op.callee_name, tuple(devices[d] for d in op.devices), args)
+
+    @impl(func.CallOp)
+    def call_in_place(self, interpreter: Interpreter, op: func.CallOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Schedule)
+        return interpreter.enter(op, op.callee.string_value(), interpreter.frame.devices, args)
+
+    @impl(MoveOp)
+    def move(self, interpreter: Interpreter, op: MoveOp, args: PythonValues) -> PythonValues:
+        """The target stream waits for the source."""
+        assert isinstance(interpreter, Schedule)
+        placed = interpreter.placed(op)
+        source, target = placed.streams
+        time = max(interpreter.clocks.get(source, 0), interpreter.clocks.get(target, 0))
+        interpreter.clocks[target] = time
+        interpreter.record(placed, time, args)
+        return args
+
+    @impl(PackOp)
+    def pack(self, interpreter: Interpreter, op: PackOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Schedule)
+        interpreter.occupy(interpreter.placed(op), args)
+        return (tuple(storage for value in args for storage in value),)
+
+    @impl(UnpackOp)
+    def unpack(self, interpreter: Interpreter, op: UnpackOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Schedule)
+        interpreter.occupy(interpreter.placed(op), args)
+        return tuple((storage,) for storage in args[0])
