@@ -1,0 +1,114 @@
+"""`apply-sharding`: annotated -> distributed. Every op runs on its shards, every resharding is an explicit collective.
+
+Where it stands: after a search (or the user) gave each op a `dist.strategy`. Ops without one replicate along every axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, i64
+from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.ir import BlockArgument, Operation
+from xdsl.passes import ModulePass
+from xdsl.utils.exceptions import VerifyException
+
+from distir.dialects.sharding import REPLICATED, MeshOp, Replicate, ShardingAttr, State, StrategyAttr
+
+
+@dataclass(frozen=True)
+class ApplyShardingPass(ModulePass):
+    """Lowers an annotated module over its mesh.
+
+    Requires: one `dist.mesh`; rules and strategies on ops; optionally `dist.sharding` on arguments of functions (without
+    it an argument is what its first consumer needs). Ensures: level 3 on `dist.devices` devices; the mesh, rules,
+    strategies and shardings are gone. Raises an error on an op whose strategy does not fit its rule or shapes."""
+
+    name = "apply-sharding"
+    entry: str = "main"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.distribution.lower import Lowering, Mesh, entry_ports
+        from distir.passes.structure import argument_attributes, calls_first, entry_function, result_attributes
+
+        mesh_op = _the_mesh(op)
+        mesh = Mesh(tuple(mesh_op.axis_sizes.items()))
+        entry = entry_function(op, self.entry)
+        ordered = calls_first(op, self.entry)
+        chosen = {o: _options(o, mesh_op) for f in ordered for o in f.body.block.ops if not isinstance(o, CallOp)}
+        arguments = _arguments(ordered, mesh_op, chosen)
+        sources, returned = list(entry.body.block.args), list(entry.body.block.last_op.operands)  # pyright: ignore
+        names, outputs = argument_attributes(entry), result_attributes(entry)
+        lowering = Lowering(op, mesh, chosen, arguments)
+        lowered = [lowering.lower(function) for function in ordered][-1]
+        states = lowering.argument_states[self.entry], lowering.results[self.entry]
+        lowered.arg_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, sources, states[0], names)])
+        lowered.res_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, returned, states[1], outputs)])
+        op.attributes["dist.devices"] = IntegerAttr(mesh.devices, i64)
+        op.body.block.erase_op(mesh_op)
+
+
+def _the_mesh(module: ModuleOp) -> MeshOp:
+    meshes = [op for op in module.body.block.ops if isinstance(op, MeshOp)]
+    if len(meshes) != 1:
+        raise VerifyException(f"apply-sharding needs one dist.mesh in the module, got {len(meshes)}")
+    return meshes[0]
+
+
+def _options(op: Operation, mesh: MeshOp) -> list[object]:
+    from distir.passes.distribution.lower import STRATEGY
+    from distir.passes.distribution.options import chosen_option
+
+    attribute = op.attributes.get(STRATEGY)
+    choices = cast(StrategyAttr, attribute).choices if attribute is not None else {}
+    for axis in choices:
+        if axis not in mesh.axis_sizes:
+            op.emit_error(
+                f'strategy for axis "{axis}", which the mesh does not have', VerifyException(f'no axis "{axis}"')
+            )
+    found: list[object] = []
+    for axis, size in mesh.axis_sizes.items():
+        choice = choices.get(axis, Replicate())
+        option = chosen_option(op, choice, size)
+        if option is None:
+            message = f'the strategy {choice} on axis "{axis}" of size {size} does not fit the rule or the shapes'
+            op.emit_error(message, VerifyException(message))
+        found.append(option)
+    return found
+
+
+def _arguments(
+    ordered: list[FuncOp], mesh: MeshOp, chosen: Mapping[Operation, object]
+) -> dict[BlockArgument, tuple[State, ...]]:
+    """States of all arguments, callees first: as the user says, else what the first consumer needs."""
+    from distir.passes.distribution.lower import SHARDING
+    from distir.passes.structure import argument_attributes, functions
+
+    axes = list(mesh.axis_sizes)
+    found: dict[BlockArgument, tuple[State, ...]] = {}
+    for function in ordered:
+        for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
+            if (sharding := attributes.get(SHARDING)) is not None:
+                states = cast(ShardingAttr, sharding).states
+                found[argument] = tuple(_with_pieces(states.get(a, REPLICATED), argument) for a in axes)
+                continue
+            found[argument] = (REPLICATED,) * len(axes)
+            first = next((u for o in function.body.block.ops for u in argument.uses if u.operation is o), None)
+            if first is None:
+                continue
+            if isinstance(first.operation, CallOp):
+                module = cast(ModuleOp, function.parent_op())
+                callee = functions(module)[first.operation.callee.string_value()]
+                found[argument] = found[callee.body.block.args[first.index]]
+            elif first.operation in chosen:
+                found[argument] = tuple(option.operands[first.index] for option in chosen[first.operation])  # pyright: ignore
+    return found
+
+
+def _with_pieces(state: State, argument: BlockArgument) -> State:
+    from distir.dialects.sharding import Sharded
+    from distir.passes.distribution.options import whole_pieces
+
+    return whole_pieces(argument, state.dim) if isinstance(state, Sharded) and not state.pieces else state

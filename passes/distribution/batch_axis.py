@@ -1,0 +1,233 @@
+"""The batch axis: what every value is when the batch is cut, found by following the rules from the batch inputs.
+
+Data parallelism and microbatches cut the same dims, so one analysis serves both: an operation of the entry runs *before*
+the microbatch loop (it does not depend on the batch), *inside* it, or *after* it (it needs a whole value that the loop
+leaves in parts: the optimizer, after the gradients were accumulated). No choice is made here: parameters stay
+replicated, and a value leaves the axis only by accumulation or concatenation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import REPLICATED, Replicated, Sharded, State
+from distir.passes.distribution.options import Option, options, replicate, rule_of, whole_pieces
+from distir.passes.structure import argument_attributes, functions, shape_of, text
+
+
+class Phase(Enum):
+    """When an operation of the entry runs, relative to the loop over microbatches."""
+
+    BEFORE = "before"
+    INSIDE = "inside"
+    AFTER = "after"
+
+
+@dataclass
+class FunctionAxis:
+    """A function body along the batch axis, for given states of its arguments."""
+
+    states: dict[SSAValue, State] = field(default_factory=dict[SSAValue, State])
+    chosen: dict[Operation, Option] = field(default_factory=dict[Operation, Option])
+    results: tuple[State, ...] = ()
+
+
+@dataclass
+class BatchAxis:
+    """The entry along the batch axis."""
+
+    shards: int
+    body: FunctionAxis
+    phases: dict[Operation, Phase]
+
+
+class NeedsWhole(Exception):
+    """An operation needs a whole value where the axis holds parts."""
+
+    def __init__(self, op: Operation, operand: int, state: State):
+        super().__init__(op.name)
+        self.op, self.operand, self.state = op, operand, state
+
+
+def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
+    """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input` and `label` that has one."""
+    attributes = argument_attributes(entry)
+    names = {text(a, "dist.name", f"arg{i}"): i for i, a in enumerate(attributes)}
+    if not text_:
+        roles = ("input", "label")
+        return {
+            i: 0
+            for i, (a, arg) in enumerate(zip(attributes, entry.body.block.args, strict=True))
+            if text(a, "dist.role", "input") in roles and len(shape_of(arg)) > 0
+        }
+    batch: dict[int, int] = {}
+    for item in text_.split(","):
+        name, _, dim = item.strip().partition(":")
+        if name not in names:
+            raise DistirError(f"batch: no argument '{name}', the entry has {', '.join(names)}")
+        index = names[name]
+        if not dim.isdecimal() or int(dim) >= len(shape_of(entry.body.block.args[index])):
+            raise DistirError(f"batch: expected {name}:DIM with a dim of '{name}', got '{item.strip()}'")
+        batch[index] = int(dim)
+    return batch
+
+
+def batch_states(entry: FuncOp, batch: Mapping[int, int], shards: int) -> list[State]:
+    """States of the entry's arguments; raises DistirError if a batch dim does not divide."""
+    attributes = argument_attributes(entry)
+    states: list[State] = []
+    for i, argument in enumerate(entry.body.block.args):
+        if i not in batch:
+            states.append(REPLICATED)
+            continue
+        extent = shape_of(argument)[batch[i]]
+        if extent % shards:
+            name = text(attributes[i], "dist.name", f"arg{i}")
+            raise DistirError(
+                f"the batch of '{name}' (dim {batch[i]}, {extent} rows) is not divisible by {shards} "
+                f"(data parallel replicas x microbatches): choose a batch, dp and microbatches that divide"
+            )
+        states.append(whole_pieces(argument, batch[i]))
+    return states
+
+
+class BatchPropagation:
+    """Follows the batch through functions; bodies are analysed once per states of their arguments."""
+
+    def __init__(self, module: ModuleOp, shards: int):
+        self.table = functions(module)
+        self.shards = shards
+        self._memo: dict[tuple[str, tuple[State, ...]], FunctionAxis] = {}
+
+    def function(self, name: str, states: Sequence[State]) -> FunctionAxis:
+        """The body of a called function; raises NeedsWhole if a value would have to leave the axis inside."""
+        key = (name, tuple(states))
+        if key not in self._memo:
+            block = self.table[name].body.block
+            axis = FunctionAxis(dict(zip(block.args, states, strict=True)))
+            for op in block.ops:
+                if isinstance(op, ReturnOp):
+                    axis.results = tuple(axis.states[v] for v in op.operands)
+                else:
+                    self.follow(op, axis)
+            self._memo[key] = axis
+        return self._memo[key]
+
+    def follow(self, op: Operation, axis: FunctionAxis) -> None:
+        """Chooses the option of an op that takes its operands as they are, and records what its results are."""
+        operands = [axis.states[v] for v in op.operands]
+        if isinstance(op, CallOp):
+            results = self.function(op.callee.string_value(), operands).results
+        else:
+            option = self.matching(op, axis)
+            axis.chosen[op] = option
+            results = option.results
+        axis.states.update(zip(op.results, results, strict=True))
+
+    def matching(self, op: Operation, axis: FunctionAxis) -> Option:
+        operands = tuple(axis.states[v] for v in op.operands)
+        if all(isinstance(s, Replicated) for s in operands):
+            return replicate(op)
+        cuts = {s.pieces for s in operands if isinstance(s, Sharded)}
+        available = options(op, self.shards, cuts)[1:]
+        for option in available:
+            if option.operands == operands:
+                return option
+        for option in available:
+            if self._obtain(op, option, operands, axis):
+                return option
+        index = next(i for i, s in enumerate(operands) if not isinstance(s, Replicated))
+        raise NeedsWhole(op, index, operands[index])
+
+    def _obtain(self, op: Operation, option: Option, operands: Sequence[State], axis: FunctionAxis) -> bool:
+        """Whether replicated operands can be produced cut instead (an expand to the batch, say); does so if they can."""
+        plans: list[tuple[Operation, Option]] = []
+        for value, have, need in zip(op.operands, operands, option.operands, strict=True):
+            if have == need:
+                continue
+            if not isinstance(have, Replicated) or not isinstance(need, Sharded) or not isinstance(value, OpResult):
+                return False
+            producer = value.op
+            if isinstance(producer, CallOp) or any(use.operation is not op for use in value.uses):
+                return False
+            cut = next((o for o in options(producer, self.shards, [need.pieces]) if self._gives(o, value, need)), None)
+            if cut is None or any(axis.states[v] != s for v, s in zip(producer.operands, cut.operands, strict=True)):
+                return False
+            plans.append((producer, cut))
+        for producer, cut in plans:
+            axis.chosen[producer] = cut
+            axis.states.update(zip(producer.results, cut.results, strict=True))
+        return True
+
+    @staticmethod
+    def _gives(option: Option, value: OpResult, state: State) -> bool:
+        return option.results[value.index] == state
+
+
+def follow_batch(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
+    """The whole entry along the batch axis; raises NeedsWhole, with the callee's op, where a call must be inlined."""
+    propagation = BatchPropagation(module, shards)
+    states = batch_states(entry, batch, shards)
+    axis = FunctionAxis(dict(zip(entry.body.block.args, states, strict=True)))
+    phases: dict[Operation, Phase] = {}
+    for op in entry.body.block.ops:
+        if isinstance(op, ReturnOp):
+            axis.results = tuple(axis.states[v] for v in op.operands)
+            continue
+        phases[op] = _phase_of_operands(op, axis, phases)
+        if phases[op] is not Phase.AFTER:
+            try:
+                propagation.follow(op, axis)
+            except NeedsWhole as error:
+                if isinstance(error.state, Sharded):
+                    raise
+                phases[op] = Phase.AFTER
+        if phases[op] is Phase.AFTER:
+            _follow_after(op, axis)
+        elif phases[op] is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
+            phases[op] = Phase.INSIDE
+    for op, phase in phases.items():  # producers that were asked to give cut values run inside after all
+        if phase is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
+            phases[op] = Phase.INSIDE
+    return BatchAxis(shards, axis, phases)
+
+
+def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase]) -> Phase:
+    producers = [phases[v.op] for v in op.operands if isinstance(v, OpResult)]
+    if Phase.AFTER in producers:
+        return Phase.AFTER
+    cut = any(not isinstance(axis.states[v], Replicated) for v in op.operands)
+    return Phase.INSIDE if cut or Phase.INSIDE in producers else Phase.BEFORE
+
+
+def _follow_after(op: Operation, axis: FunctionAxis) -> None:
+    """After the loop every addend has been accumulated; a value in parts would have to be gathered, which is refused."""
+    for index, value in enumerate(op.operands):
+        if isinstance(state := axis.states[value], Sharded):
+            raise NeedsWhole(op, index, state)
+    if not isinstance(op, CallOp):
+        axis.chosen[op] = replicate(op)
+    axis.states.update((result, REPLICATED) for result in op.results)
+
+
+def explain(error: NeedsWhole, shards: int) -> DistirError:
+    """The user's view of a program whose batch cannot be cut: the op and the rule that forbids it."""
+    value = error.op.operands[error.operand]
+    name = value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
+    rule = rule_of(error.op)
+    known = "it has no rule" if rule is None else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
+    return DistirError(
+        f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}, which the batch axis of {shards} parts "
+        f"holds as {_describe(error.state)}: {known}; choose other batch dims or one part"
+    )
+
+
+def _describe(state: State) -> str:
+    return f"parts of dim {state.dim}" if isinstance(state, Sharded) else "addends"

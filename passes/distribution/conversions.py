@@ -1,0 +1,181 @@
+"""Conversions of a value between states along one axis: which hops a conversion takes, what each hop communicates, and
+the operations that do it. The search charges for exactly the hops that lowering emits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Operation, SSAValue
+
+from distir.dialects.dist import (
+    AllGatherOp,
+    AllReduceOp,
+    AllToAllOp,
+    ConcatOp,
+    ReduceScatterOp,
+    SliceOp,
+    ZerosOp,
+)
+from distir.dialects.dist.communication import replaced
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
+
+Insert = Callable[[Operation], None]
+
+
+def hops(source: State, target: State) -> list[State]:
+    """The states on the way from source (exclusive) to target: one hop, or through the replicated value."""
+    if source == target:
+        return []
+    direct = (
+        isinstance(source, Replicated)
+        or isinstance(target, Replicated)
+        or (isinstance(source, Partial) and isinstance(target, Sharded))
+        or (isinstance(source, Sharded) and isinstance(target, Sharded) and _exchangeable(source, target))
+    )
+    return [target] if direct else [REPLICATED, target]
+
+
+def _exchangeable(source: Sharded, target: Sharded) -> bool:
+    return source.dim != target.dim and len(source.pieces) == 1 and len(target.pieces) == 1
+
+
+def collective(source: State, target: State) -> str | None:
+    """The collective of one hop; None for a local one."""
+    match source, target:
+        case Partial(), Replicated():
+            return "allreduce"
+        case Partial(), Sharded():
+            return "reducescatter"
+        case Sharded(), Replicated():
+            return "allgather"
+        case Sharded(), Sharded():
+            return "alltoall"
+        case _:
+            return None
+
+
+def conversion_seconds(
+    source: State, target: State, whole_bytes: int, shards: int, collective_seconds: Callable[[str, int], float]
+) -> float:
+    """What a conversion of a value of `whole_bytes` (unsharded along the axis) costs in communication."""
+    seconds, here = 0.0, source
+    for there in hops(source, target):
+        if (kind := collective(here, there)) is not None:
+            seconds += collective_seconds(kind, whole_bytes // shards if kind == "alltoall" else whole_bytes)
+        here = there
+    return seconds
+
+
+def convert(values: Sequence[SSAValue], source: State, target: State, insert: Insert) -> list[SSAValue]:
+    """Emits the conversion of a value held by the members of one group (in axis order); returns the converted values."""
+    held = list(values)
+    here = source
+    for there in hops(source, target):
+        held = _hop(held, here, there, insert)
+        here = there
+    return held
+
+
+def _hop(values: list[SSAValue], source: State, target: State, insert: Insert) -> list[SSAValue]:
+    n = len(values)
+    match source, target:
+        case Replicated(), Sharded():
+            return [take_shard(v, target, i, n, insert) for i, v in enumerate(values)]
+        case Replicated(), Partial(Reduction.SUM):
+            return [values[0], *(_add(ZerosOp(v.type), insert) for v in values[1:])]
+        case Replicated(), Partial():
+            return values
+        case Partial(reduction), Replicated():
+            return _add_all(AllReduceOp(values, reduction), insert)
+        case Partial(reduction), Sharded(dim, pieces):
+            ordered = [_in_shard_order(v, dim, pieces, n, insert) for v in values]
+            types = [_with_extent(v, dim, sum(pieces) // n) for v in ordered]
+            return _add_all(ReduceScatterOp(ordered, dim, types, reduction), insert)
+        case Sharded(dim, pieces), Replicated():
+            types = [_with_extent(v, dim, sum(pieces)) for v in values]
+            gathered = _add_all(AllGatherOp(values, dim, types), insert)
+            return [_in_piece_order(v, dim, pieces, n, insert) for v in gathered]
+        case Sharded(concat, _), Sharded(split, _):
+            shape = cast(TensorType[Any], values[0].type).get_shape()
+            extents = replaced(replaced(shape, split, shape[split] // n), concat, shape[concat] * n)
+            types = [_with_shape(v, extents) for v in values]
+            return _add_all(AllToAllOp(values, split, concat, types), insert)
+        case _:
+            raise AssertionError(f"no direct hop from {source} to {target}")
+
+
+def _add(op: Operation, insert: Insert) -> SSAValue:
+    insert(op)
+    return op.results[0]
+
+
+def _add_all(op: Operation, insert: Insert) -> list[SSAValue]:
+    insert(op)
+    return list(op.results)
+
+
+def _with_shape(value: SSAValue, shape: Sequence[int]) -> TensorType[Any]:
+    type_ = cast(TensorType[Any], value.type)
+    return TensorType(type_.element_type, shape, type_.encoding)
+
+
+def _with_extent(value: SSAValue, dim: int, extent: int) -> TensorType[Any]:
+    return _with_shape(value, replaced(cast(TensorType[Any], value.type).get_shape(), dim, extent))
+
+
+def _cut(value: SSAValue, dim: int, start: int, stop: int, insert: Insert) -> SSAValue:
+    shape = cast(TensorType[Any], value.type).get_shape()
+    if (start, stop) == (0, shape[dim]):
+        return value
+    ranges = [(start, stop) if d == dim else (0, extent) for d, extent in enumerate(shape)]
+    return _add(SliceOp(value, ranges), insert)
+
+
+def _join(parts: list[SSAValue], dim: int, insert: Insert) -> SSAValue:
+    return parts[0] if len(parts) == 1 else _add(ConcatOp(parts, dim), insert)
+
+
+def shard_ranges(pieces: Sequence[int], shard: int, shards: int) -> list[tuple[int, int]]:
+    """The half-open ranges of a dim that one shard holds: its part of every piece; touching ranges are joined."""
+    found: list[tuple[int, int]] = []
+    offset = 0
+    for piece in pieces:
+        part = piece // shards
+        start = offset + shard * part
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], start + part)
+        else:
+            found.append((start, start + part))
+        offset += piece
+    return found
+
+
+def take_shard(value: SSAValue, state: Sharded, shard: int, shards: int, insert: Insert) -> SSAValue:
+    """One shard of a whole value, locally."""
+    ranges = shard_ranges(state.pieces, shard, shards)
+    return _join([_cut(value, state.dim, start, stop, insert) for start, stop in ranges], state.dim, insert)
+
+
+def _in_shard_order(value: SSAValue, dim: int, pieces: Sequence[int], n: int, insert: Insert) -> SSAValue:
+    """A whole value with the parts of shard 0 first, then those of shard 1, ...: what a reduce-scatter cuts evenly."""
+    if len(pieces) == 1:
+        return value
+    ranges = [r for shard in range(n) for r in shard_ranges(pieces, shard, n)]
+    return _join([_cut(value, dim, start, stop, insert) for start, stop in ranges], dim, insert)
+
+
+def _in_piece_order(value: SSAValue, dim: int, pieces: Sequence[int], n: int, insert: Insert) -> SSAValue:
+    """The inverse: a gathered value whose parts came in shard order, back in the order of the whole."""
+    if len(pieces) == 1:
+        return value
+    local = sum(pieces) // n
+    parts: list[SSAValue] = []
+    offset = 0
+    for piece in pieces:
+        part = piece // n
+        parts += [_cut(value, dim, shard * local + offset, shard * local + offset + part, insert) for shard in range(n)]
+        offset += part
+    return _join(parts, dim, insert)

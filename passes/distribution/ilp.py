@@ -1,0 +1,277 @@
+"""The tensor axis as an integer linear program: one option per distinct operation, conversions charged once per value and
+state, repeated bodies tied by being one function, operations weighted by how often they run.
+
+The objective is communication time in seconds (latency and bytes, from a cost model) with the bytes of values at one row
+of the batch, so that the choice does not depend on the batch size; a small tie-break prefers sharded parameters and
+sharded elementwise work. Formulation: conversion flows are continuous, bounded by the producer's state and covering each
+consumer's need, which is tight (MetaDist's pairwise products are not)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
+from distir.passes.distribution.conversions import conversion_seconds
+from distir.passes.distribution.options import Option
+from distir.passes.distribution.space import TensorSpace, model_values
+from distir.passes.structure import argument_attributes, functions, is_constant, result_attributes, text
+
+MICROSECONDS = 1e6
+TIE_BREAK = 1e-3
+"""Microseconds for the whole of a program's parameters or results held whole rather than cut: below any latency."""
+
+States = dict[State, Any]
+"""For each state, the linear expression that is 1 if it is chosen."""
+
+
+@dataclass
+class Plan:
+    """A solution: an option per operation, a state per function argument, and the objective's communication part."""
+
+    options: dict[Operation, Option]
+    arguments: dict[BlockArgument, State]
+    seconds: float
+
+
+@dataclass
+class _Model:
+    """The program under construction."""
+
+    space: TensorSpace
+    seconds: Callable[[str, int], float]
+    problem: Any
+    variables: dict[Operation, list[Any]] = field(default_factory=dict[Operation, list[Any]])
+    arguments: dict[SSAValue, States] = field(default_factory=dict[SSAValue, States])
+    results: dict[str, list[States]] = field(default_factory=dict[str, list[States]])
+    cost: list[Any] = field(default_factory=list[Any])
+    ties: list[Any] = field(default_factory=list[Any])
+    shared: dict[tuple[int, ...], States] = field(default_factory=dict[tuple[int, ...], States])
+    flows: dict[tuple[int, ...], tuple[States, list[States], SSAValue, bool]] = field(
+        default_factory=dict[tuple[int, ...], tuple[States, list[States], SSAValue, bool]]
+    )
+    weights: dict[tuple[int, ...], int] = field(default_factory=lambda: defaultdict(int))
+    kept: list[object] = field(default_factory=list[object])
+    count: int = 0
+
+    def binary(self) -> Any:
+        import pulp
+
+        self.count += 1
+        return pulp.LpVariable(f"x{self.count}", 0, 1, cat="Binary")
+
+    def flow(self) -> Any:
+        import pulp
+
+        self.count += 1
+        return pulp.LpVariable(f"z{self.count}", 0, 1)
+
+
+def solve(space: TensorSpace, rows: int, seconds: Callable[[str, int], float]) -> Plan:
+    """The best plan. `rows` is the batch extent that the program was localised to; `seconds(kind, bytes)` the time of a
+    collective over the axis. Raises DistirError if the solver finds none."""
+    import pulp
+
+    model = _Model(space, seconds, pulp.LpProblem("tensor_axis", pulp.LpMinimize))
+    table = functions(space.module)
+    counts = _executions(space.functions, space.entry)
+    model_args = model_values(space.functions, space.entry, table)
+    for function in space.functions:
+        _add_function(model, function, counts[function.sym_name.data], model_args)
+    _tie_updates(model)
+    for key, (producer, consumers, value, is_model) in model.flows.items():
+        _add_flow(model, producer, consumers, value, is_model, model.weights[key], rows)
+    model.problem += pulp.lpSum(model.cost) + pulp.lpSum(model.ties)
+    model.problem.solve(pulp.HiGHS(msg=False, gapRel=0.0))
+    if pulp.LpStatus[model.problem.status] != "Optimal":
+        raise DistirError(
+            f"no sharding of the program over {space.shards} devices exists ({pulp.LpStatus[model.problem.status]})"
+        )
+    chosen = {op: _argmax(zip(space.options[op], xs, strict=True)) for op, xs in model.variables.items()}
+    arguments = {v: _argmax(states.items()) for v, states in model.arguments.items() if isinstance(v, BlockArgument)}
+    return Plan(chosen, arguments, cast(float, pulp.value(pulp.lpSum(model.cost)) or 0.0) / MICROSECONDS)
+
+
+def _argmax(pairs: Any) -> Any:
+    return max(pairs, key=lambda pair: pair[1] if isinstance(pair[1], int) else (pair[1].value() or 0.0))[0]
+
+
+def _executions(called_first: Sequence[FuncOp], entry: FuncOp) -> Mapping[str, int]:
+    """How often each function runs in one run of the entry."""
+    counts: dict[str, int] = defaultdict(int)
+    counts[entry.sym_name.data] = 1
+    for function in reversed(called_first):
+        for op in function.body.block.ops:
+            if isinstance(op, CallOp):
+                counts[op.callee.string_value()] += counts[function.sym_name.data]
+    return counts
+
+
+def _add_function(model: _Model, function: FuncOp, count: int, model_args: set[SSAValue]) -> None:
+    """Variables for the body's operations, states for its arguments and results, conversions between them."""
+    producers: dict[SSAValue, States] = {}
+    consumers: dict[SSAValue, list[States]] = defaultdict(list)
+    returned: Sequence[SSAValue] = ()
+    for op in function.body.block.ops:
+        if isinstance(op, ReturnOp):
+            returned = list(op.operands)
+        elif isinstance(op, CallOp):
+            name = op.callee.string_value()
+            callee = functions(model.space.module)[name]
+            for value, argument in zip(op.operands, callee.body.block.args, strict=True):
+                consumers[value].append(model.arguments[argument])
+            producers.update(zip(op.results, model.results[name], strict=True))
+        else:
+            _add_operation(model, op, count, producers, consumers)
+    for argument in function.body.block.args:
+        states = _argument_states(model, argument, consumers[argument], argument in model_args)
+        model.arguments[argument] = producers[argument] = states
+        if argument in model_args:
+            whole = states.get(REPLICATED, 0)
+            model.ties.append(TIE_BREAK * count * _share_of_bytes(argument, model_args) * whole)
+    model.results[function.sym_name.data] = [producers[v] for v in returned]
+    for value, needs in consumers.items():
+        if needs and not all(need is producers[value] for need in needs):
+            key = (id(producers[value]), *sorted(id(n) for n in needs), int(value in model_args))
+            model.flows.setdefault(key, (producers[value], needs, value, value in model_args))
+            model.weights[key] += count
+    model.kept += [producers, consumers]  # flows are keyed by identity, so what they name must stay alive
+
+
+def _add_operation(
+    model: _Model,
+    op: Operation,
+    count: int,
+    producers: dict[SSAValue, States],
+    consumers: dict[SSAValue, list[States]],
+) -> None:
+    import pulp
+
+    found = model.space.options[op]
+    if len(found) == 1:
+        xs: list[Any] = [1]
+    else:
+        xs = [model.binary() for _ in found]
+        model.problem += pulp.lpSum(xs) == 1
+    model.variables[op] = xs
+    for i, value in enumerate(op.operands):
+        needs = _by_state([(option.operands[i], x) for option, x in zip(found, xs, strict=True)])
+        if not (is_constant_value(value) and set(needs) == {REPLICATED}):
+            consumers[value].append(needs)
+    for i, result in enumerate(op.results):
+        producers[result] = _by_state([(option.results[i], x) for option, x in zip(found, xs, strict=True)])
+    if not is_constant(op) and len(found) > 1:
+        uncut = [x for option, x in zip(found, xs, strict=True) if not any(_is_cut(s) for s in option.results)]
+        model.ties.append(TIE_BREAK * 1e-3 * count * pulp.lpSum(uncut))
+
+
+def is_constant_value(value: SSAValue) -> bool:
+    return not isinstance(value, BlockArgument) and is_constant(value.owner)  # pyright: ignore[reportArgumentType]
+
+
+def _is_cut(state: State) -> bool:
+    return isinstance(state, Sharded)
+
+
+def _by_state(pairs: list[tuple[State, Any]]) -> States:
+    import pulp
+
+    grouped: dict[State, list[Any]] = defaultdict(list)
+    for state, x in pairs:
+        grouped[state].append(x)
+    return {state: xs[0] if len(xs) == 1 else pulp.lpSum(xs) for state, xs in grouped.items()}
+
+
+def _argument_states(model: _Model, argument: SSAValue, needs: list[States], is_model: bool) -> States:
+    """An argument with one consumer is whatever that consumer needs; otherwise it has a state of its own."""
+    import pulp
+
+    distinct = list({id(n): n for n in needs}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    key = tuple(sorted(id(n) for n in distinct))
+    if distinct and key in model.shared:
+        return model.shared[key]
+    candidates = dict.fromkeys([REPLICATED, *(state for n in distinct for state in n)])
+    candidates = [s for s in candidates if not isinstance(s, Partial) or not is_model]
+    states: States = {state: model.binary() for state in candidates}
+    model.problem += pulp.lpSum(states.values()) == 1
+    if distinct:
+        model.shared[key] = states
+    return states
+
+
+def _share_of_bytes(argument: SSAValue, model_args: set[SSAValue]) -> float:
+    total = sum(_bytes(v) for v in model_args) or 1
+    return _bytes(argument) / total
+
+
+def _bytes(value: SSAValue) -> int:
+    from distir.interpreters.work import type_bytes
+
+    return type_bytes(value.type)
+
+
+def _tie_updates(model: _Model) -> None:
+    """A result that updates an argument leaves in the argument's state."""
+    entry = model.space.entry
+    names = {
+        text(a, "dist.name", ""): v for a, v in zip(argument_attributes(entry), entry.body.block.args, strict=True)
+    }
+    last = entry.body.block.last_op
+    returned = list(last.operands) if last is not None else []
+    for value, attributes, states in zip(
+        returned, result_attributes(entry), model.results[entry.sym_name.data], strict=True
+    ):
+        argument = names.get(text(attributes, "dist.name", ""))
+        if argument is not None and states is not model.arguments[argument]:
+            key = (id(states), id(model.arguments[argument]))
+            model.flows[key] = (states, [model.arguments[argument]], value, False)
+            model.weights[key] += 1
+
+
+def _add_flow(
+    model: _Model,
+    producer: States,
+    consumers: list[States],
+    value: SSAValue,
+    is_model: bool,
+    weight: int,
+    rows: int,
+) -> None:
+    """Conversions of one value: each (from, to) is paid once however many consumers need it."""
+    import pulp
+
+    whole = _bytes(value) if is_model else max(1, _bytes(value) // max(1, rows))
+    needed = dict.fromkeys(state for need in consumers for state in need)
+    flows: dict[tuple[State, State], Any] = {}
+    for source, available in producer.items():
+        for target in needed:
+            seconds = conversion_seconds(source, target, whole, model.space.shards, model.seconds)
+            if is_model and seconds > 0:
+                continue  # parameters are never communicated
+            flow = model.flow()
+            model.problem += flow <= available
+            flows[source, target] = flow
+            if seconds:
+                model.cost.append(weight * seconds * MICROSECONDS * flow)
+    for need in consumers:
+        for target, wanted in need.items():
+            model.problem += pulp.lpSum(z for (_, t), z in flows.items() if t == target) >= wanted
+
+
+def describe(state: State) -> str:
+    """A state in words, for messages."""
+    match state:
+        case Replicated():
+            return "replicated"
+        case Sharded(dim, pieces):
+            return f"sharded on dim {dim}" + (f" in pieces {list(pieces)}" if len(pieces) > 1 else "")
+        case Partial(reduction):
+            return f"partial {reduction}"

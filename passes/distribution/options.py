@@ -1,0 +1,108 @@
+"""What an operation can do along one mesh axis: each option of its rule as the states of operands and results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.ir import Operation, SSAValue
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import (
+    REPLICATED,
+    Choice,
+    Partial,
+    Replicate,
+    Rule,
+    RuleAttr,
+    Sharded,
+    State,
+    UseFactor,
+    UsePartial,
+)
+from distir.passes.shardcombine.instances import instantiate, partial_instance
+from distir.passes.structure import shape_of
+
+RULE = "dist.rule"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One choice for an op along an axis: what it needs of each operand and gives for each result.
+
+    `means` lists results whose shards are local means: each becomes an addend by a local scale of 1/shards."""
+
+    choice: Choice
+    operands: tuple[State, ...]
+    results: tuple[State, ...]
+    means: tuple[int, ...] = ()
+
+
+def rule_of(op: Operation) -> Rule | None:
+    attribute = op.attributes.get(RULE)
+    return cast(RuleAttr, attribute).data if attribute is not None else None
+
+
+def replicate(op: Operation) -> Option:
+    """Every shard runs the whole op."""
+    return Option(Replicate(), (REPLICATED,) * len(op.operands), (REPLICATED,) * len(op.results))
+
+
+def options(op: Operation, shards: int, pieces: Iterable[tuple[int, ...]] = ()) -> list[Option]:
+    """All options of an op along an axis of `shards`, replication first.
+
+    `pieces` are ways to cut a factor beside the even one; those that do not fit a factor's extent are skipped."""
+    found = [replicate(op)]
+    rule = rule_of(op)
+    if rule is None:
+        return found
+    for factor in rule.factors:
+        candidates = {option for cut in (None, *pieces) if (option := factor_option(op, rule, factor, shards, cut))}
+        found += sorted(candidates, key=str)
+    for index, partial in enumerate(rule.partials):
+        if partial.factor is None:
+            operands, results = partial_instance(rule, index, len(op.operands), len(op.results))
+            found.append(Option(UsePartial(index), operands, results))
+    return found
+
+
+def factor_option(op: Operation, rule: Rule, factor: str, shards: int, pieces: tuple[int, ...] | None) -> Option | None:
+    """The option of cutting an op along a factor; None where the extents do not divide."""
+    operand_shapes = [shape_of(v) for v in op.operands]
+    result_shapes = [shape_of(v) for v in op.results]
+    instance = instantiate(rule, factor, operand_shapes, result_shapes, shards, pieces)
+    if instance is None:
+        return None
+    return Option(UseFactor(factor, pieces or ()), instance.operands, instance.results, instance.means)
+
+
+def chosen_option(op: Operation, choice: Choice, shards: int) -> Option | None:
+    """The option that a strategy's choice stands for; None where it does not fit the op."""
+    rule = rule_of(op)
+    match choice:
+        case Replicate():
+            return replicate(op)
+        case UsePartial(index):
+            if rule is None or index >= len(rule.partials):
+                return None
+            return Option(choice, *partial_instance(rule, index, len(op.operands), len(op.results)))
+        case UseFactor(factor, pieces):
+            if rule is None or factor not in rule.combines:
+                return None
+            return factor_option(op, rule, factor, shards, pieces or None)
+
+
+def local_shape(shape: Sequence[int], state: State, shards: int) -> tuple[int, ...]:
+    """The shape of one shard."""
+    if isinstance(state, Sharded):
+        return (*shape[: state.dim], shape[state.dim] // shards, *shape[state.dim + 1 :])
+    return tuple(shape)
+
+
+def whole_pieces(value: SSAValue, dim: int) -> Sharded:
+    """A dim cut evenly as one piece."""
+    return Sharded(dim, (shape_of(value)[dim],))
+
+
+SUM = Partial(Reduction.SUM)

@@ -1,0 +1,182 @@
+"""The steps of the D/T/P transform, in order, on one module: stages, the batch axis, the tensor axis, devices.
+
+`pipeline-stages`, `pipeline-schedule` and `dtp-parallelize` are each some of these steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import REPLICATED, State
+from distir.passes.distribution.assemble import Assembler, Layout, Tensor
+from distir.passes.distribution.batch_axis import (
+    BatchAxis,
+    BatchPropagation,
+    NeedsWhole,
+    batch_states,
+    explain,
+    follow_batch,
+)
+from distir.passes.distribution.ilp import Plan, solve
+from distir.passes.distribution.inline import erase_unreached, inline_calls
+from distir.passes.distribution.localize import Localizer
+from distir.passes.distribution.lower import Lowering, Mesh
+from distir.passes.distribution.options import replicate
+from distir.passes.distribution.space import TensorSpace
+from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
+from distir.passes.distribution.weights import stage_weights
+from distir.passes.structure import callee_of, calls_first, entry_function, functions, unique_symbol
+
+
+def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: str) -> None:
+    """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
+    there are fewer calls than stages, are inlined first."""
+    entry = entry_function(module)
+    weigh = stage_weights(module, machine)
+    axis = axis_of_entry(module, entry, batch, shards)
+    try:
+        assignment = Assignment(entry, axis, stages, weigh)
+    except DistirError:
+        if not any(isinstance(op, CallOp) for op in entry.body.block.ops):
+            raise
+        inline_calls(module, entry)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
+    build_stages(module, entry, assignment)
+
+
+def axis_of_entry(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
+    """The batch axis of the entry; calls inside which a value leaves the axis are inlined until none is."""
+    while True:
+        try:
+            return follow_batch(module, entry, batch, shards)
+        except NeedsWhole as error:
+            hidden = _callees_with(module, error)
+            if not hidden:
+                raise explain(error, shards) from None
+            inline_calls(module, entry, hidden)
+
+
+def _callees_with(module: ModuleOp, error: NeedsWhole) -> frozenset[str]:
+    """The functions that reach the op of an error, other than the entry itself."""
+    holder = error.op.parent_op()
+    reaching = {holder.sym_name.data} if isinstance(holder, FuncOp) else set[str]()
+    for function in calls_first(module):
+        if any(callee_of(op) in reaching for op in function.body.block.ops):
+            reaching.add(function.sym_name.data)
+    return (
+        frozenset() if isinstance(holder, FuncOp) and holder.sym_name.data == "main" else frozenset(reaching - {"main"})
+    )
+
+
+@dataclass
+class LocalProgram:
+    """A staged module at the shapes of one microbatch of one replica."""
+
+    entry: FuncOp
+    """The staged entry, at global shapes."""
+    local: FuncOp
+    """The same entry at local shapes, calling local functions: values correspond by position."""
+    batch: dict[SSAValue, State]
+    """Per value of `entry`, what it is along the batch axis inside the loop."""
+    rows: int
+
+
+def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalProgram:
+    """Adds the local copies of all stage functions, and an entry that calls them."""
+    entry = entry_function(module)
+    states = batch_states(entry, batch, shards)
+    propagation = BatchPropagation(module, shards)
+    localizer = Localizer(module, propagation)
+    along: dict[SSAValue, State] = dict(zip(entry.body.block.args, states, strict=True))
+    types = [localizer.local_type(a.type, s) for a, s in zip(entry.body.block.args, states, strict=True)]
+    body = Block(arg_types=types)
+    mapping: dict[SSAValue, SSAValue] = dict(zip(entry.body.block.args, body.args, strict=True))
+    for call in stage_calls(entry):
+        needed = [REPLICATED if phase_of(call) == UPDATE else along[v] for v in call.operands]
+        name = call.callee.string_value()
+        try:
+            results = propagation.function(name, needed).results
+        except NeedsWhole as error:
+            raise explain(error, shards) from None
+        along.update(zip(call.results, results, strict=True))
+        callee = localizer.function(name, needed)
+        copy = CallOp(callee.sym_name.data, [mapping[v] for v in call.operands], callee.function_type.outputs.data)
+        copy.attributes.update(call.attributes)
+        body.add_op(copy)
+        mapping.update(zip(call.results, copy.results, strict=True))
+    last = entry.body.block.last_op
+    returned = [mapping[v] for v in last.operands] if last is not None else []
+    body.add_op(ReturnOp(*returned))
+    local = FuncOp(unique_symbol(module, "local_main"), (types, [v.type for v in returned]), Region(body))
+    local.arg_attrs, local.res_attrs = entry.arg_attrs, entry.res_attrs
+    module.body.block.add_op(local)
+    rows = min((entry.body.block.args[i].type.get_shape()[d] // shards for i, d in batch.items()), default=1)  # pyright: ignore
+    return LocalProgram(entry, local, along, rows)
+
+
+def shard_tensors(
+    module: ModuleOp, program: LocalProgram, batch: Mapping[int, int], tp: int, machine: str
+) -> tuple[Lowering, Plan | None]:
+    """Chooses the tensor axis and lowers every function to templates over `tp` devices."""
+    reached = [f for f in calls_first(module, program.local.sym_name.data) if f is not program.local]
+    plan = None
+    if tp > 1:
+        space = TensorSpace(module, program.local, batch, tp)
+        if not any(len(found) > 1 or found[0] != replicate(op) for op, found in space.options.items()):
+            raise DistirError(
+                f"tp = {tp}: no operation of the program can be cut into {tp} parts by its rule and shapes"
+            )
+        plan = solve(space, program.rows, collective_seconds(machine, tp))
+    chosen = {
+        op: [plan.options[op] if plan else replicate(op)]
+        for function in reached
+        for op in function.body.block.ops
+        if not isinstance(op, (CallOp, ReturnOp))
+    }
+    arguments = {
+        a: ((plan.arguments[a] if plan else REPLICATED),)
+        for function in (*reached, program.local)
+        for a in function.body.block.args
+    }
+    lowering = Lowering(module, Mesh((("tp", tp),)), chosen, arguments)
+    for function in reached:
+        lowering.lower(function)
+    lowering.argument_states[program.local.sym_name.data] = [arguments[a] for a in program.local.body.block.args]
+    return lowering, plan
+
+
+def collective_seconds(machine: str, devices: int) -> Callable[[str, int], float]:
+    """The time of a collective among the first devices of a machine, as its analytic cost model has it."""
+    from distir.interpreters.cost_models import make_cost_model
+    from distir.interpreters.machines import load_machine
+
+    model = make_cost_model("analytic", load_machine(machine))
+    group = list(range(devices))
+    return lambda kind, bytes_: model.collective_seconds(kind, bytes_, group)
+
+
+def assemble(module: ModuleOp, program: LocalProgram, lowering: Lowering, layout: Layout, schedule: str) -> FuncOp:
+    """Replaces the staged entry by the program for all devices."""
+    tensors: dict[SSAValue, Tensor] = {}
+    calls: dict[CallOp, str] = {}
+    arguments = lowering.argument_states[program.local.sym_name.data]
+    for argument, (state,) in zip(program.entry.body.block.args, arguments, strict=True):
+        tensors[argument] = Tensor(program.batch[argument], state)
+    for call, local in zip(stage_calls(program.entry), stage_calls(program.local), strict=True):
+        calls[call] = local.callee.string_value()
+        for result, (state,) in zip(call.results, lowering.results[calls[call]], strict=True):
+            tensors[result] = Tensor(program.batch[result], state)
+    module.body.block.erase_op(program.local)
+    built = Assembler(module, program.entry, layout, schedule, tensors, calls, lowering).build()
+    erase_unreached(module, built.sym_name.data)
+    return built
+
+
+def is_annotated(module: ModuleOp) -> bool:
+    """Whether any op carries a rule."""
+    return any("dist.rule" in op.attributes for f in functions(module).values() for op in f.body.block.ops)

@@ -1,0 +1,186 @@
+"""The choices along the tensor axis: per operation the options that are allowed, given which factors the axis may cut.
+
+Factors link dims across the program. The tensor axis cuts what cuts parameters and never what cuts the batch; a
+contraction that can be cut must be cut, so that the axis always divides the work. Pieces (the fused QKV weight) start at
+the operations whose rules demand them and are followed through the program in both directions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Operation, SSAValue
+
+from distir.dialects.sharding import Gather, Reduce, Sharded, UseFactor
+from distir.passes.distribution.options import Option, options, rule_of
+from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text
+
+MOST_PIECES = 16
+"""Longer piece lists are not followed: no layout in use has them, and they would multiply the options."""
+
+Dim = tuple[SSAValue, int]
+
+
+class Links:
+    """Dims that a cut links: a union-find over (value, dim)."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Dim, Dim] = {}
+
+    def find(self, dim: Dim) -> Dim:
+        root = dim
+        while (parent := self._parent.setdefault(root, root)) != root:
+            root = parent
+        while (parent := self._parent[dim]) != root:
+            self._parent[dim], dim = root, parent
+        return root
+
+    def join(self, dims: Iterable[Dim]) -> None:
+        roots = [self.find(d) for d in dims]
+        for other in roots[1:]:
+            self._parent[other] = roots[0]
+
+
+def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
+    """Links all dims that carry one factor, through operations and calls."""
+    links, table = Links(), functions(module)
+    for function in calls_first(module, entry.sym_name.data):
+        for op in function.body.block.ops:
+            if isinstance(op, CallOp):
+                callee = table[op.callee.string_value()].body.block
+                returned = callee.last_op.operands if callee.last_op else ()
+                for a, b in (*zip(op.operands, callee.args, strict=True), *zip(op.results, returned, strict=True)):
+                    for d in range(_rank(a)):
+                        links.join([(a, d), (b, d)])
+            elif (rule := rule_of(op)) is not None:
+                for factor, combines in rule.combines.items():
+                    dims = [(op.operands[i], d) for i, d in _carriers(rule.inputs, factor)]
+                    dims += [(r, c.dim) for r, c in zip(op.results, combines, strict=True) if isinstance(c, Gather)]
+                    links.join(dims)
+    return links
+
+
+def _rank(value: SSAValue) -> int:
+    return len(shape_of(value))
+
+
+def _carriers(inputs: Iterable[Iterable[object]], factor: str) -> list[tuple[int, int]]:
+    return [
+        (i, d) for i, dims in enumerate(inputs) for d, dim in enumerate(dims) if getattr(dim, "factor", None) == factor
+    ]
+
+
+class TensorSpace:
+    """Options of every operation along the tensor axis, closed under pieces."""
+
+    def __init__(self, module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int):
+        self.module, self.entry, self.shards = module, entry, shards
+        self.functions = calls_first(module, entry.sym_name.data)
+        self._table = functions(module)
+        links = link_dims(module, entry)
+        arguments = entry.body.block.args
+        roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+        model = {
+            links.find((v, d))
+            for v, role in zip(arguments, roles, strict=True)
+            if role in ("parameter", "state")
+            for d in range(_rank(v))
+        }
+        data = {links.find((arguments[i], d)) for i, d in batch.items()}
+        self._allowed = lambda value, dim: (root := links.find((value, dim))) in model and root not in data
+        self._pieces: dict[SSAValue, set[tuple[int, ...]]] = defaultdict(set)
+        self.options: dict[Operation, list[Option]] = {}
+        self._close()
+
+    def _close(self) -> None:
+        """Options with the pieces that neighbours use, until nothing is added."""
+        pending = True
+        while pending:
+            pending = False
+            for function in (*self.functions, *reversed(self.functions)):
+                for op in function.body.block.ops:
+                    pending |= self._visit(op)
+
+    def _visit(self, op: Operation) -> bool:
+        if isinstance(op, CallOp):
+            callee = self._table[op.callee.string_value()].body.block
+            returned = callee.last_op.operands if callee.last_op else ()
+            pairs = (*zip(op.operands, callee.args, strict=True), *zip(op.results, returned, strict=True))
+            return any([self._share(a, b) for a, b in pairs])
+        if isinstance(op, ReturnOp):
+            return False
+        cuts = {p for v in (*op.operands, *op.results) for p in self._pieces[v]}
+        found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._is_allowed(op, o)]
+        self.options[op] = _divide_the_work(op, found)
+        before = sum(len(self._pieces[v]) for v in (*op.operands, *op.results))
+        for option in self.options[op]:
+            for value, state in (
+                *zip(op.operands, option.operands, strict=True),
+                *zip(op.results, option.results, strict=True),
+            ):
+                if isinstance(state, Sharded) and 1 < len(state.pieces) <= MOST_PIECES:
+                    self._pieces[value].add(state.pieces)
+        return sum(len(self._pieces[v]) for v in (*op.operands, *op.results)) > before
+
+    def _share(self, a: SSAValue, b: SSAValue) -> bool:
+        union = self._pieces[a] | self._pieces[b]
+        changed = union != self._pieces[a] or union != self._pieces[b]
+        self._pieces[a], self._pieces[b] = set(union), set(union)
+        return changed
+
+    def _is_allowed(self, op: Operation, option: Option) -> bool:
+        """Every dim that the option cuts is one that the axis may cut."""
+        cuts = [
+            (value, state.dim)
+            for value, state in (
+                *zip(op.operands, option.operands, strict=True),
+                *zip(op.results, option.results, strict=True),
+            )
+            if isinstance(state, Sharded)
+        ]
+        return all(self._allowed(value, dim) for value, dim in cuts)
+
+
+def _scaled(cuts: Iterable[tuple[int, ...]], op: Operation) -> set[tuple[int, ...]]:
+    """Piece lists at every extent that a dim of this op has: a reshape's inner dims scale the pieces of a factor."""
+    extents = {n for v in (*op.operands, *op.results) for n in shape_of(v)}
+    found: set[tuple[int, ...]] = set()
+    for cut in cuts:
+        total = sum(cut)
+        for extent in extents:
+            if all(p * extent % total == 0 for p in cut):
+                found.add(tuple(p * extent // total for p in cut))
+    return found
+
+
+def is_contraction(op: Operation) -> bool:
+    """Whether two operands are summed over a common factor: where the arithmetic of a model is."""
+    rule = rule_of(op)
+    if rule is None:
+        return False
+    return any(
+        any(isinstance(c, Reduce) for c in combines) and len({i for i, _ in _carriers(rule.inputs, factor)}) > 1
+        for factor, combines in rule.combines.items()
+    )
+
+
+def _divide_the_work(op: Operation, found: list[Option]) -> list[Option]:
+    """A contraction that can be cut is cut."""
+    cut = [o for o in found if isinstance(o.choice, UseFactor)]
+    return cut if cut and is_contraction(op) else found
+
+
+def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:
+    """Parameters and state, as arguments of every function that they reach: values that are never gathered."""
+    roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+    found: set[SSAValue] = {
+        v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("parameter", "state", "buffer")
+    }
+    for function in reversed(list(functions_)):  # callers before callees
+        for op in function.body.block.ops:
+            if isinstance(op, CallOp):
+                callee = table[op.callee.string_value()].body.block
+                found |= {b for a, b in zip(op.operands, callee.args, strict=True) if a in found}
+    return found

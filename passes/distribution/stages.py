@@ -1,0 +1,258 @@
+"""Pipeline stages: which stage every operation of the entry belongs to, and the entry as calls of one function per
+stage and phase.
+
+The forward part is cut, in program order, into P contiguous stages of balanced cost. The backward part follows the
+values: an operation runs where its parameter lives, else where the activation it needs was kept, never later than the
+gradient that reaches it. Updates follow their parameters. No operator is named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.passes.distribution.batch_axis import BatchAxis, Phase
+from distir.passes.structure import argument_attributes, is_constant, result_attributes, text, unique_symbol
+
+STAGE, PHASE = "dist.stage", "dist.phase"
+BEFORE, FORWARD, BACKWARD, UPDATE = "before", "forward", "backward", "update"
+
+Weigh = Callable[[Operation], float]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Where an operation goes: its phase, its stage, and its level (groups of one level do not depend on each other)."""
+
+    phase: str
+    stage: int
+    level: int = 0
+
+
+class Assignment:
+    """The group of every operation of the entry."""
+
+    def __init__(self, entry: FuncOp, axis: BatchAxis, stages: int, weigh: Weigh):
+        self.entry, self.axis = entry, axis
+        self.ops = [op for op in entry.body.block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
+        self.groups: dict[Operation, Group] = {}
+        self.home: dict[BlockArgument, int] = {}
+        self._available: dict[SSAValue, set[int]] = defaultdict(set)
+        inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
+        forward = _forward(entry, inside)
+        self._assign_forward([op for op in inside if op in forward], stages, weigh)
+        self._assign_backward([op for op in inside if op not in forward])
+        self._assign_after([op for op in self.ops if axis.phases[op] is Phase.AFTER])
+        self._assign_before([op for op in self.ops if axis.phases[op] is Phase.BEFORE])
+
+    def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh) -> None:
+        if len(ops) < stages:
+            raise DistirError(
+                f"cannot cut {len(ops)} forward operations into {stages} pipeline stages: use at most {len(ops)}"
+            )
+        bounds = balanced_cuts([weigh(op) for op in ops], stages)
+        for stage, (start, stop) in enumerate(pairwise(bounds)):
+            for op in ops[start:stop]:
+                self._put(op, Group(FORWARD, stage))
+
+    def _put(self, op: Operation, group: Group) -> None:
+        self.groups[op] = group
+        for value in (*op.operands, *op.results):
+            if group.phase == FORWARD:
+                self._available[value].add(group.stage)
+            if isinstance(value, BlockArgument):
+                self.home.setdefault(value, group.stage)
+
+    def _is_gradient(self, value: SSAValue) -> bool:
+        return isinstance(value, OpResult) and value.op in self.groups and self.groups[value.op].phase == BACKWARD
+
+    def _assign_backward(self, ops: Sequence[Operation]) -> None:
+        last = max((g.stage for g in self.groups.values()), default=0)
+        for op in ops:
+            flow = min((self.groups[v.op].stage for v in op.operands if isinstance(v, OpResult) and self._is_gradient(v)),
+                       default=last)  # fmt: skip
+            parameters = [self.home[v] for v in op.operands if self._is_parameter(v) and v in self.home]
+            kept = [
+                max((s for s in self._available[v] if s <= flow), default=flow)
+                for v in op.operands
+                if not self._is_gradient(v) and not self._is_parameter(v) and self._available[v]
+            ]
+            self._put(op, Group(BACKWARD, min([flow, *(parameters or kept)])))
+
+    def _is_parameter(self, value: SSAValue) -> bool:
+        if not isinstance(value, BlockArgument):
+            return False
+        return text(argument_attributes(self.entry)[value.index], "dist.role", "input") in ("parameter", "state")
+
+    def _assign_after(self, ops: Sequence[Operation]) -> None:
+        for op in ops:
+            homes = [self.home[v] for v in op.operands if self._is_parameter(v) and v in self.home]
+            producers = [self.groups[v.op] for v in op.operands if isinstance(v, OpResult) and v.op in self.groups]
+            stage = homes[0] if homes else max((g.stage for g in producers), default=0)
+            level = max(
+                (g.level + (g.stage != stage) for g in producers if g.phase == UPDATE),
+                default=0,
+            )
+            self._put(op, Group(UPDATE, stage, level))
+
+    def _assign_before(self, ops: Sequence[Operation]) -> None:
+        """What does not depend on the batch is computed once, on the first stage that uses it."""
+        for op in reversed(ops):
+            users = [self.groups[use.operation] for r in op.results for use in r.uses if use.operation in self.groups]
+            stage = min((g.stage for g in users), default=0)
+            self.groups[op] = Group(BEFORE, stage)
+
+
+def _forward(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
+    """The operations that lead to the outputs; of a step that returns only updates, those up to the last first use of a
+    parameter. Without updates, all."""
+    attributes = result_attributes(entry)
+    returned = list(entry.body.block.last_op.operands) if entry.body.block.last_op else []
+    outputs = [v for v, a in zip(returned, attributes, strict=True) if text(a, "dist.role", "output") == "output"]
+    if len(outputs) == len(returned):
+        return set(inside)
+    forward = _ancestors([v.op for v in outputs if isinstance(v, OpResult)]) & set(inside)
+    if forward and len(forward) < len(inside):
+        return forward
+    roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+    position = {op: i for i, op in enumerate(inside)}
+    first_uses = [
+        min((u.operation for u in arg.uses if u.operation in position), key=lambda op: position[op])
+        for arg, role in zip(entry.body.block.args, roles, strict=True)
+        if role == "parameter" and any(u.operation in position for u in arg.uses)
+    ]
+    return _ancestors(first_uses) & set(inside)
+
+
+def _ancestors(ops: Sequence[Operation]) -> set[Operation]:
+    """These operations and all that they depend on."""
+    found: set[Operation] = set()
+    todo = list(ops)
+    while todo:
+        op = todo.pop()
+        if op not in found:
+            found.add(op)
+            todo += [v.op for v in op.operands if isinstance(v, OpResult)]
+    return found
+
+
+def balanced_cuts(weights: Sequence[float], parts: int) -> list[int]:
+    """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are).
+
+    Dynamic programming over prefixes: O(len(weights)^2 parts)."""
+    prefix = [0.0]
+    for weight in weights:
+        prefix.append(prefix[-1] + weight)
+    n = len(weights)
+    best: list[dict[int, tuple[float, float, int]]] = [{0: (0.0, 0.0, 0)}]
+    for part in range(1, parts + 1):
+        row: dict[int, tuple[float, float, int]] = {}
+        for stop in range(part, n - (parts - part) + 1):
+            row[stop] = min(
+                (max(heaviest, load), squares + load * load, start)
+                for start, (heaviest, squares, _) in best[-1].items()
+                if start < stop
+                for load in (prefix[stop] - prefix[start],)
+            )
+        best.append(row)
+    bounds = [n]
+    for row in reversed(best[1:]):
+        bounds.append(row[bounds[-1]][2])
+    return bounds[::-1]
+
+
+def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> None:
+    """Rewrites the entry into calls of one function per group, tagged with phase and stage, in an order that runs."""
+    members: dict[Group, list[Operation]] = defaultdict(list)
+    for op in assignment.ops:
+        members[assignment.groups[op]].append(op)
+    block = entry.body.block
+    terminator = block.last_op
+    assert terminator is not None
+    for group in sorted(members, key=_execution_order):
+        ops = members[group]
+        inside = {r for op in ops for r in op.results}
+        owners = set(ops)
+        inputs = list(
+            dict.fromkeys(v for op in ops for v in op.operands if v not in inside and not _is_constant_value(v))
+        )
+        outputs = [r for op in ops for r in op.results if any(u.operation not in owners for u in r.uses)]
+        function = _stage_function(ops, inputs, outputs, unique_symbol(module, f"{group.phase}_{group.stage}"))
+        module.body.block.add_op(function)
+        call = CallOp(function.sym_name.data, inputs, [v.type for v in outputs])
+        call.attributes[STAGE] = IntegerAttr(group.stage, i64)
+        call.attributes[PHASE] = StringAttr(group.phase)
+        block.insert_op_before(call, terminator)
+        for old, new in zip(outputs, call.results, strict=True):
+            new.name_hint = old.name_hint
+            old.replace_uses_with_if(new, lambda use, owners=owners: use.operation not in owners)
+    for op in reversed(assignment.ops):
+        block.erase_op(op)
+    for op in reversed(list(block.ops)):
+        if is_constant(op) and not any(True for r in op.results for _ in r.uses):
+            block.erase_op(op)
+
+
+def _execution_order(group: Group) -> tuple[int, int, int]:
+    phase = (BEFORE, FORWARD, BACKWARD, UPDATE).index(group.phase)
+    return phase, group.level, -group.stage if group.phase == BACKWARD else group.stage
+
+
+def _is_constant_value(value: SSAValue) -> bool:
+    return isinstance(value, OpResult) and is_constant(value.op)
+
+
+def _stage_function(
+    ops: Sequence[Operation], inputs: Sequence[SSAValue], outputs: Sequence[SSAValue], name: str
+) -> FuncOp:
+    body = Block(arg_types=[v.type for v in inputs])
+    mapping: dict[SSAValue, SSAValue] = {}
+    for value, argument in zip(inputs, body.args, strict=True):
+        argument.name_hint = value.name_hint
+        mapping[value] = argument
+    for op in ops:
+        for value in op.operands:
+            if value not in mapping and isinstance(value, OpResult) and is_constant(value.op):
+                body.add_op(value.op.clone(mapping))
+        body.add_op(op.clone(mapping))
+    body.add_op(ReturnOp(*(mapping[v] for v in outputs)))
+    types = [v.type for v in inputs], [v.type for v in outputs]
+    return FuncOp(name, types, Region(body), visibility="private")
+
+
+def stage_of(call: Operation) -> int:
+    attribute = call.attributes[STAGE]
+    assert isinstance(attribute, IntegerAttr)
+    return attribute.value.data
+
+
+def phase_of(call: Operation) -> str:
+    return text(call.attributes, PHASE, FORWARD)
+
+
+def stage_calls(entry: FuncOp) -> list[CallOp]:
+    """The calls of a staged entry, in order; raises DistirError if the entry is not staged."""
+    calls: list[CallOp] = []
+    for op in entry.body.block.ops:
+        if isinstance(op, CallOp) and STAGE in op.attributes and PHASE in op.attributes:
+            calls.append(op)
+        elif not isinstance(op, ReturnOp) and not is_constant(op):
+            raise DistirError(f"{op.name} in @{entry.sym_name.data} belongs to no stage: run pipeline-stages first")
+    return calls
+
+
+def parameter_homes(entry: FuncOp) -> Mapping[BlockArgument, list[int]]:
+    """For every argument, the stages whose calls use it, first use first."""
+    homes: dict[BlockArgument, list[int]] = {arg: [] for arg in entry.body.block.args}
+    for call in stage_calls(entry):
+        for value in call.operands:
+            if isinstance(value, BlockArgument) and stage_of(call) not in homes[value]:
+                homes[value].append(stage_of(call))
+    return homes

@@ -1,0 +1,69 @@
+"""Pipeline schedules: which stage runs which microbatch when.
+
+A schedule is a list of tasks per stage; all stages advance in unit steps, and a task runs in the first step in which it
+is next on its stage and what it needs was done in an earlier step. Messages follow each step, so that no stage waits for
+a message that it could have taken later (the swap of the paper's Figures 2 and 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from distir.dialects.errors import DistirError
+
+
+@dataclass(frozen=True)
+class Task:
+    """One microbatch of one stage, forward or backward."""
+
+    stage: int
+    microbatch: int
+    backward: bool = False
+
+
+def gpipe(stage: int, stages: int, microbatches: int) -> list[Task]:
+    """All forward microbatches, then all backward ones in reverse (Huang et al., 2019)."""
+    forward = [Task(stage, k) for k in range(microbatches)]
+    return forward + [Task(stage, k, True) for k in reversed(range(microbatches))]
+
+
+def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[Task]:
+    """Warm up with as many forwards as stages follow, then alternate: at most stages - stage microbatches are alive
+    (Narayanan et al., 2019 and 2021, the synchronous schedule with a flush)."""
+    warm_up = min(stages - stage - 1, microbatches)
+    tasks = [Task(stage, k) for k in range(warm_up)]
+    for k in range(microbatches - warm_up):
+        tasks += [Task(stage, warm_up + k), Task(stage, k, True)]
+    return tasks + [Task(stage, k, True) for k in range(microbatches - warm_up, microbatches)]
+
+
+SCHEDULES: dict[str, Callable[[int, int, int], list[Task]]] = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
+
+
+def steps(schedule: str, stages: int, microbatches: int, training: bool) -> list[list[Task]]:
+    """The tasks of each step, by stage. Without a backward part every schedule is the forward order."""
+    if schedule not in SCHEDULES:
+        raise DistirError(f"unknown schedule '{schedule}': expected {' or '.join(SCHEDULES)}")
+    queues = [
+        [task for task in SCHEDULES[schedule](stage, stages, microbatches) if training or not task.backward]
+        for stage in range(stages)
+    ]
+    done: set[Task] = set()
+    found: list[list[Task]] = []
+    while any(queues):
+        step = [queue[0] for queue in queues if queue and _needs(queue[0], stages) <= done]
+        assert step, "a schedule whose tasks wait for each other"
+        for task in step:
+            queues[task.stage].pop(0)
+        done.update(step)
+        found.append(step)
+    return found
+
+
+def _needs(task: Task, stages: int) -> set[Task]:
+    if not task.backward:
+        return {Task(task.stage - 1, task.microbatch)} if task.stage else set()
+    needs = {Task(task.stage, task.microbatch)}
+    if task.stage + 1 < stages:
+        needs.add(Task(task.stage + 1, task.microbatch, True))
+    return needs

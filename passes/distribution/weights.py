@@ -1,0 +1,37 @@
+"""How heavy an operation is for balancing stages: seconds of its arithmetic and of writing its results, on a machine.
+
+Both grow alike with the batch (parameters' bytes are left out), so a balanced cut is balanced at every batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from distir.passes.structure import callee_of, functions, is_constant
+
+
+def stage_weights(module: ModuleOp, machine: str) -> Callable[[Operation], float]:
+    """A function from operations (calls included) to seconds."""
+    from distir.interpreters.machines import load_machine
+    from distir.interpreters.work import type_bytes, work_of
+
+    device = load_machine(machine).device
+    peak = max(device.peak_flops_per_second.values())
+    bandwidth = device.memory_bandwidth_bytes_per_second
+    table = functions(module)
+    bodies: dict[str, float] = {}
+
+    def weigh(op: Operation) -> float:
+        if (callee := callee_of(op)) is not None:
+            if callee not in bodies:
+                block = table[callee].body.block
+                bodies[callee] = sum(weigh(o) for o in block.ops if o is not block.last_op)
+            return bodies[callee]
+        if is_constant(op):
+            return 0.0
+        written = sum(type_bytes(t) for t in op.result_types)
+        return work_of(op).flops / peak + written / bandwidth
+
+    return weigh

@@ -1,0 +1,174 @@
+"""`outline-repeats`: finds repeated runs of isomorphic operations (layers), outlines each once, calls it instead.
+
+Where it stands: after shapes are static (`onnx-fold-shapes`), before rules and distribution, so that the cost of everything
+that follows depends on the number of distinct bodies. It knows no operator: two runs are isomorphic if their operations
+have the same names, attributes and types and are wired alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.passes import ModulePass
+
+from distir.passes.structure import entry_function, is_constant, unique_symbol
+
+IGNORED_ATTRIBUTES = frozenset({"onnx_node_name"})
+"""Attributes that name an instance and say nothing about what it computes."""
+
+
+@dataclass(frozen=True)
+class OutlineRepeatsPass(ModulePass):
+    """Outlines repeated runs of at least `minimum` operations in the entry function.
+
+    Requires: level 1 or 2, straight-line code. Ensures: equal semantics; each repeated run is a `func.call`. Keeps all
+    `dist.*` attributes of operations."""
+
+    name = "outline-repeats"
+    minimum: int = 2
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        entry = entry_function(op)
+        while (repeat := find_repeat(entry.body.block, self.minimum)) is not None:
+            outline(op, entry.body.block, repeat)
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """`runs[i][j]` is the j-th operation of the i-th repetition."""
+
+    runs: tuple[tuple[Operation, ...], ...]
+
+
+def find_repeat(block: Block, minimum: int) -> Repeat | None:
+    """The repeat that covers most operations of a block; None if nothing of `minimum` operations repeats.
+
+    Constants belong to their users, and a call is never part of a repeat (it stands for one already)."""
+    import numpy as np
+
+    ops = [op for op in block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
+    numbers: dict[Hashable, int] = {}
+    codes = np.array([numbers.setdefault(_token(op), len(numbers)) for op in ops], dtype=np.int64)
+    candidates: list[tuple[int, int, int, int]] = []  # covered, -period, first, length of the run of equal tokens
+    for period in range(minimum, len(ops) // 2 + 1):
+        equal = np.concatenate(([False], codes[:-period] == codes[period:], [False]))
+        edges = np.flatnonzero(equal[1:] != equal[:-1])
+        for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            if end - first >= period and not _repeats_shorter(codes[first : first + period].tolist(), minimum):
+                covered = ((end - first) // period + 1) * period
+                candidates.append((covered, -period, first, end - first))
+    for _, period, first, length in sorted(candidates, reverse=True):
+        if (repeat := _isomorphic_runs(ops[first : first - period + length], -period)) is not None:
+            return repeat
+    return None
+
+
+def _repeats_shorter(unit: list[int], minimum: int) -> bool:
+    """Whether a unit is itself a repetition of fewer than `minimum` tokens (then it is no layer)."""
+    return any(unit == unit[:size] * (len(unit) // size) for size in range(1, minimum) if len(unit) % size == 0)
+
+
+def _token(op: Operation) -> Hashable:
+    """Equal for operations that compute the same function of operands of the same types."""
+    if isinstance(op, CallOp):
+        return id(op)
+    attributes = frozenset((k, v) for k, v in op.attributes.items() if k not in IGNORED_ATTRIBUTES)
+    operands = tuple(_constant_content(v) or v.type for v in op.operands)
+    return op.name, attributes, frozenset(op.properties.items()), operands, tuple(op.result_types)
+
+
+def _constant_content(value: SSAValue) -> Hashable | None:
+    if isinstance(value, OpResult) and is_constant(value.op):
+        return value.op.name, frozenset(value.op.properties.items()), value.type
+    return None
+
+
+def _isomorphic_runs(ops: Sequence[Operation], period: int) -> Repeat | None:
+    """Cuts a run of periodic tokens where fewest values cross, and keeps the repetitions wired like the first one."""
+    repetitions = len(ops) // period
+    best: tuple[int, int, list[tuple[Operation, ...]]] | None = None
+    for shift in range(len(ops) - repetitions * period + 1):
+        runs = [tuple(ops[shift + i * period : shift + (i + 1) * period]) for i in range(repetitions)]
+        wiring = _wiring(runs[0])
+        alike = 1
+        while alike < len(runs) and _wiring(runs[alike]) == wiring:
+            alike += 1
+        if alike > 1:
+            crossing = sum(len(_escaping(run)) for run in runs[:alike])
+            if best is None or (-alike, crossing) < best[:2]:
+                best = (-alike, crossing, runs[:alike])
+    return None if best is None else Repeat(tuple(best[2]))
+
+
+def _wiring(run: Sequence[Operation]) -> tuple[Hashable, ...]:
+    """How operands are wired: to a result inside the run, or to the n-th distinct value from outside."""
+    inside = {result: (i, j) for i, op in enumerate(run) for j, result in enumerate(op.results)}
+    outside: dict[SSAValue, int] = {}
+    return tuple(
+        inside[v] if v in inside else ("constant" if _constant_content(v) else outside.setdefault(v, len(outside)))
+        for op in run
+        for v in op.operands
+    )
+
+
+def _inputs(run: Sequence[Operation]) -> list[SSAValue]:
+    """Distinct values from outside, by first use."""
+    inside = {result for op in run for result in op.results}
+    operands = (v for op in run for v in op.operands)
+    return list(dict.fromkeys(v for v in operands if v not in inside and _constant_content(v) is None))
+
+
+def _escaping(run: Sequence[Operation]) -> list[tuple[int, int]]:
+    """Positions of results that are used after the run."""
+    ops = set(run)
+    return [
+        (i, j)
+        for i, op in enumerate(run)
+        for j, result in enumerate(op.results)
+        if any(use.operation not in ops for use in result.uses)
+    ]
+
+
+def outline(module: ModuleOp, block: Block, repeat: Repeat) -> FuncOp:
+    """Moves the first repetition into a new function and replaces every repetition by a call of it."""
+    escaping = sorted({position for run in repeat.runs for position in _escaping(run)})
+    function = _function_of(repeat.runs[0], escaping, unique_symbol(module, "layer"))
+    module.body.block.add_op(function)
+    for run in repeat.runs:
+        results = [run[i].results[j] for i, j in escaping]
+        call = CallOp(function.sym_name.data, _inputs(run), [r.type for r in results])
+        block.insert_op_before(call, run[-1])  # every input is defined by then, and no user of a result comes earlier
+        for old, new in zip(results, call.results, strict=True):
+            new.name_hint = old.name_hint
+            old.replace_all_uses_with(new)
+        for op in reversed(run):
+            block.erase_op(op)
+    _erase_dead_constants(block)
+    return function
+
+
+def _function_of(run: Sequence[Operation], escaping: Sequence[tuple[int, int]], name: str) -> FuncOp:
+    inputs = _inputs(run)
+    body = Block(arg_types=[v.type for v in inputs])
+    mapping: dict[SSAValue, SSAValue] = dict(zip(inputs, body.args, strict=True))
+    for value, argument in zip(inputs, body.args, strict=True):
+        argument.name_hint = value.name_hint
+    for op in run:
+        for value in op.operands:
+            if value not in mapping and isinstance(value, OpResult) and _constant_content(value) is not None:
+                body.add_op(value.op.clone(mapping))
+        body.add_op(op.clone(mapping))
+    results = [mapping[run[i].results[j]] for i, j in escaping]
+    body.add_op(ReturnOp(*results))
+    return FuncOp(name, ([v.type for v in inputs], [r.type for r in results]), Region(body), visibility="private")
+
+
+def _erase_dead_constants(block: Block) -> None:
+    for op in reversed(list(block.ops)):
+        if is_constant(op) and not any(result.uses.get_length() for result in op.results):
+            block.erase_op(op)

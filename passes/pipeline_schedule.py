@@ -1,0 +1,38 @@
+"""`pipeline-schedule`: cuts the batch into microbatches and writes the order in which stages run them.
+
+Where it stands: after `pipeline-stages`; the result is level 3, one device per stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+
+@dataclass(frozen=True)
+class PipelineSchedulePass(ModulePass):
+    """Unrolls the loop over `microbatches` in the order of `schedule` (gpipe or 1f1b).
+
+    Requires: an entry of stage calls, rules on ops, a batch that `microbatches` divides. Ensures: level 3 on one device
+    per stage; values cross stages by `dist.send`; gradients are accumulated; outputs concatenated. Rules are kept."""
+
+    name = "pipeline-schedule"
+    schedule: str = "1f1b"
+    microbatches: int = 1
+    batch: str = ""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.distribution.assemble import Layout
+        from distir.passes.distribution.batch_axis import parse_batch
+        from distir.passes.distribution.plan import assemble, localize, shard_tensors
+        from distir.passes.distribution.stages import stage_calls, stage_of
+        from distir.passes.structure import entry_function
+
+        entry = entry_function(op)
+        batch = parse_batch(self.batch, entry)
+        stages = 1 + max((stage_of(call) for call in stage_calls(entry)), default=0)
+        program = localize(op, batch, self.microbatches)
+        lowering, _ = shard_tensors(op, program, batch, 1, "")
+        assemble(op, program, lowering, Layout(1, 1, stages, self.microbatches), self.schedule)

@@ -1,0 +1,34 @@
+"""`pipeline-stages`: cuts the entry into P balanced stages; the entry becomes calls of one function per stage and phase.
+
+Where it stands: after `shardcombine-annotate`, before `pipeline-schedule`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+
+@dataclass(frozen=True)
+class PipelineStagesPass(ModulePass):
+    """Cuts the forward part, in program order, into `stages` parts of balanced cost on `machine`; backward operations
+    and updates follow the values and parameters they need.
+
+    Requires: rules on ops (level 2, no mesh). Ensures: the entry only calls `@forward_p`, `@backward_p`, `@update_p`
+    (and `@before_p` for what does not depend on the batch); each call carries `dist.stage` and `dist.phase`. Equal
+    semantics."""
+
+    name = "pipeline-stages"
+    stages: int = 1
+    batch: str = ""
+    machine: str = "dgx-a100"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.distribution.batch_axis import parse_batch
+        from distir.passes.distribution.plan import cut_into_stages
+        from distir.passes.structure import entry_function
+
+        batch = parse_batch(self.batch, entry_function(op))
+        cut_into_stages(op, batch, 1, self.stages, self.machine)

@@ -1,0 +1,102 @@
+"""What passes ask about the structure of a module: its entry, functions by name, constants, topological order of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
+from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.traits import Pure
+
+from distir.dialects.dist.calls import CallOp as DistCallOp
+from distir.dialects.errors import DistirError
+
+ENTRY = "main"
+
+
+def functions(module: ModuleOp) -> dict[str, FuncOp]:
+    """All functions by symbol name, in module order."""
+    return {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, FuncOp)}
+
+
+def entry_function(module: ModuleOp, name: str = ENTRY) -> FuncOp:
+    """The entry; raises DistirError if there is none."""
+    function = functions(module).get(name)
+    if function is None or not function.body.blocks:
+        raise DistirError(f"the module has no function @{name} with a body: the entry must be called @{name}")
+    return function
+
+
+def unique_symbol(module: ModuleOp, stem: str) -> str:
+    """`stem`, or `stem_1`, `stem_2`, ...: a symbol that no function has."""
+    taken = functions(module)
+    candidates = (stem if i == 0 else f"{stem}_{i}" for i in range(len(taken) + 1))
+    return next(name for name in candidates if name not in taken)
+
+
+def is_constant(op: Operation) -> bool:
+    """Whether an operation only states a value: pure, no operands, no regions."""
+    return not op.operands and not op.regions and bool(op.results) and op.has_trait(Pure)
+
+
+def callee_of(op: Operation) -> str | None:
+    """The symbol that a call names; None for other operations."""
+    if isinstance(op, CallOp):
+        return op.callee.string_value()
+    return op.callee_name if isinstance(op, DistCallOp) else None
+
+
+def calls_first(module: ModuleOp, entry: str = ENTRY) -> list[FuncOp]:
+    """Functions reached from the entry, callees before callers."""
+    table, done = functions(module), dict[str, FuncOp]()
+
+    def visit(name: str) -> None:
+        if name in done:
+            return
+        function = table[name]
+        for op in function.body.block.ops:
+            if (callee := callee_of(op)) is not None:
+                visit(callee)
+        done[name] = function
+
+    visit(entry)
+    return list(done.values())
+
+
+def tensor_type(value: SSAValue) -> TensorType[Any]:
+    return cast(TensorType[Any], value.type)
+
+
+def shape_of(value: SSAValue) -> tuple[int, ...]:
+    """The static shape of a value; () for values that are no tensors."""
+    return tensor_type(value).get_shape() if isinstance(value.type, TensorType) else ()
+
+
+def _attribute_dicts(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:
+    if attributes is None:
+        return [{} for _ in range(count)]
+    return [dict(d.data) for d in attributes]
+
+
+def argument_attributes(function: FuncOp) -> list[dict[str, Attribute]]:
+    """One mutable copy of the attribute dictionary per argument."""
+    return _attribute_dicts(function.arg_attrs, len(function.function_type.inputs))
+
+
+def result_attributes(function: FuncOp) -> list[dict[str, Attribute]]:
+    """One mutable copy of the attribute dictionary per result."""
+    return _attribute_dicts(function.res_attrs, len(function.function_type.outputs))
+
+
+def text(attributes: Mapping[str, Attribute], key: str, default: str) -> str:
+    """A string attribute's text."""
+    value = attributes.get(key)
+    return value.data if isinstance(value, StringAttr) else default
+
+
+def operations(module: ModuleOp) -> Iterator[Operation]:
+    """All operations of all functions."""
+    for function in functions(module).values():
+        yield from function.body.block.ops
