@@ -1,0 +1,188 @@
+"""Two kinds of probe: exact scalars, and floats for operators whose code needs machine numbers.
+
+Each draws operands, splits one into addends, and says when shards' results combine to the whole result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import reduce
+from typing import Any, Protocol
+
+import numpy as np
+
+from distir.dialects.reductions import Reduction
+from distir.passes.shardcombine.domains import Array
+from distir.passes.shardcombine.scalars import PRIME, Scalar, field_element, order
+
+_INTEGER_BOUND = 2**30
+_order = np.frompyfunc(order, 1, 1)
+
+
+class Arithmetic(Protocol):
+    """How one kind of probe draws and compares."""
+
+    found: str
+    """What a rule says about how it was found."""
+    draws: int
+    """How many independent draws a rule must pass."""
+
+    def draw(self, shape: Sequence[int], rng: np.random.Generator) -> Array: ...
+
+    def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
+        """Arrays that reduce to `array`; sum, max and min only."""
+        ...
+
+    def readable(self, result: Array) -> Array:
+        """The result in the form that the comparisons below take. Raises ArithmeticError for one that says nothing."""
+        ...
+
+    def equal(self, left: Array, right: Array) -> bool: ...
+
+    def reduces(self, whole: Array, parts: Sequence[Array], reduction: Reduction, weights: Sequence[Fraction]) -> bool:
+        """Whether the parts, all of the whole's shape, reduce to it; `weights` are those of a mean."""
+        ...
+
+
+def _machine_reduces(
+    whole: Array,
+    parts: Sequence[Array],
+    reduction: Reduction,
+    weights: Sequence[Fraction],
+    equal: Callable[[Array, Array], bool],
+) -> bool:
+    numbers: list[Any] = list(parts)
+    with np.errstate(all="ignore"):
+        match reduction:
+            case Reduction.SUM:
+                return equal(reduce(np.add, numbers), whole)
+            case Reduction.MAX:
+                return equal(reduce(np.maximum, numbers), whole)
+            case Reduction.MIN:
+                return equal(reduce(np.minimum, numbers), whole)
+            case Reduction.PROD:
+                return equal(reduce(np.multiply, numbers), whole)
+            case Reduction.MEAN:
+                if whole.dtype.kind != "f":
+                    return False
+                return equal(reduce(np.add, [part * float(w) for part, w in zip(numbers, weights, strict=True)]), whole)
+
+
+class Exact:
+    """Object arrays of `Scalar`; read as integers modulo the prime."""
+
+    found = "exact"
+    draws = 1
+
+    def draw(self, shape: Sequence[int], rng: np.random.Generator) -> Array:
+        numbers = rng.integers(1, PRIME, math.prod(shape)).tolist()
+        array = np.empty(math.prod(shape), object)
+        array[:] = [Scalar(number) for number in numbers]
+        return array.reshape(tuple(shape))
+
+    def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
+        draws: list[Any] = [self.draw(array.shape, rng) for _ in range(shards)]
+        if reduction is Reduction.SUM:
+            return [*draws[1:], np.asarray(array - reduce(np.add, draws[1:]))]
+        pick = np.minimum if reduction is Reduction.MAX else np.maximum
+        owner = rng.integers(0, shards, array.shape)
+        return [np.where(owner == i, array, pick(array, drawn)) for i, drawn in enumerate(draws)]
+
+    def readable(self, result: Array) -> Array:
+        if result.dtype.kind in "iub":
+            return result
+        numbers = [x.value if type(x) is Scalar else field_element(_number(x)) for x in result.reshape(-1).tolist()]
+        return np.array(numbers, np.int64).reshape(result.shape)
+
+    def equal(self, left: Array, right: Array) -> bool:
+        return np.array_equal(left, right)
+
+    def reduces(self, whole: Array, parts: Sequence[Array], reduction: Reduction, weights: Sequence[Fraction]) -> bool:
+        numbers: list[Any] = list(parts)
+        match reduction:
+            case Reduction.SUM:
+                return self.equal(reduce(np.add, numbers) % PRIME, whole)
+            case Reduction.MAX | Reduction.MIN:
+                pick = np.maximum if reduction is Reduction.MAX else np.minimum
+                return self.equal(np.asarray(reduce(pick, [_order(n) for n in numbers])), np.asarray(_order(whole)))
+            case Reduction.PROD:
+                product: Any = reduce(lambda a, b: a * b % PRIME, [n.astype(object) for n in numbers])
+                return self.equal(product, whole)
+            case Reduction.MEAN:
+                factors = [field_element(weight) for weight in weights]
+                total: Any = reduce(np.add, [n.astype(object) * f for n, f in zip(numbers, factors, strict=True)])
+                return self.equal(np.asarray(total % PRIME), whole)
+
+
+def _number(value: Any) -> float | int:
+    if isinstance(value, int | float):
+        return value
+    return Scalar.of(value).value
+
+
+class Floats:
+    """Signed normal doubles, or positive ones for functions that are not defined below zero."""
+
+    found = "probed"
+    draws = 3
+
+    def __init__(self, positive: bool):
+        self.positive = positive
+
+    def draw(self, shape: Sequence[int], rng: np.random.Generator) -> Array:
+        return rng.uniform(0.1, 2.0, tuple(shape)) if self.positive else rng.standard_normal(tuple(shape))
+
+    def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
+        draws: list[Any] = [self.draw(array.shape, rng) for _ in range(shards)]
+        if reduction is Reduction.SUM:
+            return [*draws[1:], np.asarray(array - reduce(np.add, draws[1:]))]
+        pick = np.minimum if reduction is Reduction.MAX else np.maximum
+        owner = rng.integers(0, shards, array.shape)
+        return [np.where(owner == i, array, pick(array, drawn)) for i, drawn in enumerate(draws)]
+
+    def readable(self, result: Array) -> Array:
+        if result.dtype.kind in "iub":
+            return result
+        if result.dtype.kind != "f" or not np.isfinite(result).all():
+            raise ArithmeticError("not finite")
+        return result
+
+    def equal(self, left: Array, right: Array) -> bool:
+        if left.shape != right.shape or left.dtype.kind != right.dtype.kind:
+            return False
+        if left.dtype.kind != "f":
+            return np.array_equal(left, right)
+        precision = {8: 1e-9, 4: 1e-5, 2: 4e-3}.get(min(left.dtype.itemsize, right.dtype.itemsize), 1e-5)
+        return bool(np.allclose(left, right, rtol=precision, atol=precision * float(np.abs(right).max(initial=0))))
+
+    def reduces(self, whole: Array, parts: Sequence[Array], reduction: Reduction, weights: Sequence[Fraction]) -> bool:
+        return _machine_reduces(whole, parts, reduction, weights, self.equal)
+
+
+def reduces(
+    arithmetic: Arithmetic,
+    whole: Array,
+    parts: Sequence[Array],
+    reduction: Reduction,
+    weights: Sequence[Fraction],
+    kind: str,
+) -> bool:
+    """`Arithmetic.reduces` for a result of this element kind; integers are machine integers in every arithmetic."""
+    if kind == "float":
+        return arithmetic.reduces(whole, parts, reduction, weights)
+    if kind != "integer":
+        return False
+    return _machine_reduces(whole, parts, reduction, weights, arithmetic.equal)
+
+
+def draw_integers(shape: Sequence[int], extent: int | None, dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
+    """Integers below `extent`, each of them somewhere if there is room; any integers without one."""
+    count = math.prod(shape)
+    if extent is None:
+        bound = min(_INTEGER_BOUND, int(np.iinfo(dtype).max))
+        return rng.integers(-bound, bound, count).astype(dtype).reshape(tuple(shape))
+    if count <= extent:
+        return rng.choice(extent, count, replace=False).astype(dtype).reshape(tuple(shape))
+    numbers = np.concatenate([np.arange(extent), rng.integers(0, extent, count - extent)])
+    return rng.permutation(numbers).astype(dtype).reshape(tuple(shape))

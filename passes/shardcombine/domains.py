@@ -1,0 +1,47 @@
+"""What discovery asks of the interpreters: run one op on arrays, and infer its types from types and known values.
+
+Both are interpreters of the IR, so an operator of any dialect that they know has its rule discovered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Operation
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Abstract: TypeAlias = TensorType[Any] | Array | None
+"""An operand of type inference: only its type is known, its value is known, or it is absent."""
+
+
+class Domains(Protocol):
+    """Two views of one op. Both raise any exception for what the op rejects."""
+
+    def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
+        """The results on these arrays, whatever the operand types of `op` say; float operands may be object arrays."""
+        ...
+
+    def infer(self, op: Operation, operands: Sequence[Abstract]) -> list[TensorType[Any] | None]:
+        """The result types; a dim that cannot be known is dynamic. An absent result is None."""
+        ...
+
+
+class InterpreterDomains:
+    """The reference executor's operators and the mixed domain's types."""
+
+    def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
+        from distir.interpreters.reference import run_operator
+
+        return list(run_operator(op, operands))
+
+    def infer(self, op: Operation, operands: Sequence[Abstract]) -> list[TensorType[Any] | None]:
+        from distir.interpreters.mixed import mixed_operator, type_of
+
+        results = mixed_operator(op, operands)
+        types = [None if result is None else type_of(result) for result in results]
+        for type_ in types:
+            if type_ is not None and not isinstance(type_, TensorType):
+                raise TypeError(f"a result of type {type_}")
+        return cast(list[TensorType[Any] | None], types)

@@ -1,0 +1,304 @@
+"""Cut the operands of a stand-in, run the shards, and see how their results combine.
+
+Every candidate is tried with two and with three uneven shards. Local types are inferred first and must be what the
+combine expects; only then does anything run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, product
+
+import numpy as np
+from xdsl.dialects.builtin import TensorType
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import Combine, Gather, Identity, Reduce
+from distir.passes.shardcombine.arithmetic import Arithmetic, Exact, Floats, draw_integers, reduces
+from distir.passes.shardcombine.domains import Array
+from distir.passes.shardcombine.standins import LARGEST_LEFTOVER, Factor, StandIn, plain_arrays
+from distir.passes.shardcombine.subject import Point, Shape, Subject, element_kind
+
+SHARDS = (2, 3)
+_FAR_OUTSIDE = 2**31 - 1
+Pieces = tuple[int, ...]
+
+
+def portions(extent: int, shards: int) -> tuple[int, ...]:
+    """Uneven parts of an extent of at least five, no two shards alike where possible."""
+    if shards == 2:
+        first = (extent - 1) // 2
+        return (first, extent - first)
+    return (1, (extent - 1) // 3, extent - 1 - (extent - 1) // 3)
+
+
+def shard_indices(size: int, pieces: Pieces, parts: Sequence[int], shard: int) -> list[int]:
+    """The indices of one shard of a dim of `pieces` (relative sizes; empty: one), each cut in the ratio of parts."""
+    pieces = pieces or (1,)
+    start, indices = 0, list[int]()
+    for piece in pieces:
+        length = size * piece // sum(pieces)
+        width = length // sum(parts)
+        indices += range(start + sum(parts[:shard]) * width, start + sum(parts[: shard + 1]) * width)
+        start += length
+    return indices
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A factor with the pieces of each operand dim that carries it (by slot)."""
+
+    factor: Factor
+    pieces: Mapping[int, Pieces]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw of the operands, and the whole results (None where absent)."""
+
+    arrays: dict[int, Array]
+    results: list[Array | None]
+
+
+class Probe:
+    """Runs a subject at its stand-in, whole and in shards."""
+
+    def __init__(self, subject: Subject, small: StandIn, seed: int = 0):
+        self.subject, self.small = subject, small
+        self.rng = np.random.default_rng(seed)
+        self.shapes = {i: subject.operand_shape(small.point, i) for i in subject.tensors}
+        self.extents = {i: self._index_extent(i) for i in subject.tensors if subject.kind(i) == "integer"}
+        self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
+        self.arithmetic: Arithmetic = Exact()
+        self.draws: list[Draw] = []
+
+    def start(self) -> bool:
+        """Draws operands and runs the whole op in the first arithmetic that its code accepts."""
+        for arithmetic in (Exact(), Floats(positive=False), Floats(positive=True)):
+            self.arithmetic = arithmetic
+            try:
+                self.draws = [self._draw() for _ in range(arithmetic.draws)]
+            except Exception:
+                continue
+            return True
+        return False
+
+    # --- operands ---
+
+    def _draw_operand(self, i: int) -> Array:
+        kind = self.subject.kind(i)
+        if kind == "float":
+            return self.arithmetic.draw(self.shapes[i], self.rng)
+        if kind == "bool":
+            return self.rng.random(self.shapes[i]) < 0.5
+        return draw_integers(self.shapes[i], self.extents[i], self.subject.integer_dtype(i), self.rng)
+
+    def _draw(self) -> Draw:
+        arrays = {i: self._draw_operand(i) for i in self.subject.tensors}
+        return Draw(arrays, self._run(self.small.point, arrays))
+
+    def _run(self, point: Point, arrays: dict[int, Array]) -> list[Array | None]:
+        results = self.subject.evaluate(point, arrays)
+        return [None if result is None else self.arithmetic.readable(result) for result in results]
+
+    def _index_extent(self, operand: int) -> int | None:
+        """The extent that an integer operand indexes: its last index is accepted and the next raises."""
+
+        def accepts(value: int) -> bool:
+            arrays = plain_arrays(self.subject, self.small.point, 0)
+            arrays[operand] = np.full_like(arrays[operand], value)
+            try:
+                self.subject.evaluate(self.small.point, arrays)
+            except Exception:
+                return False
+            return True
+
+        if accepts(min(_FAR_OUTSIDE, int(np.iinfo(self.subject.integer_dtype(operand)).max))):
+            return None
+        extents = sorted({dim for shape in self.shapes.values() for dim in shape})
+        return next((e for e in extents if accepts(e - 1) and not accepts(e)), 1)
+
+    # --- factors ---
+
+    def cuts(self, factor: Factor) -> Iterator[Cut]:
+        """Ways to cut the operands along a factor: plain first, then in pieces taken from the leftovers."""
+        dims = [i for i in factor.slots if not self.subject.slots[i].is_size]
+        choices = [[(), *self._pieces(factor, self.small.leftovers[i])] for i in dims]
+        for pieces in product(*choices):
+            yield Cut(factor, dict(zip(dims, pieces, strict=True)))
+
+    def _pieces(self, factor: Factor, leftover: int) -> list[Pieces]:
+        """Sequences of leftovers that sum to this one: of sizes, results or operands; else ones."""
+        slots, small = self.subject.slots, self.small
+        if leftover == 1 or leftover > 4 * LARGEST_LEFTOVER:
+            return []
+        groups: dict[object, list[int]] = {}
+        for i in factor.slots:
+            groups.setdefault(slots[i].owner if slots[i].is_size else "operands", []).append(small.leftovers[i])
+        groups["results"] = [small.result_leftover(r, d) for r, d in factor.results]
+        found = [tuple(group) for group in groups.values() if sum(group) == leftover and len(group) > 1]
+        if leftover <= LARGEST_LEFTOVER:
+            found.append((1,) * leftover)
+        return list(dict.fromkeys(found))
+
+    def local_point(self, factor: Factor, part: int) -> Point:
+        return tuple(
+            value // factor.extent * part if i in factor.slots else value for i, value in enumerate(self.small.point)
+        )
+
+    def _expected(self, factor: Factor, part: int) -> list[Shape | None]:
+        return [
+            None
+            if shape is None
+            else tuple(dim // factor.extent * part if (r, d) in factor.results else dim for d, dim in enumerate(shape))
+            for r, shape in enumerate(self.small.shapes)
+        ]
+
+    def combines(self, cut: Cut, partial: Sequence[int] = ()) -> tuple[Combine, ...] | None:
+        """How results combine when operands are cut and these others are partial sums; None if they do not."""
+        dims = [len([d for result, d in cut.factor.results if result == r]) for r in range(len(self.kinds))]
+        if any(count > 1 for count in dims):
+            return None
+        candidates = self._gathers(cut)
+        for shards in SHARDS:
+            parts = portions(cut.factor.extent, shards)
+            points = [self.local_point(cut.factor, part) for part in parts]
+            for part, point in zip(parts, points, strict=True):
+                if (shapes := self.subject.infer(point)) is None or list(shapes) != self._expected(cut.factor, part):
+                    return None
+            for draw in self.draws:
+                operands = [self._shard(draw, cut, parts, shard) for shard in range(shards)]
+                for i in partial:
+                    for shard, addend in enumerate(
+                        self.arithmetic.addends(draw.arrays[i], shards, Reduction.SUM, self.rng)
+                    ):
+                        operands[shard][i] = addend
+                results = self._run_shards(points, operands)
+                if results is None:
+                    return None
+                weights = [Fraction(part, cut.factor.extent) for part in parts]
+                candidates = self._holding(draw, results, candidates, parts, weights)
+                if not all(candidates):
+                    return None
+        return tuple(each[0] for each in candidates)
+
+    def _gathers(self, cut: Cut) -> list[list[Combine]]:
+        """Per result, the combines that its dims allow, preferred first."""
+        candidates: list[list[Combine]] = []
+        for r in range(len(self.kinds)):
+            dim = next((d for result, d in cut.factor.results if result == r), None)
+            if dim is None:
+                candidates.append([Identity(), *map(Reduce, self._reductions(r))])
+            else:
+                pieces = self._pieces(cut.factor, self.small.result_leftover(r, dim))
+                candidates.append([Gather(dim), *(Gather(dim, 0, p) for p in pieces)])
+        return candidates
+
+    def _reductions(self, result: int) -> list[Reduction]:
+        """Sums are not accepted from floats that the op casts: rounding to fewer bits does not commute with them."""
+        type_ = self.subject.op.result_types[result]
+        element = type_.element_type if isinstance(type_, TensorType) else None
+        casts = all(self.subject.element_type(i) != element for i in self.subject.tensors)
+        if casts and not isinstance(self.arithmetic, Exact):
+            return [Reduction.MAX, Reduction.MIN]
+        return [Reduction.SUM, Reduction.MEAN, Reduction.MAX, Reduction.MIN, Reduction.PROD]
+
+    def _shard(self, draw: Draw, cut: Cut, parts: Sequence[int], shard: int) -> dict[int, Array]:
+        arrays = dict(draw.arrays)
+        for i, pieces in cut.pieces.items():
+            slot = self.subject.slots[i]
+            assert isinstance(slot.owner, int)
+            array = arrays[slot.owner]
+            indices = shard_indices(self.small.point[i], pieces, parts, shard)
+            arrays[slot.owner] = np.take(array, indices, slot.position)
+        return arrays
+
+    def _run_shards(
+        self, points: Sequence[Point], operands: Sequence[dict[int, Array]]
+    ) -> list[list[Array | None]] | None:
+        try:
+            return [self._run(point, arrays) for point, arrays in zip(points, operands, strict=True)]
+        except Exception:
+            return None
+
+    def _holding(
+        self,
+        draw: Draw,
+        results: Sequence[Sequence[Array | None]],
+        candidates: Sequence[Sequence[Combine]],
+        parts: Sequence[int],
+        weights: Sequence[Fraction],
+    ) -> list[list[Combine]]:
+        holding: list[list[Combine]] = []
+        for r, whole in enumerate(draw.results):
+            shards = [shard[r] for shard in results]
+            if whole is None:
+                holding.append([Identity()])
+                continue
+            present = [shard for shard in shards if shard is not None]
+            holds = _combined(whole, present, parts, weights, self.arithmetic, self.kinds[r])
+            holding.append([c for c in candidates[r] if len(present) == len(shards) and holds(c)])
+        return holding
+
+    # --- partial operands ---
+
+    def passes_partial(self, operands: Sequence[int], reduction: Reduction) -> tuple[int, ...] | None:
+        """The results that are partial when these operands are; the others are whole. None if no result is."""
+        candidates: list[list[Combine]] = [[Identity(), Reduce(reduction)] for _ in self.kinds]
+        for shards in SHARDS:
+            for draw in self.draws:
+                locals_ = [dict(draw.arrays) for _ in range(shards)]
+                for i in operands:
+                    addends = self.arithmetic.addends(draw.arrays[i], shards, reduction, self.rng)
+                    for local, addend in zip(locals_, addends, strict=True):
+                        local[i] = addend
+                results = self._run_shards([self.small.point] * shards, locals_)
+                if results is None:
+                    return None
+                weights = [Fraction(1, shards)] * shards
+                candidates = self._holding(draw, results, candidates, (1,) * shards, weights)
+                if not all(candidates):
+                    return None
+        partial = tuple(r for r, each in enumerate(candidates) if isinstance(each[0], Reduce))
+        return partial or None
+
+    def partial_candidates(self, reduction: Reduction = Reduction.SUM) -> list[tuple[int, ...]]:
+        """Sets of operands that may be partial together: one, for sums two, or all floats of the results' type."""
+        types = {t.element_type for t in self.subject.op.result_types if isinstance(t, TensorType)}
+        floats = [
+            i
+            for i in self.subject.tensors
+            if self.subject.kind(i) == "float"
+            and (isinstance(self.arithmetic, Exact) or types == {self.subject.element_type(i)})
+        ]
+        pairs = combinations(floats, 2) if reduction is Reduction.SUM else ()
+        sets = [*combinations(floats, 1), *pairs, tuple(floats)]
+        return [s for s in dict.fromkeys(sets) if s]
+
+
+def _combined(
+    whole: Array,
+    shards: Sequence[Array],
+    parts: Sequence[int],
+    weights: Sequence[Fraction],
+    arithmetic: Arithmetic,
+    kind: str,
+) -> Callable[[Combine], bool]:
+    """Whether a combine makes the whole of the shards."""
+    alike = all(shard.shape == whole.shape for shard in shards)
+
+    def holds(combine: Combine) -> bool:
+        match combine:
+            case Identity():
+                return alike and all(arithmetic.equal(shard, whole) for shard in shards)
+            case Reduce(reduction):
+                return alike and reduces(arithmetic, whole, shards, reduction, weights, kind)
+            case Gather(dim, _, pieces):
+                for i, shard in enumerate(shards):
+                    indices = shard_indices(whole.shape[dim], pieces, parts, i)
+                    if not arithmetic.equal(shard, np.take(whole, indices, dim)):
+                        return False
+                return True
+
+    return holds

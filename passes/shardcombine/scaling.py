@@ -1,0 +1,170 @@
+"""Which slots vary together, by type inference alone.
+
+A *co-scaling* is a minimal set of slots that an op lets grow by a common ratio, with the result dims that then grow by
+it; all other result dims must stay. For `x @ w` these are {x[0]} with result dim 0, {x[1], w[0]} with none, and {w[1]}
+with result dim 1. A slot may be in several: the dim that a reshape cuts in two grows with either part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+from distir.passes.shardcombine.subject import Point, Shapes, Slot
+
+Types: TypeAlias = Callable[[Point], Shapes | None]
+"""Result shapes at a point, None where the op rejects it."""
+
+_RATIOS = (3, 5)
+_LARGEST_POOL_FOR_TRIPLES = 8
+
+
+@dataclass(frozen=True)
+class CoScaling:
+    """Slots (by index) that grow together, and the (result, dim) that grow with them."""
+
+    slots: tuple[int, ...]
+    results: tuple[tuple[int, int], ...]
+
+
+def scaled_dims(types: Types, point: Point, members: Iterable[int]) -> tuple[tuple[int, int], ...] | None:
+    """The result dims that grow with these slots; None if the op does not let them grow, or not by the same ratio."""
+    base = types(point)
+    if base is None:
+        return None
+    members = frozenset(members)
+    effects: set[tuple[tuple[int, int], ...]] = set()
+    for ratio in _RATIOS:
+        shapes = types(tuple(v * ratio if i in members else v for i, v in enumerate(point)))
+        if shapes is None or len(shapes) != len(base):
+            return None
+        effect: list[tuple[int, int]] = []
+        for r, (before, after) in enumerate(zip(base, shapes, strict=True)):
+            if before is None or after is None:
+                if before is not after:
+                    return None
+                continue
+            if len(before) != len(after):
+                return None
+            for d, (old, new) in enumerate(zip(before, after, strict=True)):
+                if new == old * ratio and old:
+                    effect.append((r, d))
+                elif new != old:
+                    return None
+        effects.add(tuple(effect))
+        if len(effects) > 1:
+            return None
+    return effects.pop()
+
+
+def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoScaling]:
+    """The co-scalings of an op at a point, smallest first.
+
+    Dims are seeds; a size entry that grows alone without effect is no size of the op, but may be a partner."""
+
+    def effect_of(*members: int) -> tuple[tuple[int, int], ...] | None:
+        return scaled_dims(types, point, members)
+
+    found: list[CoScaling] = []
+    alone = [effect_of(i) for i in range(len(slots))]
+    for i, effect in enumerate(alone):
+        if effect is not None and (effect or not slots[i].is_size):
+            found.append(CoScaling((i,), effect))
+    pool = [i for i in range(len(slots)) if not alone[i]]
+    covered: set[int] = {i for i in pool if alone[i] is not None and not slots[i].is_size}
+    for i, j in combinations(range(len(slots)), 2):
+        if (effect := _pair_effect(i, j, slots, alone, effect_of)) is not None:
+            found.append(CoScaling((i, j), effect))
+            covered |= {i, j}
+    with_sizes = {i for scaling in found if scaling.results for i in scaling.slots if len(scaling.slots) > 1}
+    for seed in pool:
+        if alone[seed] == () and not slots[seed].is_size and seed not in with_sizes:
+            found += _with_two_sizes(seed, pool, slots, effect_of)
+        if seed in covered or slots[seed].is_size:
+            continue
+        for members in _larger_sets(seed, pool, covered, slots, point, effect_of):
+            effect = effect_of(*members)
+            if effect is not None:
+                found.append(CoScaling(members, effect))
+                covered |= set(members)
+    return found
+
+
+def _pair_effect(
+    i: int,
+    j: int,
+    slots: Sequence[Slot],
+    alone: Sequence[tuple[tuple[int, int], ...] | None],
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> tuple[tuple[int, int], ...] | None:
+    """The effect of two slots growing together; None if they do not, or if that follows from one of them alone.
+
+    A size that does nothing alone may still be needed by a dim that grows alone: the known part of a reshape's target
+    whose rest is inferred."""
+    if slots[i].is_size and slots[j].is_size and slots[i].owner == slots[j].owner:
+        return None
+    growing = [k for k in (i, j) if alone[k] is not None]
+    if any(alone[k] and slots[k].is_size for k in growing):
+        return None
+    if growing and not any(slots[k].is_size for k in (i, j)):
+        return None
+    effect = effect_of(i, j)
+    if growing and (not effect or any(effect == alone[k] for k in growing)):
+        return None
+    return effect
+
+
+def _with_two_sizes(
+    seed: int,
+    pool: Sequence[int],
+    slots: Sequence[Slot],
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> list[CoScaling]:
+    """A dim that grows alone without effect (what a slice leaves out), with the two sizes that make it count."""
+    for i, j in combinations([i for i in pool if slots[i].is_size], 2):
+        if slots[i].owner != slots[j].owner and (effect := effect_of(seed, i, j)):
+            return [CoScaling((seed, i, j), effect)]
+    return []
+
+
+def _larger_sets(
+    seed: int,
+    pool: Sequence[int],
+    covered: set[int],
+    slots: Sequence[Slot],
+    point: Point,
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> list[tuple[int, ...]]:
+    """Accepted sets of three or more slots around a seed: likely supersets thinned out, else all triples."""
+
+    def from_right(i: int) -> int:
+        return slots[i].length - slots[i].position
+
+    open_dims = [i for i in pool if i not in covered and not slots[i].is_size]
+    supersets = [
+        [i for i in pool if point[i] == point[seed]],
+        [i for i in open_dims if slots[i].position == slots[seed].position],
+        [i for i in open_dims if from_right(i) == from_right(seed)],
+        *(
+            [seed, *(i for i in pool if slots[i].owner == o)]
+            for o in dict.fromkeys(s.owner for s in slots if s.is_size)
+        ),
+        open_dims,
+    ]
+    for superset in supersets:
+        members = dict.fromkeys([seed, *superset])
+        if len(members) < 3 or effect_of(*members) is None:
+            continue
+        for i in list(members)[:0:-1]:
+            if effect_of(*(m for m in members if m != i)) is not None:
+                del members[i]
+        return [tuple(sorted(members))]
+    others = [i for i in pool if i != seed and i not in covered]
+    if len(others) > _LARGEST_POOL_FOR_TRIPLES:
+        return []
+    for pair in combinations(others, 2):
+        if effect_of(seed, *pair) is not None:
+            return [tuple(sorted((seed, *pair)))]
+    return []

@@ -1,0 +1,287 @@
+"""One op under study: which of its numbers can vary with a sharded dim, and the op at other sizes.
+
+The numbers are *slots*: operand dims greater than 1, and the entries of integer properties and of *size operands*
+(integer constants of rank 0 or 1 on which the result types depend, such as the target of a reshape). A *point* gives
+every slot a value: the op as found, a small stand-in, and the op on one shard are points of the same subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    ArrayAttr,
+    DenseArrayBase,
+    IntegerAttr,
+    IntegerType,
+    NoneType,
+    TensorType,
+    UnrankedTensorType,
+)
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.irdl import AttrSizedOperandSegments, AttrSizedResultSegments, IRDLOperation
+from xdsl.traits import ConstantLike
+
+from distir.passes.shardcombine.domains import Abstract, Array, Domains
+
+Point: TypeAlias = tuple[int, ...]
+Shape: TypeAlias = tuple[int, ...]
+Shapes: TypeAlias = tuple[Shape | None, ...]
+
+_LARGEST_SIZE = 2**31
+_SEGMENTS = (AttrSizedOperandSegments.attribute_name, AttrSizedResultSegments.attribute_name)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One number: entry `position` of operand `owner`'s shape or value, or of the property named `owner`."""
+
+    owner: int | str
+    position: int
+    length: int
+    """How many entries the shape or value has."""
+    is_size: bool
+
+
+def element_kind(type_: TensorType[Any]) -> str:
+    """`float`, `bool`, `integer`, or the type itself for what cannot be probed."""
+    element = type_.element_type
+    if isinstance(element, AnyFloat):
+        return "float"
+    if isinstance(element, IntegerType):
+        return "bool" if element.width.data == 1 else "integer"
+    return str(element)
+
+
+def _integers(attribute: Attribute) -> tuple[int, ...] | None:
+    """The entries of an integer, an array of integers or a dense array of integers."""
+    if isinstance(attribute, IntegerAttr):
+        return None if attribute.type == IntegerType(1) else (attribute.value.data,)
+    if isinstance(attribute, ArrayAttr):
+        entries = cast(ArrayAttr[Attribute], attribute).data
+        if entries and all(isinstance(entry, IntegerAttr) for entry in entries):
+            return tuple(cast(IntegerAttr[Any], entry).value.data for entry in entries)
+    if isinstance(attribute, DenseArrayBase) and isinstance(attribute.elt_type, IntegerType):
+        return tuple(attribute.get_values())
+    return None
+
+
+def _with_integers(attribute: Attribute, entries: Sequence[int]) -> Attribute:
+    if isinstance(attribute, IntegerAttr):
+        return cast(Attribute, IntegerAttr(entries[0], cast(IntegerAttr[Any], attribute).type))
+    if isinstance(attribute, ArrayAttr):
+        old = cast(ArrayAttr[IntegerAttr[Any]], attribute).data
+        return ArrayAttr([IntegerAttr(entry, each.type) for entry, each in zip(entries, old, strict=True)])
+    element_type = cast(DenseArrayBase[Any], attribute).elt_type
+    return DenseArrayBase.from_list(element_type, list(entries))
+
+
+def operand_name(op: Operation, index: int) -> str:
+    """The name of an operand in its op's definition; `operand<index>` where it has none of its own."""
+    if isinstance(op, IRDLOperation):
+        for name, _ in op.get_irdl_definition().operands:
+            if isinstance(getattr(op, name, None), SSAValue) and getattr(op, name) is op.operands[index]:
+                return name
+    return f"operand{index}"
+
+
+class Subject:
+    """The op with its slots. `infer` and `evaluate` answer at any point, and give None where the op rejects it."""
+
+    def __init__(self, op: Operation, domains: Domains, draw_constants: bool = False):
+        self.op, self.domains = op, domains
+        self.operands = [self._abstract(value) for value in op.operands]
+        first = {value: i for i, value in reversed(list(enumerate(op.operands)))}
+        self.source = tuple(first[value] for value in op.operands)
+        """Operand i is the same value as operand source[i], the first of them."""
+        self._inferred: dict[Point, Shapes | None] = {}
+        self.size_operands = frozenset(i for i in range(len(self.operands)) if self._is_size_operand(i))
+        for i, operand in enumerate(self.operands):  # constants that are data: floats, tables of indices
+            if isinstance(operand, np.ndarray) and i not in self.size_operands:
+                if draw_constants or operand.ndim > 1 or element_kind(self._type(i)) != "integer":
+                    self.operands[i] = self._type(i)
+        self.slots: tuple[Slot, ...] = ()
+        values: list[int] = []
+        slots: list[Slot] = []
+        for slot, value in self._numbers():
+            if 1 < value < _LARGEST_SIZE:
+                slots.append(slot)
+                values.append(value)
+        self.slots, self.point = tuple(slots), tuple(values)
+
+    def with_drawn_constants(self) -> Subject | None:
+        """The subject in which integer constants that are no sizes are drawn like any operand; None if it has none."""
+        kept = any(isinstance(o, np.ndarray) and i not in self.size_operands for i, o in enumerate(self.operands))
+        return Subject(self.op, self.domains, draw_constants=True) if kept else None
+
+    # --- operands ---
+
+    def _abstract(self, value: SSAValue) -> Abstract:
+        if isinstance(value.type, NoneType):
+            return None
+        if not isinstance(value.type, TensorType):
+            raise TypeError(f"operand of type {value.type}")
+        type_ = cast(TensorType[Any], value.type)
+        owner = value.owner
+        if isinstance(owner, Operation) and not owner.operands and owner.has_trait(ConstantLike):
+            if element_kind(type_) != "float" and type_.get_num_dims() <= 1:
+                return self.domains.evaluate(owner, [])[0]
+        return TensorType(type_.element_type, type_.get_shape())
+
+    def _type(self, index: int) -> TensorType[Any]:
+        type_ = cast(TensorType[Any], self.op.operands[index].type)
+        return TensorType(type_.element_type, type_.get_shape())
+
+    def _is_size_operand(self, index: int) -> bool:
+        """Whether the result types are lost when the value of this known integer operand is withheld."""
+        if not isinstance(self.operands[index], np.ndarray) or element_kind(self._type(index)) != "integer":
+            return False
+        withheld = [self._type(i) if i == index else operand for i, operand in enumerate(self.operands)]
+        try:
+            results = self.domains.infer(self._detached(withheld, {}), withheld)
+        except Exception:
+            return True
+        return any(result is not None and any(dim < 0 for dim in result.get_shape()) for result in results)
+
+    @cached_property
+    def tensors(self) -> tuple[int, ...]:
+        """The operands that are data, each value once."""
+        return tuple(
+            i for i, operand in enumerate(self.operands) if isinstance(operand, TensorType) and self.source[i] == i
+        )
+
+    def element_type(self, index: int) -> Attribute:
+        return self._type(index).element_type
+
+    def integer_dtype(self, index: int) -> np.dtype[Any]:
+        element = self._type(index).element_type
+        width = element.width.data if isinstance(element, IntegerType) else 64
+        return np.dtype(f"int{width}" if width in (8, 16, 32, 64) else "int64")
+
+    def uses(self, operands: Sequence[int]) -> tuple[int, ...]:
+        """Every operand that is one of these values."""
+        return tuple(i for i, source in enumerate(self.source) if source in operands)
+
+    def kind(self, index: int) -> str:
+        return element_kind(self._type(index))
+
+    # --- slots ---
+
+    def _numbers(self) -> list[tuple[Slot, int]]:
+        """Every number of the op that could be a slot."""
+        numbers: list[tuple[Slot, int]] = []
+        for i, operand in enumerate(self.operands):
+            if isinstance(operand, TensorType) and self.source[i] == i:
+                numbers += [
+                    (Slot(i, d, operand.get_num_dims(), False), dim) for d, dim in enumerate(operand.get_shape())
+                ]
+        for i in sorted(self.size_operands):
+            if self.source[i] == i:
+                entries = cast(Array, self.operands[i]).reshape(-1).tolist()
+                numbers += [(Slot(i, p, len(entries), True), entry) for p, entry in enumerate(entries)]
+        for name, attribute in {**self.op.attributes, **self.op.properties}.items():
+            if name not in _SEGMENTS and not name.startswith("dist.") and (entries := _integers(attribute)) is not None:
+                numbers += [(Slot(name, p, len(entries), True), entry) for p, entry in enumerate(entries)]
+        return numbers
+
+    def slot_name(self, slot: Slot) -> str:
+        return slot.owner if isinstance(slot.owner, str) else operand_name(self.op, slot.owner)
+
+    def at(self, point: Point) -> tuple[Operation, list[Abstract]]:
+        """The op, detached, and its operands at a point."""
+        values = {(s.owner, s.position): v for s, v in zip(self.slots, point, strict=True)}
+        operands: list[Abstract] = []
+        for i, operand in enumerate(self.operands):
+            source = self.source[i]
+            if isinstance(operand, TensorType):
+                shape = [values.get((source, d), dim) for d, dim in enumerate(operand.get_shape())]
+                operand = TensorType(cast(Attribute, operand.element_type), shape)
+            elif operand is not None and i in self.size_operands:
+                entries = [values.get((source, p), v) for p, v in enumerate(operand.reshape(-1).tolist())]
+                operand = np.array(entries, operand.dtype).reshape(operand.shape)
+            operands.append(operand)
+        return self._detached(operands, values), operands
+
+    def _detached(self, operands: Sequence[Abstract], values: Mapping[tuple[int | str, int], int]) -> Operation:
+        """A copy of the op on operands of these types, with these entries of properties; result shapes are unknown."""
+
+        def rewritten(attributes: dict[str, Attribute]) -> dict[str, Attribute]:
+            result: dict[str, Attribute] = {}
+            for name, attribute in attributes.items():
+                if any(owner == name for owner, _ in values) and (entries := _integers(attribute)) is not None:
+                    entries = [values.get((name, p), entry) for p, entry in enumerate(entries)]
+                    attribute = _with_integers(attribute, entries)
+                if not name.startswith("dist."):
+                    result[name] = attribute
+            return result
+
+        def operand_type(i: int, operand: Abstract) -> Attribute:
+            if isinstance(operand, np.ndarray):
+                return TensorType(self.element_type(i), operand.shape)
+            return NoneType() if operand is None else operand
+
+        block = Block(arg_types=[operand_type(i, operand) for i, operand in enumerate(operands)])
+        op = type(self.op).create(
+            operands=[block.args[source] for source in self.source],
+            result_types=[
+                UnrankedTensorType(cast(Attribute, type_.element_type)) if isinstance(type_, TensorType) else type_
+                for type_ in self.op.result_types
+            ],
+            properties=rewritten(self.op.properties),
+            attributes=rewritten(self.op.attributes),
+            regions=[region.clone() for region in self.op.regions],
+        )
+        block.add_op(op)
+        return op
+
+    def operand_shape(self, point: Point, index: int) -> Shape:
+        """The shape of a data operand at a point."""
+        values = {s.position: v for s, v in zip(self.slots, point, strict=True) if s.owner == self.source[index]}
+        return tuple(values.get(d, dim) for d, dim in enumerate(self._type(index).get_shape()))
+
+    # --- the two domains ---
+
+    def infer(self, point: Point) -> Shapes | None:
+        """The result shapes at a point by type inference; an absent result has none."""
+        if point not in self._inferred:
+            try:
+                op, operands = self.at(point)
+                results = self.domains.infer(op, operands)
+                shapes = tuple(None if result is None else tuple(result.get_shape()) for result in results)
+                known = all(dim >= 0 for shape in shapes for dim in shape or ())
+                self._inferred[point] = shapes if known else None
+            except Exception:
+                self._inferred[point] = None
+        return self._inferred[point]
+
+    def evaluate(self, point: Point, arrays: dict[int, Array]) -> list[Array | None]:
+        """The results at a point on these data operands; raises what the op raises."""
+        op, operands = self.at(point)
+        concrete: list[Array | None] = []
+        for i, operand in enumerate(operands):
+            concrete.append(arrays[self.source[i]] if isinstance(operand, TensorType) else operand)
+        results = self.domains.evaluate(op, concrete)
+        return [None if result is None else np.asarray(result) for result in results]
+
+    def text(self, point: Point) -> str:
+        """The op at a point, in words: equal texts, equal rules."""
+        op, operands = self.at(point)
+        words = [op.name]
+        words += [f"{name}={attribute}" for name, attribute in sorted({**op.attributes, **op.properties}.items())]
+        for i, operand in enumerate(operands):
+            if isinstance(operand, np.ndarray):
+                words.append(f"{operand.dtype}{operand.tolist()}")
+            elif operand is None:
+                words.append("none")
+            else:
+                words.append(f"%{self.source[i]}:{'x'.join(map(str, operand.get_shape()))}x{operand.element_type}")
+        words += [str(region) for region in op.regions]
+        words.append("->")
+        for result in op.result_types:
+            words.append(str(result.element_type) if isinstance(result, TensorType) else str(result))
+        return " ".join(words)
