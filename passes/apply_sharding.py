@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, i64
@@ -16,6 +16,9 @@ from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import VerifyException
 
 from distir.dialects.sharding import REPLICATED, MeshOp, Replicate, ShardingAttr, State, StrategyAttr
+
+if TYPE_CHECKING:
+    from distir.passes.distribution.options import Option
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def _the_mesh(module: ModuleOp) -> MeshOp:
     return meshes[0]
 
 
-def _options(op: Operation, mesh: MeshOp) -> list[object]:
+def _options(op: Operation, mesh: MeshOp) -> list[Option]:
     from distir.passes.distribution.lower import STRATEGY
     from distir.passes.distribution.options import chosen_option
 
@@ -68,7 +71,7 @@ def _options(op: Operation, mesh: MeshOp) -> list[object]:
             op.emit_error(
                 f'strategy for axis "{axis}", which the mesh does not have', VerifyException(f'no axis "{axis}"')
             )
-    found: list[object] = []
+    found: list[Option] = []
     for axis, size in mesh.axis_sizes.items():
         choice = choices.get(axis, Replicate())
         option = chosen_option(op, choice, size)
@@ -80,7 +83,7 @@ def _options(op: Operation, mesh: MeshOp) -> list[object]:
 
 
 def _arguments(
-    ordered: list[FuncOp], mesh: MeshOp, chosen: Mapping[Operation, object]
+    ordered: list[FuncOp], mesh: MeshOp, chosen: Mapping[Operation, list[Option]]
 ) -> dict[BlockArgument, tuple[State, ...]]:
     """States of all arguments, callees first: as the user says, else what the first consumer needs."""
     from distir.passes.distribution.lower import SHARDING
@@ -103,7 +106,7 @@ def _arguments(
                 callee = functions(module)[first.operation.callee.string_value()]
                 found[argument] = found[callee.body.block.args[first.index]]
             elif first.operation in chosen:
-                found[argument] = tuple(option.operands[first.index] for option in chosen[first.operation])  # pyright: ignore
+                found[argument] = tuple(option.operands[first.index] for option in chosen[first.operation])
     return found
 
 

@@ -32,17 +32,14 @@ class DtpParallelizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.passes.distribution.assemble import Layout
         from distir.passes.distribution.batch_axis import parse_batch
-        from distir.passes.distribution.plan import assemble, cut_into_stages, localize, shard_tensors
+        from distir.passes.distribution.plan import distribute
         from distir.passes.structure import entry_function
 
         _check_degrees(self)
         prepare(ctx, op)
         batch = parse_batch(self.batch, entry_function(op))
-        shards = self.dp * self.microbatches
-        cut_into_stages(op, batch, shards, self.pp, self.machine)
-        program = localize(op, batch, shards)
-        lowering, _ = shard_tensors(op, program, batch, self.tp, self.machine)
-        assemble(op, program, lowering, Layout(self.dp, self.tp, self.pp, self.microbatches), self.schedule)
+        layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
+        distribute(op, batch, layout, self.schedule, self.machine)
 
 
 def prepare(ctx: Context, module: ModuleOp) -> None:

@@ -107,7 +107,7 @@ def _isomorphic_runs(ops: Sequence[Operation], period: int) -> Repeat | None:
 
 def _wiring(run: Sequence[Operation]) -> tuple[Hashable, ...]:
     """How operands are wired: to a result inside the run, or to the n-th distinct value from outside."""
-    inside = {result: (i, j) for i, op in enumerate(run) for j, result in enumerate(op.results)}
+    inside: dict[SSAValue, Hashable] = {r: (i, j) for i, op in enumerate(run) for j, r in enumerate(op.results)}
     outside: dict[SSAValue, int] = {}
     return tuple(
         inside[v] if v in inside else ("constant" if _constant_content(v) else outside.setdefault(v, len(outside)))

@@ -26,7 +26,7 @@ class PipelineSchedulePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.passes.distribution.assemble import Layout
         from distir.passes.distribution.batch_axis import parse_batch
-        from distir.passes.distribution.plan import assemble, localize, shard_tensors
+        from distir.passes.distribution.plan import assemble, localize, lower_tensors
         from distir.passes.distribution.stages import stage_calls, stage_of
         from distir.passes.structure import entry_function
 
@@ -34,5 +34,5 @@ class PipelineSchedulePass(ModulePass):
         batch = parse_batch(self.batch, entry)
         stages = 1 + max((stage_of(call) for call in stage_calls(entry)), default=0)
         program = localize(op, batch, self.microbatches)
-        lowering, _ = shard_tensors(op, program, batch, 1, "")
+        lowering = lower_tensors(op, program, 1, None)
         assemble(op, program, lowering, Layout(1, 1, stages, self.microbatches), self.schedule)

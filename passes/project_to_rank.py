@@ -244,8 +244,8 @@ class ModuleProjection:
         """The entry keeps its name; arguments and results that have no `dist.name` get the one that they go by."""
         projected = self._project(function, FunctionView(self.rank, group), function.sym_name.data)
         view = FunctionView(self.rank, group)
-        projected.properties["arg_attrs"] = _named(arguments_of(function), function.arg_attrs, view)
-        projected.properties["res_attrs"] = _named(results_of(function), function.res_attrs, view)
+        projected.arg_attrs = _named(arguments_of(function), function.arg_attrs, view)
+        projected.res_attrs = _named(results_of(function), function.res_attrs, view)
 
     def symbol(self, callee: str, group: tuple[int, ...]) -> str:
         """The projection of a function on these machine ranks, built on first use."""
@@ -343,14 +343,14 @@ def _drop_unused(constants: Sequence[Operation]) -> None:
 
 def _named(
     ports: Sequence[Port], attributes: ArrayAttr[DictionaryAttr] | None, view: FunctionView
-) -> ArrayAttr[DictionaryAttr]:
-    """The attributes of this rank's arguments or results."""
-    all_attributes = attributes_of(attributes, len(ports))
-    return ArrayAttr(
+) -> ArrayAttr[DictionaryAttr] | None:
+    """The attributes of this rank's arguments or results; none if it has no arguments or results."""
+    named = [
         DictionaryAttr({NAME: StringAttr(port.name), **given})
-        for port, given in zip(ports, all_attributes, strict=True)
+        for port, given in zip(ports, attributes_of(attributes, len(ports)), strict=True)
         if view.holds(port.type)
-    )
+    ]
+    return ArrayAttr(named) if named else None
 
 
 def _carry_weights(source: ModuleOp, target: ModuleOp) -> None:

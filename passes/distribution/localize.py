@@ -79,7 +79,6 @@ class Localizer:
             (types, result_types),
             Region(body),
             source.sym_visibility,
-            source.arg_attrs,
         )
         self.module.body.block.add_op(function)
         return function

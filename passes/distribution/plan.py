@@ -29,8 +29,12 @@ from distir.passes.distribution.lower import Lowering, Mesh
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
+from distir.passes.distribution.variants import alternate
 from distir.passes.distribution.weights import stage_weights
 from distir.passes.structure import callee_of, calls_first, entry_function, functions, unique_symbol
+
+SAME = 1e-6
+"""Plans whose communication differs by less than this fraction communicate alike."""
 
 
 def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: str) -> None:
@@ -119,19 +123,21 @@ def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalPr
     return LocalProgram(entry, local, along, rows)
 
 
-def shard_tensors(
+def choose_tensors(
     module: ModuleOp, program: LocalProgram, batch: Mapping[int, int], tp: int, machine: str
-) -> tuple[Lowering, Plan | None]:
-    """Chooses the tensor axis and lowers every function to templates over `tp` devices."""
+) -> Plan | None:
+    """The tensor axis of `tp` devices; None for one device. Raises DistirError if nothing can be cut."""
+    if tp == 1:
+        return None
+    space = TensorSpace(module, program.local, batch, tp)
+    if not any(len(found) > 1 or found[0] != replicate(op) for op, found in space.options.items()):
+        raise DistirError(f"tp = {tp}: no operation of the program can be cut into {tp} parts by its rule and shapes")
+    return solve(space, program.rows, collective_seconds(machine, tp))
+
+
+def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan | None) -> Lowering:
+    """Lowers every function to a template over `tp` devices."""
     reached = [f for f in calls_first(module, program.local.sym_name.data) if f is not program.local]
-    plan = None
-    if tp > 1:
-        space = TensorSpace(module, program.local, batch, tp)
-        if not any(len(found) > 1 or found[0] != replicate(op) for op, found in space.options.items()):
-            raise DistirError(
-                f"tp = {tp}: no operation of the program can be cut into {tp} parts by its rule and shapes"
-            )
-        plan = solve(space, program.rows, collective_seconds(machine, tp))
     chosen = {
         op: [plan.options[op] if plan else replicate(op)]
         for function in reached
@@ -147,7 +153,7 @@ def shard_tensors(
     for function in reached:
         lowering.lower(function)
     lowering.argument_states[program.local.sym_name.data] = [arguments[a] for a in program.local.body.block.args]
-    return lowering, plan
+    return lowering
 
 
 def collective_seconds(machine: str, devices: int) -> Callable[[str, int], float]:
@@ -180,3 +186,34 @@ def assemble(module: ModuleOp, program: LocalProgram, lowering: Lowering, layout
 def is_annotated(module: ModuleOp) -> bool:
     """Whether any op carries a rule."""
     return any("dist.rule" in op.attributes for f in functions(module).values() for op in f.body.block.ops)
+
+
+def distribute(module: ModuleOp, batch: Mapping[int, int], layout: Layout, schedule: str, machine: str) -> None:
+    """The D/T/P transform of an annotated module. Repeated layers are cut alike, or alternately where that communicates
+    less (`variants`)."""
+    alternating = module.clone() if layout.tp > 1 else None
+    program, plan = _plan(module, batch, layout, machine)
+    if plan is not None and alternating is not None and alternate(alternating, entry_function(alternating), 2):
+        other_program, other_plan = _plan(alternating, batch, layout, machine)
+        if other_plan is not None and other_plan.seconds < plan.seconds * (1 - SAME):
+            _replace_body(module, alternating)
+            program, plan = other_program, other_plan
+    lowering = lower_tensors(module, program, layout.tp, plan)
+    assemble(module, program, lowering, layout, schedule)
+
+
+def _plan(module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: str) -> tuple[LocalProgram, Plan | None]:
+    shards = layout.dp * layout.microbatches
+    cut_into_stages(module, batch, shards, layout.pp, machine)
+    program = localize(module, batch, shards)
+    return program, choose_tensors(module, program, batch, layout.tp, machine)
+
+
+def _replace_body(module: ModuleOp, other: ModuleOp) -> None:
+    """Moves the operations of another module into this one, in place of its own."""
+    block = module.body.block
+    for op in reversed(list(block.ops)):
+        block.erase_op(op, safe_erase=False)
+    for op in list(other.body.block.ops):
+        op.detach()
+        block.add_op(op)

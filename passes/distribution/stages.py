@@ -43,7 +43,7 @@ class Assignment:
         self.entry, self.axis = entry, axis
         self.ops = [op for op in entry.body.block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
         self.groups: dict[Operation, Group] = {}
-        self.home: dict[BlockArgument, int] = {}
+        self.home: dict[SSAValue, int] = {}
         self._available: dict[SSAValue, set[int]] = defaultdict(set)
         inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
         forward = _forward(entry, inside)
