@@ -30,6 +30,11 @@ Array = np.ndarray[Any, Any]
 
 WEIGHTS = "dist.weights"
 
+_SAFETENSORS_DTYPES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64".split()
+)
+"""What safetensors 0.8 reads back as numpy arrays; it writes float8, but does not read it."""
+
 _attached: WeakKeyDictionary[ModuleOp, Mapping[str, Array]] = WeakKeyDictionary()
 _folder_of: WeakKeyDictionary[ModuleOp, Path] = WeakKeyDictionary()
 
@@ -104,7 +109,7 @@ def _write_weights(weights: Mapping[str, Array], path: Path) -> None:
 
     arrays: dict[str, Array] = {}
     for name, array in weights.items():
-        if array.dtype.kind not in "fiubc" and array.dtype.name != "bfloat16":
+        if array.dtype.name not in _SAFETENSORS_DTYPES:
             raise DistirError(
                 f"parameter '{name}' is {array.dtype}, which safetensors cannot read back: cast it to bfloat16"
             )

@@ -3,9 +3,9 @@
 Executors call `run_onnx` for each operation. Evaluators are built once per operator, attributes and element types, and
 kept: building one takes longer than most small operations.
 
-Three kinds of number go through it: those of the declared types; a wider float in place of every declared one (a program
-is verified in float64); and object arrays of exact scalars, which are passed to numpy as they are (rules are discovered
-so).
+Three kinds of number go through it: those of the declared types; a wider float in place of every declared one (programs
+are verified in float64); and object arrays of exact scalars, which are passed to numpy as they are (rules are
+discovered so).
 """
 
 from collections.abc import Sequence
@@ -61,12 +61,13 @@ def run_onnx(
         value = op.value.to_numpy()
         return [value if floats is None or not _is_floating(value.dtype) else value.astype(floats)]
     assert isinstance(op, OnnxOperation)
-    exact = any(value is not None and value.dtype.kind == "O" for value in operands) and not _is_string(op)
+    exact = any(_kind(value) == "O" for value in operands) and not _is_string(op)
     floats = floats or (None if exact else _wider_floats(op, operands))
     try:
         evaluator = _evaluator(op, floats)
         names = _names(op.operands)
-        feeds = {name: value for name, value in zip(names, operands, strict=True) if name}
+        feeds = dict(zip(names, _of_one_kind(op, operands, exact, floats), strict=True))
+        feeds.pop("", None)
         with np.errstate(all="ignore"):
             values = iter(cast(list[Any], evaluator.run(None, feeds)))
     except DistirError:
@@ -81,6 +82,26 @@ def run_onnx(
     return results
 
 
+def _of_one_kind(
+    op: Operation, operands: Sequence[Array | None], exact: bool, floats: np.dtype[Any] | None
+) -> list[Array | None]:
+    """The operands with a constant among them brought to the kind of number that the others are."""
+    objects = {
+        _element(operand.type)
+        for operand, value in zip(op.operands, operands, strict=True)
+        if exact and _kind(value) == "O"
+    }
+    brought = list(operands)
+    for i, (operand, value) in enumerate(zip(op.operands, operands, strict=True)):
+        if not isinstance(value, np.ndarray):
+            continue
+        if _element(operand.type) in objects:
+            brought[i] = value.astype(object, copy=False)
+        elif floats is not None and _is_floating(value.dtype):
+            brought[i] = value.astype(floats, copy=False)
+    return brought
+
+
 def _typed(value: Any, type: Attribute, floats: np.dtype[Any] | None) -> Any:
     """The value as an array of the declared element type, or of `floats` in its place."""
     if not isinstance(type, TensorType | UnrankedTensorType):
@@ -89,6 +110,11 @@ def _typed(value: Any, type: Attribute, floats: np.dtype[Any] | None) -> Any:
     if floats is not None and _is_floating(dtype):
         dtype = floats
     return np.asarray(value).astype(dtype, copy=False)
+
+
+def _kind(value: object) -> str:
+    """numpy's kind of an array; sequences and absent operands have none."""
+    return value.dtype.kind if isinstance(value, np.ndarray) else ""
 
 
 def _is_floating(dtype: np.dtype[Any]) -> bool:
@@ -103,7 +129,7 @@ def _is_string(op: Operation) -> bool:
 def _wider_floats(op: Operation, operands: Sequence[Array | None]) -> np.dtype[Any] | None:
     """The floating-point type that the operands have in place of the declared one."""
     for operand, value in zip(op.operands, operands, strict=True):
-        if value is not None and value.dtype.kind == "f" and isinstance(operand.type, TensorType):
+        if isinstance(value, np.ndarray) and _kind(value) == "f" and isinstance(operand.type, TensorType):
             declared = numpy_dtype(cast(TensorType[Attribute], operand.type).element_type)
             if _is_floating(declared) and declared != value.dtype:
                 return value.dtype
@@ -197,6 +223,5 @@ def _widen_casts(op: OnnxOperation, node: onnx.NodeProto, floats: np.dtype[Any])
 
 
 def _described(operands: Sequence[Array | None]) -> str:
-    return (
-        ", ".join("none" if value is None else f"{value.dtype}{list(value.shape)}" for value in operands) or "nothing"
-    )
+    texts = (f"{v.dtype}{list(v.shape)}" if isinstance(v, np.ndarray) else type(v).__name__ for v in operands)
+    return ", ".join(texts) or "nothing"

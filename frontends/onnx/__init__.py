@@ -72,7 +72,7 @@ def import_model(
         "main",
         ([argument.type for argument in block.args], [result.type for result in results]),
         Region(block),
-        arg_attrs=ArrayAttr(arguments),
+        arg_attrs=ArrayAttr(arguments) if arguments else None,
         res_attrs=ArrayAttr(
             [DictionaryAttr(_named(*updates[name]) if name in updates else _named(name, "output")) for name in outputs]
         ),

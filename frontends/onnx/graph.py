@@ -118,10 +118,11 @@ class GraphImporter:
         schema = operator.schema
         operands = [self.operand(name, where) for name in node.input]
         if not schema.has_variadic_input:
-            operands += [self.operand("", where)] * (len(schema.inputs) - len(operands))
+            operands += [self.operand("", where) for _ in range(len(schema.inputs) - len(operands))]
         properties: dict[str, Attribute] = {}
         discardable: dict[str, Attribute] = {}
         graphs: dict[str, GraphProto] = {}
+        bodies = [attribute for attribute in schema.attributes if attribute.kind == "GRAPH"]
         for attribute in node.attribute:
             if attribute.type == AttributeProto.GRAPH:
                 graphs[attribute.name] = attribute.g
@@ -135,7 +136,7 @@ class GraphImporter:
             result_types=self._result_types(node, schema, where),
             properties=properties,
             attributes=discardable,
-            regions=[self._body(graphs[name]) for name in sorted(graphs)],
+            regions=[self._body(graphs[a.name]) if a.name in graphs else Region() for a in bodies if graphs],
         )
 
     def _body(self, graph: GraphProto) -> Region:

@@ -66,7 +66,8 @@ def type_of(proto: TypeProto) -> Attribute | None:
         if not proto.tensor_type.HasField("shape"):
             return UnrankedTensorType(element)
         dims = proto.tensor_type.shape.dim
-        return TensorType(element, [d.dim_value if d.HasField("dim_value") else DYNAMIC_INDEX for d in dims])
+        known = [d.HasField("dim_value") and d.dim_value >= 0 for d in dims]  # inference has given -1
+        return TensorType(element, [d.dim_value if k else DYNAMIC_INDEX for d, k in zip(dims, known, strict=True)])
     if kind == "sequence_type" and (inner := type_of(proto.sequence_type.elem_type)):
         return SequenceType(inner)
     if kind == "optional_type" and (inner := type_of(proto.optional_type.elem_type)):
@@ -200,7 +201,7 @@ def node_proto(op: OnnxOperation, name_of: NameOf) -> NodeProto:
     regions = iter(op.regions)
     for attribute in schema.attributes:
         if attribute.kind == "GRAPH":
-            if (region := next(regions, None)) is not None:
+            if (region := next(regions, None)) is not None and region.blocks:
                 node.attribute.append(
                     helper.make_attribute(attribute.name, graph_proto(region.block, name_of, attribute.name))
                 )

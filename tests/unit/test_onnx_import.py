@@ -1,0 +1,345 @@
+"""ONNX files as level 1 programs: what is imported computes what the file computes, and mistakes are one line."""
+
+import runpy
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func, FuncOp
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+from distir.dialects.errors import DistirError
+from distir.dialects.grad import Grad
+from distir.dialects.onnx import Constant, Onnx
+from distir.frontends.onnx import import_model
+from distir.frontends.weights import attach, draw, load, save, weights_of
+from distir.interpreters.onnx_reference import run_onnx
+from distir.interpreters.walk import Walk
+from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIGHT_MODELS = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def example(name: str) -> Callable[..., ModelProto]:
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))["build"]
+
+
+def main_of(module: ModuleOp) -> FuncOp:
+    (function,) = module.ops
+    assert isinstance(function, FuncOp)
+    return function
+
+
+def signature(module: ModuleOp) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """(name, role) of the arguments and of the results of @main."""
+    function = main_of(module)
+    assert function.arg_attrs is not None
+    assert function.res_attrs is not None
+    return tuple(
+        [(str(a.data["dist.name"].data), str(a.data["dist.role"].data)) for a in attributes]
+        for attributes in (function.arg_attrs, function.res_attrs)
+    )
+
+
+def execute(module: ModuleOp, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Run @main operation by operation, parameters from the module's weights."""
+    values = {**weights_of(module), **inputs}
+    arguments, _ = signature(module)
+    walk = Walk(module, default=lambda op, operands: tuple(run_onnx(op, operands)))
+    return list(walk.call("main", tuple(values[name] for name, _ in arguments)))
+
+
+def small_model(opset: int = 13, **initializers: np.ndarray) -> ModelProto:
+    """y = x @ w + shift."""
+    values = {"w": np.arange(6, dtype=np.float32).reshape(3, 2), "shift": np.float32(0.5)} | initializers
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "shift"], ["y"], name="add")],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+# Signatures.
+
+
+def test_floating_initializers_are_parameters_and_others_constants() -> None:
+    model = small_model(ids=np.arange(3), names=np.array(["a", "b"], dtype=object), one=np.ones((1,), np.float64))
+    module = import_model(model)
+    module.verify()
+    arguments, results = signature(module)
+    assert arguments == [("x", "input"), ("w", "parameter"), ("shift", "parameter"), ("one", "parameter")]
+    assert results == [("y", "output")]
+    constants = [op.value.to_numpy().tolist() for op in module.walk() if isinstance(op, Constant)]
+    assert constants == [[0, 1, 2], ["a", "b"]]
+    assert sorted(weights_of(module)) == ["one", "shift", "w"]
+    np.testing.assert_array_equal(weights_of(module)["w"], np.arange(6).reshape(3, 2))
+
+
+def test_open_dimensions_keep_their_names_until_bound() -> None:
+    text = str(import_model(small_model()))
+    assert 'tensor<?x3xf32> {dist.name = "x", dist.role = "input", onnx.dim_params = "0:batch"}' in text
+    text = str(import_model(small_model(), {"x": (5, 3)}))
+    assert "dim_params" not in text
+    assert "-> (tensor<5x2xf32>" in text
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"z": (1,)}, "no input 'z' to give a shape; the inputs are x"),
+        ({"x": (1,)}, "input 'x' has 2 dimensions, but the given shape [1] has 1"),
+        ({"x": (1, 4)}, "input 'x' has size 3 in dimension 1, but the given shape says 4"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(DistirError) as caught:
+        import_model(small_model(), shapes)
+    assert str(caught.value) == message
+
+
+def test_unbound_dimension_is_named() -> None:
+    with pytest.raises(DistirError) as caught:
+        OnnxFoldShapesPass().apply(Context(), import_model(small_model()))
+    assert str(caught.value) == "input 'x' has unbound dimension 'batch' (dim 0): give --shape x=..."
+
+
+def test_training_step_says_what_its_results_update() -> None:
+    module = import_model(example("mlp_onnx")([4, 8, 2], batch=6))
+    module.verify()
+    arguments, results = signature(module)
+    assert arguments == [("x", "input"), ("z", "label"), ("n", "input"), ("w0", "parameter"), ("w1", "parameter")]
+    assert results == [("loss", "output"), ("w0", "parameter"), ("w1", "parameter")]
+    names = [op.name for op in main_of(module).body.block.ops]
+    assert names[:5] == ["onnx.MatMul", "onnx.Relu", "onnx.MatMul", "onnx.Relu", "grad.loss"]
+    assert names.count("grad.matmul_grad") == names.count("grad.relu_grad") == names.count("grad.sgd") == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("dist.update:y", "x", "which is no parameter"),
+        ("dist.update:q", "w", "names no output"),
+        ("dist.role:x", "weights", "expected one of input, label"),
+    ],
+)
+def test_metadata_that_makes_no_sense_is_refused(key: str, value: str, message: str) -> None:
+    model = small_model()
+    helper.set_model_props(model, {key: value})
+    with pytest.raises(DistirError, match=message):
+        import_model(model)
+
+
+# What is imported computes what the file computes.
+
+
+def test_gpt2_with_dynamic_shapes_folds_to_a_static_program_that_computes_the_same() -> None:
+    model = example("gpt2_onnx")(n_layer=2, d_model=32, n_head=4, vocab=64, n_ctx=32)
+    ids = np.random.default_rng(0).integers(0, 64, (3, 1, 8))
+    (expected,) = ReferenceEvaluator(model).run(None, {"input1": ids})
+    module = import_model(model, {"input1": ids.shape})
+    OnnxFoldShapesPass().apply(Context(), module)
+    module.verify()
+    text = str(module)
+    assert "?" not in text
+    assert not any(op.name in ("onnx.Shape", "onnx.Unsqueeze", "onnx.NonZero") for op in module.walk())
+    (actual,) = execute(module, {"input1": ids})
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
+    # The same program in float64: every floating-point value is one, and the result is near.
+    wide = {name: value.astype(np.float64) for name, value in weights_of(module).items()}
+    (precise,) = execute(module, {"input1": ids, **wide})
+    assert precise.dtype == np.float64
+    np.testing.assert_allclose(precise, expected, rtol=0, atol=1e-5)
+
+
+def round_trip(module: ModuleOp) -> ModuleOp:
+    context = Context()
+    for dialect in (Builtin, Func, Onnx, Grad):
+        context.load_dialect(dialect)
+    stream = StringIO()
+    Printer(stream).print_op(module)
+    copy = Parser(context, stream.getvalue()).parse_module()
+    copy.verify()
+    return copy
+
+
+def check_light_model(name: str) -> None:
+    """Text round trip, and the expected output that onnx ships beside the model."""
+    module = import_model(LIGHT_MODELS / f"light_{name}.onnx")
+    module.verify()
+    assert round_trip(module).is_structurally_equivalent(module)
+    (argument, _), *_ = signature(module)[0]
+    shape = main_of(module).args[0].type.get_shape()
+    size = int(np.prod(shape))
+    ramp = (np.arange(size, dtype=np.float32) / size).reshape(shape)
+    expected = numpy_helper.to_array(onnx.load_tensor(str(LIGHT_MODELS / f"light_{name}_output_0.pb")))
+    (actual,) = execute(module, {argument: ramp})
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_light_squeezenet() -> None:
+    check_light_model("squeezenet")
+
+
+@pytest.mark.parametrize("name", ["shufflenet", "resnet50"])
+def test_light_models_round_trip(name: str) -> None:
+    module = import_model(LIGHT_MODELS / f"light_{name}.onnx")
+    assert round_trip(module).is_structurally_equivalent(module)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name",
+    ["bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "vgg19", "zfnet512"],
+)
+def test_light_models_compute_what_onnx_expects(name: str) -> None:
+    check_light_model(name)
+
+
+def test_functions_are_inlined_and_bodies_become_regions() -> None:
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["" : 17, "local" : 1]>
+        main (float[2,3] x, bool c) => (float[2,3] y) {
+          h = local.twice (x)
+          y = If (c) <then_branch = yes () => (float[2,3] a) { a = Neg (h) },
+                      else_branch = no () => (float[2,3] b) { b = Identity (x) }>
+        }
+        <opset_import: ["" : 17], domain: "local">
+        twice (v) => (r) { r = Add (v, v) }
+        """
+    )
+    module = import_model(model)
+    module.verify()
+    (branch,) = [op for op in module.walk() if op.name == "onnx.If"]
+    assert [[op.name for op in region.block.ops] for region in branch.regions] == [
+        ["onnx.Identity", "onnx.Yield"],
+        ["onnx.Neg", "onnx.Yield"],
+    ]
+    assert round_trip(module).is_structurally_equivalent(module)
+
+
+# Files.
+
+
+def test_external_data_is_mapped_not_read(tmp_path: Path) -> None:
+    onnx.save(small_model(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    weights = weights_of(import_model(tmp_path / "m.onnx"))
+    assert isinstance(weights["w"], np.memmap)
+    np.testing.assert_array_equal(weights["w"], np.arange(6).reshape(3, 2))
+
+
+def external(tmp_path: Path, location: str) -> Path:
+    model = small_model()
+    for initializer in model.graph.initializer:
+        initializer.ClearField("raw_data")
+        initializer.data_location = TensorProto.EXTERNAL
+        initializer.external_data.add(key="location", value=location)
+    path = tmp_path / "model" / "m.onnx"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def broken_files(tmp_path: Path) -> dict[str, tuple[Path, str]]:
+    def write(name: str, data: bytes) -> Path:
+        (tmp_path / name).write_bytes(data)
+        return tmp_path / name
+
+    (tmp_path / "secret").write_bytes(bytes(64))
+    unknown = small_model()
+    unknown.graph.node[1].domain = "com.example"
+    unknown.graph.node[1].op_type = "Fused"
+    misspelt = small_model()
+    misspelt.graph.node[0].op_type = "Matmul"
+    short = external(tmp_path, "short")
+    (tmp_path / "model" / "short").write_bytes(b"1234")
+    outside = short.with_name("outside.onnx")
+    outside.write_bytes(external(tmp_path, "../secret").read_bytes())
+    missing = short.with_name("missing.onnx")
+    missing.write_bytes(external(tmp_path, "none").read_bytes())
+    short = external(tmp_path, "short")
+    return {
+        "absent": (tmp_path / "no.onnx", "cannot be read"),
+        "empty": (write("empty.onnx", b""), "the file is empty"),
+        "truncated": (write("cut.onnx", small_model().SerializeToString()[:-40]), "not an ONNX model, or cut short"),
+        "not ONNX": (write("text.onnx", b"hello, world\n" * 20), "not an ONNX model"),
+        "too new": (write("new.onnx", small_model(99).SerializeToString()), "opset 99 is newer than 28"),
+        "unknown domain": (
+            write("domain.onnx", unknown.SerializeToString()),
+            "operator Fused of node 'add' is in the unknown domain 'com.example'",
+        ),
+        "unknown operator": (write("op.onnx", misspelt.SerializeToString()), "no operator Matmul"),
+        "data outside": (outside, "lies outside the model's folder"),
+        "data missing": (missing, "is missing: no file"),
+        "data cut short": (short, "needs 24 bytes at 0"),
+    }
+
+
+def test_every_broken_file_is_one_line_that_names_it(tmp_path: Path) -> None:
+    for case, (path, message) in broken_files(tmp_path).items():
+        with pytest.raises(DistirError) as caught:
+            import_model(path)
+        text = str(caught.value)
+        assert message in text, case
+        assert text.startswith(str(path)), case
+        assert "\n" not in text, case
+
+
+# Weights.
+
+
+def test_program_and_weights_are_saved_side_by_side_and_loaded(tmp_path: Path) -> None:
+    module = import_model(small_model(), {"x": (2, 3)})
+    save(module, tmp_path / "p.mlir")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.mlir", "p.safetensors"]
+    loaded = load(tmp_path / "p.mlir")
+    assert loaded.is_structurally_equivalent(module)
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(execute(loaded, {"x": x})[0], execute(module, {"x": x})[0])
+
+
+def test_weights_outside_the_folder_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    save(import_model(small_model()), tmp_path / "p.mlir")
+    moved = tmp_path / "in" / "p.mlir"
+    moved.write_text((tmp_path / "p.mlir").read_text().replace('"p.safetensors"', '"../p.safetensors"'))
+    with pytest.raises(DistirError, match="outside the program's folder"):
+        weights_of(load(moved))
+    moved.write_text((tmp_path / "p.mlir").read_text())
+    with pytest.raises(DistirError, match="weights are missing: no file"):
+        weights_of(load(moved))
+
+
+def test_weights_that_cannot_be_written_leave_no_file(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    module = import_model(small_model())
+    attach(module, {"w": np.ones(3, ml_dtypes.float8_e5m2)})
+    with pytest.raises(DistirError, match="parameter 'w' is float8_e5m2"):
+        save(module, tmp_path / "p.mlir")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_drawn_values_depend_on_the_seed_and_the_name_only() -> None:
+    module = import_model(small_model())
+    first, again, other = draw(module, 0), draw(module, 0), draw(module, 1)
+    assert {name: value.shape for name, value in first.items()} == {"w": (3, 2), "shift": ()}
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    assert not np.array_equal(first["w"], other["w"])
+    more = draw(import_model(small_model(a=np.ones(2, np.float32))), 0)
+    assert np.array_equal(more["w"], first["w"])
+    big = draw(import_model(small_model(big=np.ones((100, 100), np.float32))), 0)["big"]
+    # 10,000 draws: the standard error of their deviation is 0.7 %.
+    assert abs(float(big.std()) / 0.02 - 1) < 0.05
