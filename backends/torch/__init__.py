@@ -1,0 +1,28 @@
+"""Runs programs on torch.distributed, one process per device: gloo on CPUs, nccl on GPUs.
+
+    run(module, inputs)      the outputs of a level 1 or level 3 program, as global arrays
+    execute(module, inputs)  the same with the time that it took, and with options
+
+`launch` starts the processes and watches over them; `worker` is one of them; `exchange` is what they tell each other.
+In a worker, `program` turns the rank's program into instructions, `operators` (with `table` and `layers`) computes,
+`collectives` communicates. Only workers import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from numpy.typing import DTypeLike
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.backends.torch.launch import Execution, execute
+from distir.interpreters.global_arrays import Array
+
+__all__ = ["Execution", "execute", "run"]
+
+
+def run(
+    module: ModuleOp, inputs: Mapping[str, Array], backend: str = "gloo", dtype: DTypeLike | None = None
+) -> dict[str, Array]:
+    """The outputs of a program, by name, as global arrays; see `execute`."""
+    return execute(module, inputs, backend, dtype=dtype).outputs

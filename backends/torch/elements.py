@@ -1,0 +1,56 @@
+"""Element types and arrays at the border of torch: the program's types as torch types, numpy arrays as tensors and
+back. numpy holds the small floats as ml_dtypes, which torch does not read: they cross as integers of their width."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute
+
+from distir.backends.torch.exchange import Array, is_native, with_native_type
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx.types import ELEMENT_OF_TYPE
+
+
+@dataclass(frozen=True)
+class ElementTypes:
+    """The program's element types as torch types; with `in_float64`, all floating point is computed in double."""
+
+    in_float64: bool = False
+
+    def of(self, element_type: Attribute) -> torch.dtype:
+        """The torch type that holds an element type; DistirError if torch has none."""
+        element = ELEMENT_OF_TYPE.get(element_type)
+        dtype = getattr(torch, element.numpy_name, None) if element is not None else None
+        if not isinstance(dtype, torch.dtype):
+            raise DistirError(f"torch has no element type {element_type}: this program cannot run on the torch backend")
+        return self.adapted(dtype)
+
+    def adapted(self, dtype: torch.dtype) -> torch.dtype:
+        return torch.float64 if self.in_float64 and dtype.is_floating_point else dtype
+
+    def of_tensor(self, type_: Attribute) -> torch.dtype:
+        return self.of(cast(TensorType[Attribute], type_).element_type)
+
+    def tensor(self, array: Array, device: torch.device) -> torch.Tensor:
+        """The array as a tensor of its own (never a view of read-only memory)."""
+        tensor = torch.from_numpy(np.array(with_native_type(array)))
+        if not is_native(array.dtype):
+            tensor = tensor.view(getattr(torch, array.dtype.name))
+        return tensor.to(device=device, dtype=self.adapted(tensor.dtype))
+
+
+def plain_array(tensor: torch.Tensor) -> Array:
+    """The tensor as a numpy array; types that numpy does not have come out as ml_dtypes."""
+    tensor = tensor.detach().cpu()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if hasattr(np, name):
+        return tensor.numpy()
+    import ml_dtypes
+
+    bits = tensor.contiguous().view({1: torch.uint8, 2: torch.int16}[tensor.element_size()])
+    return bits.numpy().view(np.dtype(getattr(ml_dtypes, name)))

@@ -1,0 +1,119 @@
+"""What the launcher and its workers tell each other, as files of one temporary folder:
+
+    job.json              what all ranks share
+    3.mlir                the program of rank 3
+    3.inputs.safetensors  its arguments, in order
+    3.outputs.safetensors its results, in order, and the seconds of each timed run
+    3.error.json          or why it failed, and when
+    3.log                 what it printed
+
+Nothing is pickled: arrays are safetensors, the rest is text."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def is_native(dtype: np.dtype[Any]) -> bool:
+    """Whether numpy itself has this type (and torch and safetensors read it); if not, it is one of ml_dtypes."""
+    return dtype.kind in "biufc" and hasattr(np, dtype.name)
+
+
+def with_native_type(array: Array) -> Array:
+    """The array, or its bits as integers of the same width."""
+    return array if is_native(array.dtype) else array.view(np.dtype(f"i{array.dtype.itemsize}"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all ranks share. Groups are of ascending ranks, in the order in which every rank creates them."""
+
+    backend: str
+    world: int
+    entry: str
+    groups: list[list[int]]
+    measure: int
+    """Timed runs, after one that is not; 0 runs once."""
+    in_float64: bool
+
+    def save(self, folder: Path) -> None:
+        _write_text(folder / "job.json", json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, folder: Path) -> Job:
+        return cls(**json.loads((folder / "job.json").read_text()))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a rank failed; of several, the earliest is the cause. `moment` is on the clock that all processes share."""
+
+    reason: str
+    moment: float
+
+    def save(self, folder: Path, rank: int) -> None:
+        _write_text(folder / f"{rank}.error.json", json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, folder: Path, rank: int) -> Failure | None:
+        path = folder / f"{rank}.error.json"
+        return cls(**json.loads(path.read_text())) if path.exists() else None
+
+
+def program_path(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.mlir"
+
+
+def inputs_path(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.inputs.safetensors"
+
+
+def outputs_path(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.outputs.safetensors"
+
+
+def log_path(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.log"
+
+
+def save_arrays(path: Path, arrays: Sequence[Array], seconds: Sequence[float] = ()) -> None:
+    """Writes the arrays in order; the file appears when it is complete."""
+    from safetensors.numpy import save_file
+
+    names = [array.dtype.name for array in arrays]
+    metadata = {"types": json.dumps(names), "seconds": json.dumps(list(seconds))}
+    unfinished = path.with_suffix(".unfinished")
+    # Copied where not contiguous; 0-d arrays keep their shape.
+    plain = {str(i): with_native_type(np.asarray(array, order="C")) for i, array in enumerate(arrays)}
+    save_file(plain, unfinished, metadata)
+    os.replace(unfinished, path)
+
+
+def load_arrays(path: Path) -> tuple[list[Array], list[float]]:
+    """The arrays in order, and the seconds that were written with them."""
+    import ml_dtypes
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        metadata: dict[str, str] = file.metadata()
+        names: list[str] = json.loads(metadata["types"])
+        arrays: list[Any] = [file.get_tensor(str(i)) for i in range(len(names))]
+    for i, name in enumerate(names):
+        if arrays[i].dtype.name != name:
+            arrays[i] = arrays[i].view(np.dtype(getattr(ml_dtypes, name)))
+    return arrays, json.loads(metadata["seconds"])
+
+
+def _write_text(path: Path, text: str) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(text)
+    os.replace(unfinished, path)

@@ -1,0 +1,198 @@
+"""Runs a program on this machine: one process per rank, watched until all are done.
+
+The workers get files, a folder to meet in (no port is chosen: torch.distributed meets through a file) and one thread
+each. The first failure ends all of them and becomes one DistirError; so does a worker that dies without a word, and
+Ctrl-C leaves none behind.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.backends.torch.exchange import (
+    Failure,
+    Job,
+    inputs_path,
+    load_arrays,
+    log_path,
+    outputs_path,
+    program_path,
+    save_arrays,
+)
+from distir.dialects.errors import DistirError
+from distir.dialects.rank import GroupOp
+from distir.interpreters.entry import arguments_of, entry_function, machine_devices, results_of
+from distir.interpreters.global_arrays import Array, Site, assemble, distribute
+
+BACKENDS = ("gloo", "nccl")
+POLL_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What came out of a run."""
+
+    outputs: dict[str, Array]
+    """Global arrays by name."""
+    seconds: float
+    """Wall time from when all ranks have their arguments until the slowest is done; the median of the timed runs."""
+
+
+def execute(
+    module: ModuleOp,
+    inputs: Mapping[str, Array],
+    backend: str = "gloo",
+    *,
+    entry: str = "main",
+    dtype: DTypeLike | None = None,
+    measure: int = 0,
+    timeout_seconds: float | None = None,
+) -> Execution:
+    """Runs a program of level 1 (on one process) or 3 (one process per device) on global arrays.
+
+    An argument without an input gets the value that the module carries. With `dtype=np.float64` floating point is
+    computed in double. `measure` repeats the run that many times, after one that is not timed. Raises DistirError for
+    an input that is missing or does not fit, and for a rank that fails or dies."""
+    from distir.frontends.weights import weights_of
+    from distir.passes.project_to_rank import project
+
+    _check(backend, dtype)
+    world = machine_devices(module, entry_function(module, entry))
+    programs = [project(module, rank, entry) for rank in range(world)]
+    functions = [entry_function(program, entry) for program in programs]
+    arguments = [Site(rank, port) for rank, function in enumerate(functions) for port in arguments_of(function)]
+    values = ChainMap(dict(inputs), cast(dict[str, Array], weights_of(module)))
+    floating = None if dtype is None else np.dtype(dtype)
+    parts = distribute(arguments, values, floating)
+    with TemporaryDirectory(prefix="distir-") as name:
+        folder = Path(name)
+        Job(backend, world, entry, _groups(programs), measure, floating is not None).save(folder)
+        for rank, program in enumerate(programs):
+            program_path(folder, rank).write_text(str(program))
+            own = [part for site, part in zip(arguments, parts, strict=True) if site.device == rank]
+            save_arrays(inputs_path(folder, rank), own)
+        del parts
+        with Workers(folder, world) as workers:
+            workers.wait(timeout_seconds)
+        answers = [load_arrays(outputs_path(folder, rank)) for rank in range(world)]
+    results = [Site(rank, port) for rank, function in enumerate(functions) for port in results_of(function)]
+    outputs = assemble(results, [array for arrays, _ in answers for array in arrays])
+    slowest = [max(seconds) for seconds in zip(*(seconds for _, seconds in answers), strict=True)]
+    return Execution(outputs, statistics.median(slowest))
+
+
+def _check(backend: str, dtype: DTypeLike | None) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise DistirError("running a program needs torch, which is not installed: pip install torch")
+    if backend not in BACKENDS:
+        raise DistirError(f"expected the backend gloo or nccl, got {backend}")
+    if dtype is not None and np.dtype(dtype) != np.float64:
+        raise DistirError(f"a program runs in its own element types or in float64, not in {np.dtype(dtype)}")
+
+
+def _groups(programs: Sequence[ModuleOp]) -> list[list[int]]:
+    """The groups of all ranks' collectives, in one order for all."""
+    found = {tuple(sorted(op.ranks)) for program in programs for op in program.walk() if isinstance(op, GroupOp)}
+    return [list(group) for group in sorted(found)]
+
+
+class Workers:
+    """The processes of all ranks; leaving the context ends those that still run."""
+
+    def __init__(self, folder: Path, world: int) -> None:
+        self.folder, self.world = folder, world
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Workers:
+        try:
+            for rank in range(self.world):
+                self.processes.append(self._start(rank))
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def wait(self, timeout_seconds: float | None) -> None:
+        """Returns when all ranks are done. Raises DistirError when one fails, or when the time is over."""
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while True:
+            statuses = [process.poll() for process in self.processes]
+            if any(statuses):
+                raise DistirError(self._failure())
+            if all(status == 0 for status in statuses):
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                running = [rank for rank, status in enumerate(statuses) if status is None]
+                raise DistirError(f"not done after {timeout_seconds:g} seconds: ranks {running} were still running")
+            time.sleep(POLL_SECONDS)
+
+    def _start(self, rank: int) -> subprocess.Popen[bytes]:
+        with open(log_path(self.folder, rank), "wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "distir.backends.torch.worker", str(self.folder), str(rank)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C is the launcher's: it ends the workers itself
+            )
+
+    def _failure(self) -> str:
+        """Which rank failed first, and why. A peer's death makes others fail, so one that says nothing comes first."""
+        failures: list[tuple[float, str]] = []
+        for rank, process in enumerate(self.processes):
+            status, failure = process.poll(), Failure.load(self.folder, rank)
+            if failure is not None:
+                failures.append((failure.moment, f"rank {rank} failed: {failure.reason}"))
+            elif status is not None and status < 0:
+                name = signal.Signals(-status).name
+                why = "the system does that when memory runs out" if name == "SIGKILL" else self._last_line(rank)
+                failures.append((0, f"rank {rank} was killed by {name}: {why}"))
+            elif status:
+                failures.append((0, f"rank {rank} ended with status {status}: {self._last_line(rank)}"))
+        return min(failures)[1]
+
+    def _last_line(self, rank: int) -> str:
+        lines = log_path(self.folder, rank).read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it printed nothing"
+
+    def _end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+        for process in self.processes:
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+def _environment() -> dict[str, str]:
+    """One thread per rank; the same distir; gloo on the loopback interface, where all ranks are."""
+    environment: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    package = str(Path(__file__).absolute().parents[3])
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    if Path("/sys/class/net/lo").exists():
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return environment

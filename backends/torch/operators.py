@@ -1,0 +1,125 @@
+"""One operator op as a function of tensors: `compile_operator` looks at an op once and gives what runs many times.
+
+ONNX operators come from the table (`table`, `layers`), the others and the cases that the table leaves out from the ONNX
+reference evaluation, through numpy. Attributes become Python values once, with the schema's defaults filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr
+from xdsl.ir import Attribute, Operation, TypeAttribute
+
+from distir.backends.torch.elements import ElementTypes, plain_array
+from distir.backends.torch.layers import TABLE
+from distir.backends.torch.table import Node, NotInTable
+from distir.dialects.errors import DistirError
+from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
+from distir.dialects.onnx import Constant, NoValue, OnnxOperation, TensorAttr
+
+Compute = Callable[[list[Any]], Sequence[Any]]
+"""Operands (None for an absent one) to results."""
+
+
+def compile_operator(op: Operation, types: ElementTypes, device: torch.device) -> Compute:
+    """The operation as a function of its operands. Raises DistirError for a dialect that the backend does not know."""
+    if isinstance(op, OnnxOperation | NoValue):
+        return _compile_onnx(op, types, device)
+    if op.dialect_name() == "grad":
+        return _compile_grad(op)
+    raise DistirError(f"{op.name} does not run on the torch backend: it runs the onnx, grad, dist and rank dialects")
+
+
+# --- onnx ------------------------------------------------------------------------------------------------------------
+
+
+def _compile_onnx(op: OnnxOperation | NoValue, types: ElementTypes, device: torch.device) -> Compute:
+    if isinstance(op, NoValue):
+        return lambda operands: (None,)
+    if isinstance(op, Constant):
+        constant = types.tensor(op.value.to_numpy(), device)
+        return lambda operands: (constant,)
+    by_reference = _by_reference(op, types, device)
+    function = TABLE.get(op.schema.name) if not op.schema.domain else None
+    if function is None:
+        return by_reference
+    node = _node(op, types, device)
+
+    def compute(operands: list[Any]) -> Sequence[Any]:
+        try:
+            results = function(node, *operands)
+        except NotInTable:
+            return by_reference(operands)
+        return (results,) if isinstance(results, Tensor) else results
+
+    return compute
+
+
+def _node(op: OnnxOperation, types: ElementTypes, device: torch.device) -> Node:
+    values: dict[str, Any] = {a.name: a.default for a in op.schema.attributes}
+    values |= {name: _python(value, types, device) for name, value in op.properties.items()}
+    if op.schema.name == "ConstantOfShape" and values["value"] is None:
+        values["value"] = torch.zeros(1, dtype=types.adapted(torch.float32), device=device)
+    wanted = [i for i, result in enumerate(op.results) if not isinstance(result.type, NoneType)]
+    return Node(values, max(wanted, default=0) + 1)
+
+
+def _python(attribute: Attribute, types: ElementTypes, device: torch.device) -> Any:
+    """An attribute as a Python value; a type as a torch type, a tensor as a tensor."""
+    match attribute:
+        case IntegerAttr() | FloatAttr():
+            return attribute.value.data
+        case StringAttr(data=text):
+            return text
+        case ArrayAttr(data=items):
+            return [_python(item, types, device) for item in items]
+        case TensorAttr():
+            return types.tensor(attribute.to_numpy(), device)
+        case TypeAttribute():
+            return types.of(attribute)
+        case _:
+            return attribute
+
+
+def _by_reference(op: OnnxOperation, types: ElementTypes, device: torch.device) -> Compute:
+    floats: np.dtype[Any] | None = np.dtype(np.float64) if types.in_float64 else None
+
+    def compute(operands: list[Any]) -> Sequence[Any]:
+        from distir.interpreters.onnx_reference import run_onnx
+
+        arrays = [plain_array(value) if isinstance(value, Tensor) else value for value in operands]
+        results = run_onnx(op, arrays, floats)
+        return [types.tensor(r, device) if isinstance(r, np.ndarray) and r.dtype != object else r for r in results]
+
+    return compute
+
+
+# --- grad ------------------------------------------------------------------------------------------------------------
+
+
+def _compile_grad(op: Operation) -> Compute:
+    match op:
+        case MatmulGradOp():
+            return _matmul_grad
+        case ReluGradOp():
+            return lambda operands: (torch.where(operands[0] > 0, operands[1], 0),)
+        case LossOp():
+            return lambda operands: ((operands[0] - operands[1]).square() / operands[2],)
+        case LossGradOp():
+            return lambda operands: (2 * (operands[0] - operands[1]) / operands[2],)
+        case SgdOp():
+            rate = op.learning_rate.value.data
+            return lambda operands: (torch.sub(operands[0], operands[1], alpha=rate),)
+        case _:
+            raise DistirError(f"{op.name} does not run on the torch backend")
+
+
+def _matmul_grad(operands: list[Any]) -> Sequence[Any]:
+    x, w, dy = operands
+    samples, gradients = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+    return dy @ w.T, samples.T @ gradients

@@ -1,0 +1,115 @@
+"""One rank's process: `python -m distir.backends.torch.worker FOLDER RANK`, started by `launch`.
+
+It reads its program and its arguments from the folder, joins the others, runs, and writes its results or its error.
+Its standard input is a pipe from the launcher: when that closes, the launcher is gone, and so is the worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import sys
+import threading
+import time
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.parser import Parser
+
+from distir.backends.torch.exchange import (
+    Failure,
+    Job,
+    inputs_path,
+    load_arrays,
+    outputs_path,
+    program_path,
+    save_arrays,
+)
+
+DIALECTS = {"dist": "Dist", "rank": "Rank", "grad": "Grad", "onnx": "Onnx"}
+NO_LIMIT = timedelta(days=1000)
+"""The launcher watches over the workers; a rank may wait for a slow one as long as it takes."""
+
+
+def main() -> None:
+    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+    threading.Thread(target=_end_with_launcher, args=[folder], daemon=True).start()
+    try:
+        work(folder, rank, Job.load(folder))
+    except Exception as error:
+        Failure(_one_line(error), time.monotonic()).save(folder, rank)
+        raise
+
+
+def work(folder: Path, rank: int, job: Job) -> None:
+    """Everything that one rank does."""
+    import torch
+    import torch.distributed as dist
+
+    from distir.backends.torch.collectives import Communicator
+    from distir.backends.torch.elements import ElementTypes, plain_array
+    from distir.backends.torch.program import Program
+
+    torch.set_num_threads(1)
+    module = parse(program_path(folder, rank).read_text())
+    device = torch.device("cuda", rank) if job.backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    meeting = (folder / "meeting").as_uri()
+    dist.init_process_group(job.backend, init_method=meeting, rank=rank, world_size=job.world, timeout=NO_LIMIT)
+    types = ElementTypes(job.in_float64)
+    communicator = Communicator(rank, [tuple(group) for group in job.groups], types, device)
+    entry = Program(module, types, device, communicator).function(job.entry)
+    arguments = [types.tensor(array, device) for array in load_arrays(inputs_path(folder, rank))[0]]
+
+    def timed_run() -> tuple[list[Any], float]:
+        dist.barrier()
+        start = time.perf_counter()
+        results = entry(list(arguments))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return results, time.perf_counter() - start
+
+    with torch.inference_mode():
+        results, first = timed_run()
+        seconds = [timed_run()[1] for _ in range(job.measure)] or [first]
+    save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results], seconds)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def parse(text: str) -> ModuleOp:
+    """The module of this text, in the dialects of rank programs."""
+    context = Context()
+    context.load_dialect(Builtin)
+    context.load_dialect(Func)
+    for name, symbol in DIALECTS.items():
+        context.register_dialect(
+            name, lambda name=name, symbol=symbol: getattr(import_module(f"distir.dialects.{name}"), symbol)
+        )
+    gc.disable()
+    try:
+        return Parser(context, text).parse_module()
+    finally:
+        gc.enable()
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _end_with_launcher(folder: Path) -> None:
+    os.read(0, 1)  # not sys.stdin: its lock would be held when the interpreter ends
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
