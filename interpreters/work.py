@@ -101,7 +101,7 @@ def type_bytes(type_: Attribute) -> int:
 def work_of(op: Operation) -> Work:
     """The work of a compute operation. Raises DistirError if a shape is not static."""
     for value in (*op.operands, *op.results):
-        if isinstance(value.type, TensorType) and -1 in cast(TensorType[Any], value.type).get_shape():
+        if isinstance(value.type, TensorType) and not cast(TensorType[Any], value.type).has_static_shape():
             raise DistirError(f"{op.name}: {value.type} has no static shape: run onnx-fold-shapes first")
     (work,) = _domain().run(op, tuple(v.type for v in op.operands))
     return work

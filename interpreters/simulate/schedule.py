@@ -85,11 +85,6 @@ class Schedule(Walk):
 
     def simulation(self, entry: str, devices: int) -> Simulation:
         function = self.function(entry)
-        for op in function.body.block.ops:
-            if op.dialect_name() == "rank":
-                raise DistirError(
-                    f"@{entry} is the program of one rank: simulate the distributed program it comes from"
-                )
         self.frame = self.frame_of(entry, tuple(range(devices)))
         arguments = [self.allocate(type_, -1) for type_ in function.function_type.inputs.data]
         results = self.call(entry, tuple(arguments))

@@ -1,0 +1,251 @@
+"""The work of operations against torch's flop counter, and the analytic model against times derived by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ComplexType,
+    IntegerAttr,
+    IntegerType,
+    NoneType,
+    Signedness,
+    StringAttr,
+    TensorType,
+    TupleType,
+    f16,
+    f32,
+    f64,
+    i1,
+)
+from xdsl.dialects.test import TestOp
+from xdsl.ir import Attribute, Operation
+
+from distir.dialects.dist import AllGatherOp, SliceOp
+from distir.dialects.dist.attributes import on_device
+from distir.dialects.errors import DistirError
+from distir.dialects.grad import MatmulGradOp
+from distir.dialects.onnx import OPERATORS
+from distir.interpreters import cost_models
+from distir.interpreters.cost_models import CostModel, cost_model_names, make_cost_model, register_cost_model
+from distir.interpreters.cost_models.analytic import AnalyticCostModel
+from distir.interpreters.costs import Cost, Costs
+from distir.interpreters.machines import Device, Link, Machine, load_machine
+from distir.interpreters.work import Kind, Work, type_bytes, work_of
+
+SI64 = IntegerType(64, Signedness.SIGNED)
+
+
+def tensor(*shape: int, of: Any = f32) -> TensorType[Any]:
+    return TensorType(of, shape)
+
+
+def onnx(name: str, operands: Sequence[Attribute], result: Attribute, **properties: Attribute) -> Operation:
+    values = TestOp(result_types=operands).results
+    return OPERATORS[name].create(operands=values, result_types=[result], properties=properties)
+
+
+def torch_flops(run: Any, *shapes: tuple[int, ...]) -> int:
+    """What torch counts for a function of tensors of these shapes."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        run(*(torch.empty(shape, device="meta") for shape in shapes))
+    return counter.get_total_flops()
+
+
+def test_matmul_flops_are_torch_s() -> None:
+    import torch
+
+    work = work_of(onnx("MatMul", [tensor(3, 5, 7), tensor(7, 11)], tensor(3, 5, 11)))
+    assert work.flops == torch_flops(torch.matmul, (3, 5, 7), (7, 11))
+    assert work == Work(Kind.MATMUL, work.flops, 4 * (105 + 77 + 165))
+    batched = work_of(onnx("MatMul", [tensor(2, 3, 5, 7), tensor(2, 3, 7, 11)], tensor(2, 3, 5, 11)))
+    assert batched.flops == torch_flops(torch.matmul, (2, 3, 5, 7), (2, 3, 7, 11))
+
+
+def test_gemm_flops_are_torch_s() -> None:
+    import torch
+
+    plain = work_of(onnx("Gemm", [tensor(5, 7), tensor(7, 11), tensor(11)], tensor(5, 11)))
+    assert plain.flops == torch_flops(lambda a, b, c: torch.addmm(c, a, b), (5, 7), (7, 11), (11,))
+    transposed = onnx("Gemm", [tensor(7, 5), tensor(7, 11), tensor(11)], tensor(5, 11), transA=IntegerAttr(1, SI64))
+    assert work_of(transposed).flops == plain.flops
+
+
+def test_convolution_flops_are_torch_s() -> None:
+    import torch.nn.functional as F
+
+    conv = work_of(onnx("Conv", [tensor(2, 6, 9, 9), tensor(4, 3, 3, 3), NoneType()], tensor(2, 4, 7, 7)))
+    assert conv.flops == torch_flops(lambda x, w: F.conv2d(x, w, groups=2), (2, 6, 9, 9), (4, 3, 3, 3))
+    up = work_of(onnx("ConvTranspose", [tensor(2, 6, 5, 5), tensor(6, 4, 3, 3), NoneType()], tensor(2, 4, 11, 11)))
+    assert up.flops == torch_flops(lambda x, w: F.conv_transpose2d(x, w, stride=2), (2, 6, 5, 5), (6, 4, 3, 3))
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "result"),
+    [
+        ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 11, 7)], (2, 3, 5, 11)),
+        ("ij,jk", [(5, 7), (7, 11)], (5, 11)),
+        ("...ij,...jk->...ik", [(3, 5, 7), (3, 7, 11)], (3, 5, 11)),
+    ],
+)
+def test_einsum_flops_are_torch_s(equation: str, shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> None:
+    import torch
+
+    types = [tensor(*shape) for shape in shapes]
+    work = work_of(onnx("Einsum", types, tensor(*result), equation=StringAttr(equation)))
+    assert work.kind == Kind.MATMUL
+    assert work.flops == torch_flops(lambda *values: torch.einsum(equation, *values), *shapes)
+
+
+def test_attention_flops_are_torch_s() -> None:
+    from torch.utils.flop_counter import sdpa_flop_count
+
+    query, key, value = (2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 6)
+    op = onnx("Attention", [tensor(*query), tensor(*key), tensor(*value)], tensor(2, 3, 5, 6))
+    assert work_of(op).flops == sdpa_flop_count(query, key, value)
+    merged = onnx("Attention", [tensor(2, 5, 24), tensor(2, 7, 24), tensor(2, 7, 18)], tensor(2, 5, 18))
+    assert work_of(merged).flops == sdpa_flop_count(query, key, value)
+
+
+def test_matmul_grad_flops_are_torch_s() -> None:
+    import torch
+
+    x, w, dy = (TestOp(result_types=[tensor(*s)]).results[0] for s in ((3, 5, 7), (7, 11), (3, 5, 11)))
+    op = MatmulGradOp(operands=[x, w, dy], result_types=[x.type, w.type])
+
+    def backward(x: torch.Tensor, w: torch.Tensor) -> None:
+        y = x.requires_grad_() @ w.requires_grad_()
+        y.sum().backward()
+
+    forward = torch_flops(torch.matmul, (3, 5, 7), (7, 11))
+    assert work_of(op).flops == torch_flops(backward, (3, 5, 7), (7, 11)) - forward
+
+
+def test_default_work() -> None:
+    """Any other operator: its operands and results, and one flop per result element; copies do none."""
+    relu = onnx("Relu", [tensor(5, 7, of=f16)], tensor(5, 7, of=f16))
+    assert work_of(relu) == Work(Kind.ELEMENTWISE, 35, 2 * 35 + 2 * 35)
+    transpose = onnx("Transpose", [tensor(5, 7)], tensor(7, 5))
+    assert work_of(transpose) == Work(Kind.DATA_MOVEMENT, 0, 2 * 140)
+    cut = SliceOp(TestOp(result_types=[tensor(5, 7)]).results[0], [(0, 2), (0, 7)])
+    assert work_of(cut) == Work(Kind.DATA_MOVEMENT, 0, 140 + 56)
+    assert work_of(onnx("Shape", [tensor(5, 7)], tensor(2, of=IntegerType(64)))).kind == Kind.NOTHING
+    assert work_of(onnx("Reshape", [tensor(5, 7), tensor(1, of=IntegerType(64))], tensor(35))) == Work(Kind.VIEW)
+
+
+def test_dynamic_shape_is_refused() -> None:
+    with pytest.raises(DistirError, match=r"onnx.Relu: tensor<\?x7xf32> has no static shape: run onnx-fold-shapes"):
+        work_of(onnx("Relu", [tensor(DYNAMIC_INDEX, 7)], tensor(DYNAMIC_INDEX, 7)))
+
+
+def test_type_bytes() -> None:
+    assert type_bytes(tensor(3, of=f64)) == 24
+    assert type_bytes(tensor(3, of=i1)) == 3
+    assert type_bytes(tensor(3, of=IntegerType(4))) == 3
+    assert type_bytes(tensor(3, of=ComplexType(f32))) == 24
+    assert type_bytes(TupleType((tensor(3), tensor(of=f16)))) == 14
+    assert type_bytes(NoneType()) == 0
+
+
+FAST = 1e30
+"""A rate that takes no time."""
+DEVICE = Device("test", {"f32": 1e12, "f16": 4e12}, 0.5, 1e6, 1e9, 0.25, 2**30, 1e-3)
+MACHINE = Machine("test", DEVICE, 4, None, Link(1e-5, 1e-6, 1e9), Link(1e-4, 1e-5, 1e8), {})
+MODEL = AnalyticCostModel(MACHINE)
+
+
+def test_roofline() -> None:
+    """1e9 flops at 1e12 x 0.5 x 1e9 / (1e9 + 1e6) flop/s take 2.002 ms; 1e6 bytes at 1e9 x 0.25 take 4 ms."""
+    assert MODEL.matmul_seconds(Work(Kind.MATMUL, 10**9, 0), "f32") == pytest.approx(1e-3 + 2.002e-3)
+    assert MODEL.matmul_seconds(Work(Kind.MATMUL, 10**9, 10**6), "f32") == pytest.approx(1e-3 + 4e-3)
+    assert MODEL.matmul_seconds(Work(Kind.MATMUL, 10**9, 0), "f16") == pytest.approx(1e-3 + 2.002e-3 / 4)
+    assert MODEL.elementwise_seconds(Work(Kind.ELEMENTWISE, 10**9, 10**6), "f32") == pytest.approx(5e-3)
+    assert MODEL.data_movement_seconds(Work(Kind.DATA_MOVEMENT, 0, 10**6)) == pytest.approx(5e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"),
+    [
+        ("allreduce", 1e-5 + 5e-6 + 1.5e-3),  # 6 steps, 2 x 3/4 of 1e6 bytes at 1e9 bytes/s
+        ("allgather", 1e-5 + 2e-6 + 0.75e-3),  # 3 steps, 3/4
+        ("reducescatter", 1e-5 + 2e-6 + 0.75e-3),
+        ("alltoall", 1e-5 + 2e-6 + 0.75e-3),
+        ("scatter", 1e-5 + 2e-6 + 0.75e-3),
+        ("gather", 1e-5 + 2e-6 + 0.75e-3),
+        ("broadcast", 1e-5 + 2e-6 + 1e-3),
+        ("reduce", 1e-5 + 2e-6 + 1e-3),
+    ],
+)
+def test_collectives_in_a_node(kind: str, seconds: float) -> None:
+    assert MODEL.collective_seconds(kind, 10**6, range(4)) == pytest.approx(seconds)
+    assert MODEL.collective_seconds(kind, 10**6, [2]) == 0
+
+
+def test_collectives_between_nodes() -> None:
+    """Two nodes of two devices: reduce-scatter inside, allreduce of the halves between, all-gather inside."""
+    inside = 1e-5 + 0.5e-3  # one step, half of 1e6 bytes at 1e9
+    between = 1e-4 + 1e-5 + 5e-3  # two steps, 2 x 1/2 of 0.5e6 bytes at 1e8
+    group = [0, 1, 4, 5]
+    assert MODEL.collective_seconds("allreduce", 10**6, group) == pytest.approx(2 * inside + between)
+    assert MODEL.collective_seconds("allgather", 10**6, group) == pytest.approx(inside + 1e-4 + 2.5e-3)
+    assert MODEL.collective_seconds("reducescatter", 10**6, group) == pytest.approx(inside + 1e-4 + 2.5e-3)
+    # One device per node: only the link between nodes.
+    assert MODEL.collective_seconds("allreduce", 10**6, [0, 4]) == pytest.approx(1e-4 + 1e-5 + 1e-2)
+    # Uneven nodes: one ring of three over the slower link, 4 steps.
+    assert MODEL.collective_seconds("allreduce", 10**6, [0, 1, 4]) == pytest.approx(1e-4 + 3e-5 + 4 / 3 * 1e-2)
+
+
+def test_sends() -> None:
+    assert MODEL.send_seconds(10**6, 0, 3) == pytest.approx(1e-5 + 1e-3)
+    assert MODEL.send_seconds(10**6, 3, 4) == pytest.approx(1e-4 + 1e-2)
+
+
+def test_fits() -> None:
+    """The DGX-2's measured allreduce: of 8 devices 66 us and 122.4e9 bytes/s of bus bandwidth; 5 devices count as 8."""
+    model = AnalyticCostModel(load_machine("dgx-2"))
+    whole = 66e-6 + 2 * 7 / 8 * 1e9 / 122.4e9
+    assert model.collective_seconds("allreduce", 10**9, range(8)) == pytest.approx(whole)
+    assert model.collective_seconds("allgather", 10**9, range(8)) == pytest.approx(whole / 2)
+    assert model.collective_seconds("allreduce", 0, range(5)) == pytest.approx(66e-6)
+    assert model.collective_seconds("alltoall", 10**9, range(8)) == pytest.approx(11.8e-6 + 6 * 3.4e-6 + 7 / 8 / 136.9)
+
+
+def test_dgx_h100_allgather_has_its_own_fit() -> None:
+    model = AnalyticCostModel(load_machine("dgx-h100"))
+    assert model.collective_seconds("allgather", 10**9, range(8)) == pytest.approx(8.5e-6 + 7 / 8 / 361.4)
+
+
+def test_costs_are_rounded_once() -> None:
+    """1/3 s is 333333333333.33 ps."""
+    third = replace(MACHINE, device=replace(DEVICE, kernel_floor_seconds=1 / 3, memory_bandwidth_bytes_per_second=FAST))
+    costs = Costs(AnalyticCostModel(third))
+    assert costs.of(onnx("Relu", [tensor(5)], tensor(5)), (0,)) == Cost("elementwise", 333_333_333_333)
+
+
+def test_collective_cost_is_by_the_whole_tensor() -> None:
+    """An all-gather of two 2000-byte shards moves half of 4000 bytes at 1e9 bytes/s: 10 us + 2 us."""
+    shards = [TensorType(f32, [500], on_device(d)) for d in range(2)]
+    wholes = [TensorType(f32, [1000], on_device(d)) for d in range(2)]
+    op = AllGatherOp(TestOp(result_types=shards).results, 0, wholes)
+    assert Costs(MODEL).of(op, (0, 1)) == Cost("allgather", 12_000_000)
+    assert Costs(MODEL).of(op, (0, 4)) == Cost("allgather", 120_000_000)
+
+
+def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_models, "_REGISTRY", dict(cost_models._REGISTRY))  # pyright: ignore[reportPrivateUsage]
+
+    class Doubled(AnalyticCostModel):
+        def send_seconds(self, bytes: int, source: int, target: int) -> float:
+            return 2 * super().send_seconds(bytes, source, target)
+
+    register_cost_model("doubled", Doubled)
+    assert cost_model_names() == ["analytic", "doubled"]
+    model: CostModel = make_cost_model("doubled", MACHINE)
+    assert model.send_seconds(10**6, 0, 3) == pytest.approx(2 * (1e-5 + 1e-3))
+    with pytest.raises(DistirError, match="unknown cost model best: expected analytic or doubled"):
+        make_cost_model("best", MACHINE)
