@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 PRIME = (1 << 61) - 1
@@ -46,6 +47,13 @@ def field_element(number: float | int | Fraction) -> int:
     return number.numerator * pow(number.denominator, -1, PRIME) % PRIME
 
 
+@lru_cache(1024)
+def _inverse(value: int) -> int:
+    if value == 0:
+        raise ZeroDivisionError("division of an exact scalar by zero")
+    return pow(value, -1, PRIME)
+
+
 class Scalar:
     """One exact number; see the module's description."""
 
@@ -57,13 +65,16 @@ class Scalar:
     @staticmethod
     def of(number: Any) -> Scalar:
         """Raises TypeError for what is not a real number."""
-        if isinstance(number, Scalar):
+        kind = type(number)
+        if kind is Scalar:
             return number
-        if isinstance(number, int | float | Fraction):
+        if kind is int:
+            return Scalar(number % PRIME)
+        if kind is float or kind is bool or kind is Fraction:
             return Scalar(field_element(number))
         item = getattr(number, "item", None)  # a numpy scalar
-        if item is None:
-            raise TypeError(f"expected a number, got {type(number).__name__}")
+        if item is None or getattr(number, "shape", ()) != ():
+            raise TypeError(f"expected a number, got {kind.__name__}")
         return Scalar.of(item())
 
     def __repr__(self) -> str:
@@ -100,10 +111,7 @@ class Scalar:
         return self
 
     def __truediv__(self, other: Any) -> Scalar:
-        divisor = Scalar.of(other).value
-        if divisor == 0:
-            raise ZeroDivisionError("division of an exact scalar by zero")
-        return Scalar(self.value * pow(divisor, -1, PRIME) % PRIME)
+        return Scalar(self.value * _inverse(Scalar.of(other).value) % PRIME)
 
     def __rtruediv__(self, other: Any) -> Scalar:
         return Scalar.of(other) / self

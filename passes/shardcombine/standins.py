@@ -115,17 +115,15 @@ class _Reading:
     """Factors of smaller extents are not taken."""
 
 
-def _shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: _Reading) -> StandIn | None:
-    """The stand-in for these factors, or None if types reject it; result dims must be what the factors say."""
-    extents = sorted({f.extent for f in factors}) if reading.tied else sorted(f.extent for f in factors)
+def _shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: _Reading, by_size: bool) -> StandIn | None:
+    """The stand-in for these factors, or None if types reject it; result dims must be what the factors say. Small
+    extents are in the order of the slots, which makes classes few, or `by_size`, which keeps slices in range."""
+    extents = list(dict.fromkeys(f.extent for f in factors)) if reading.tied else [f.extent for f in factors]
     if len(extents) > len(_EXTENTS):
         return None
-    if reading.tied:
-        small = {extent: _EXTENTS[i] for i, extent in enumerate(extents)}
-        chosen = [replace(f, extent=small[f.extent]) for f in factors]
-    else:
-        order = sorted(range(len(factors)), key=lambda i: factors[i].extent)
-        chosen = [replace(f, extent=_EXTENTS[order.index(i)]) for i, f in enumerate(factors)]
+    order = sorted(range(len(extents)), key=extents.__getitem__) if by_size else range(len(extents))
+    small = {position: _EXTENTS[rank] for rank, position in enumerate(order)}
+    chosen = [replace(f, extent=small[extents.index(f.extent) if reading.tied else i]) for i, f in enumerate(factors)]
     small_point = tuple(value * math.prod(f.extent for f in chosen if i in f.slots) for i, value in enumerate(left))
     before, shapes = reading.types(point), reading.types(small_point)
     if before is None or shapes is None or len(before) != len(shapes):
@@ -198,8 +196,9 @@ def stand_in(subject: Subject) -> StandIn | None:
     """The small op that stands for the subject's class; None if nothing small enough runs."""
     for reading in _readings(subject):
         scalings = co_scalings(subject.slots, subject.point, reading.types)
-        for factors, left in factorizations(subject, subject.point, scalings, reading.smallest):
-            small = _shrunk(subject.point, factors, left, reading)
+        found = factorizations(subject, subject.point, scalings, reading.smallest)
+        for (factors, left), by_size in product(found, (False, True)):
+            small = _shrunk(subject.point, factors, left, reading, by_size)
             small = _without_large_leftovers(subject, small) if small else None
             if small is not None and runs(subject, small.point) is not None:
                 return small
@@ -229,8 +228,8 @@ def refined(subject: Subject, small: StandIn) -> StandIn | None:
     """The stand-in with factors told apart by running the op: what ties of equal extents had joined."""
     reading = _Reading(cache(lambda point: runs(subject, point)))
     scalings = co_scalings(subject.slots, small.point, reading.types)
-    for factors, left in factorizations(subject, small.point, scalings):
-        apart = _shrunk(small.point, factors, left, reading)
+    for (factors, left), by_size in product(factorizations(subject, small.point, scalings), (False, True)):
+        apart = _shrunk(small.point, factors, left, reading, by_size)
         apart = _without_large_leftovers(subject, apart) if apart else None
         if apart is not None:
             return apart

@@ -184,8 +184,8 @@ class Subject:
             if self.source[i] == i:
                 entries = cast(Array, self.operands[i]).reshape(-1).tolist()
                 numbers += [(Slot(i, p, len(entries), True), entry) for p, entry in enumerate(entries)]
-        for name, attribute in {**self.op.attributes, **self.op.properties}.items():
-            if name not in _SEGMENTS and not name.startswith("dist.") and (entries := _integers(attribute)) is not None:
+        for name, attribute in self.op.properties.items():
+            if name not in _SEGMENTS and (entries := _integers(attribute)) is not None:
                 numbers += [(Slot(name, p, len(entries), True), entry) for p, entry in enumerate(entries)]
         return numbers
 
@@ -210,21 +210,16 @@ class Subject:
     def _detached(self, operands: Sequence[Abstract], values: Mapping[tuple[int | str, int], int]) -> Operation:
         """A copy of the op on operands of these types, with these entries of properties; result shapes are unknown."""
 
-        def rewritten(attributes: dict[str, Attribute]) -> dict[str, Attribute]:
-            result: dict[str, Attribute] = {}
-            for name, attribute in attributes.items():
-                if any(owner == name for owner, _ in values) and (entries := _integers(attribute)) is not None:
-                    entries = [values.get((name, p), entry) for p, entry in enumerate(entries)]
-                    attribute = _with_integers(attribute, entries)
-                if not name.startswith("dist."):
-                    result[name] = attribute
-            return result
-
         def operand_type(i: int, operand: Abstract) -> Attribute:
             if isinstance(operand, np.ndarray):
                 return TensorType(self.element_type(i), operand.shape)
             return NoneType() if operand is None else operand
 
+        properties = dict(self.op.properties)
+        for name, attribute in self.op.properties.items():
+            if any(owner == name for owner, _ in values) and (entries := _integers(attribute)) is not None:
+                entries = [values.get((name, p), entry) for p, entry in enumerate(entries)]
+                properties[name] = _with_integers(attribute, entries)
         block = Block(arg_types=[operand_type(i, operand) for i, operand in enumerate(operands)])
         op = type(self.op).create(
             operands=[block.args[source] for source in self.source],
@@ -232,8 +227,7 @@ class Subject:
                 UnrankedTensorType(cast(Attribute, type_.element_type)) if isinstance(type_, TensorType) else type_
                 for type_ in self.op.result_types
             ],
-            properties=rewritten(self.op.properties),
-            attributes=rewritten(self.op.attributes),
+            properties=properties,
             regions=[region.clone() for region in self.op.regions],
         )
         block.add_op(op)
@@ -272,7 +266,7 @@ class Subject:
         """The op at a point, in words: equal texts, equal rules."""
         op, operands = self.at(point)
         words = [op.name]
-        words += [f"{name}={attribute}" for name, attribute in sorted({**op.attributes, **op.properties}.items())]
+        words += [f"{name}={attribute}" for name, attribute in sorted(op.properties.items())]
         for i, operand in enumerate(operands):
             if isinstance(operand, np.ndarray):
                 words.append(f"{operand.dtype}{operand.tolist()}")

@@ -1,0 +1,162 @@
+"""A rule at the shapes of one op: the state of every operand and result when the op runs on shards along one axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import (
+    REPLICATED,
+    Combine,
+    Gather,
+    Identity,
+    InputDim,
+    Partial,
+    Reduce,
+    Rule,
+    Sharded,
+    State,
+)
+
+Shape = Sequence[int]
+Pieces = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One way to run an op on shards."""
+
+    operands: tuple[State, ...]
+    results: tuple[State, ...]
+    means: tuple[int, ...] = ()
+    """Results whose shards are means of their parts: a partial sum once each is scaled by its share."""
+
+
+@dataclass(frozen=True)
+class _Carrier:
+    """A dim of this extent that carries the factor in these relative segments."""
+
+    dim: int
+    extent: int
+    segments: Pieces
+
+    def cut(self, factor_extent: int, factor_pieces: Pieces) -> Pieces | None:
+        """The pieces of the dim when the factor is cut in these; None for segments of a factor in several pieces."""
+        if not self.segments:
+            return tuple(piece * self.extent // factor_extent for piece in factor_pieces)
+        if len(factor_pieces) > 1:
+            return None
+        return tuple(segment * self.extent // sum(self.segments) for segment in self.segments)
+
+
+def factor_extent(
+    rule: Rule, factor: str, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape]
+) -> int | None:
+    """How many equal blocks the factor has in this op; None if a dim does not split into its segments."""
+    carriers = [
+        carrier
+        for carrier in (
+            *_operand_carriers(rule, factor, operand_shapes),
+            *_result_carriers(rule, factor, result_shapes),
+        )
+        if carrier is not None
+    ]
+    if any(carrier.extent % sum(carrier.segments or (1,)) for carrier in carriers):
+        return None
+    return math.gcd(*(carrier.extent // sum(carrier.segments or (1,)) for carrier in carriers)) or None
+
+
+def instantiate(
+    rule: Rule,
+    factor: str,
+    operand_shapes: Sequence[Shape],
+    result_shapes: Sequence[Shape],
+    shards: int,
+    pieces: Pieces | None = None,
+) -> Instance | None:
+    """The op cut along a factor into `shards` even shards, the factor itself in `pieces` (default: one).
+
+    `pieces` sum to `factor_extent`. None if some piece of some dim does not divide by the number of shards, or if an
+    operand carries the factor twice."""
+    extent = factor_extent(rule, factor, operand_shapes, result_shapes)
+    if extent is None:
+        return None
+    pieces = pieces or (extent,)
+    if sum(pieces) != extent:
+        return None
+
+    def sharded(carrier: _Carrier) -> Sharded | None:
+        cut = carrier.cut(extent, pieces)
+        if cut is None or any(piece == 0 or piece % shards for piece in cut):
+            return None
+        return Sharded(carrier.dim, cut)
+
+    partner = rule.partner(factor)
+    operands: list[State] = []
+    for i, dims in enumerate(rule.inputs):
+        carriers = _carriers(dims, factor, operand_shapes[i])
+        if len(carriers) > 1:
+            return None
+        state = sharded(carriers[0]) if carriers else REPLICATED
+        if state is None:
+            return None
+        operands.append(Partial(partner.reduction) if partner is not None and i in partner.operands else state)
+    results: list[State] = []
+    means: list[int] = []
+    for r, (combine, carrier) in enumerate(
+        zip(rule.combines[factor], _result_carriers(rule, factor, result_shapes), strict=True)
+    ):
+        state = sharded(carrier) if carrier is not None else _uncut_state(combine)
+        if state is None:
+            return None
+        if combine == Reduce(Reduction.MEAN):
+            means.append(r)
+        results.append(state)
+    return Instance(tuple(operands), tuple(results), tuple(means))
+
+
+def partial_instance(rule: Rule, index: int, result_count: int) -> Instance | None:
+    """Entry `index` of the rule's `partial` list; None for one that belongs to a factor."""
+    entry = rule.partials[index]
+    if entry.factor is not None:
+        return None
+
+    def states(count: int, partial: Sequence[int]) -> tuple[State, ...]:
+        return tuple(Partial(entry.reduction) if i in partial else REPLICATED for i in range(count))
+
+    return Instance(states(len(rule.inputs), entry.operands), states(result_count, entry.results))
+
+
+def replicated_instance(rule: Rule, result_count: int) -> Instance:
+    """Every shard runs the whole op."""
+    return Instance((REPLICATED,) * len(rule.inputs), (REPLICATED,) * result_count)
+
+
+def _carriers(dims: Sequence[InputDim], factor: str, shape: Shape) -> list[_Carrier]:
+    """The dims of one operand that carry the factor."""
+    return [_Carrier(d, shape[d], dim.pieces) for d, dim in enumerate(dims) if dim.factor == factor]
+
+
+def _operand_carriers(rule: Rule, factor: str, shapes: Sequence[Shape]) -> list[_Carrier]:
+    found: list[_Carrier] = []
+    for dims, shape in zip(rule.inputs, shapes, strict=True):
+        found += _carriers(dims, factor, shape)
+    return found
+
+
+def _result_carriers(rule: Rule, factor: str, shapes: Sequence[Shape]) -> list[_Carrier | None]:
+    """Per result, the dim along which shards' results are concatenated."""
+    return [
+        _Carrier(combine.dim, shape[combine.dim], combine.pieces) if isinstance(combine, Gather) else None
+        for combine, shape in zip(rule.combines[factor], shapes, strict=True)
+    ]
+
+
+def _uncut_state(combine: Combine) -> State:
+    match combine:
+        case Identity() | Gather():
+            return REPLICATED
+        case Reduce(reduction):
+            return Partial(Reduction.SUM if reduction is Reduction.MEAN else reduction)
