@@ -23,9 +23,9 @@ _COMBINE: dict[Reduction, Callable[[Any, Any], Any]] = {
 
 
 def reduce(reduction: Reduction, values: Sequence[Array]) -> Array:
-    """Elementwise, in order; a mean is the sum over the count."""
+    """Elementwise, in order, in the values' own type; a mean is the sum over the count."""
     total = fold(_COMBINE[reduction], values)
-    return total / len(values) if reduction == Reduction.MEAN else total
+    return (total / len(values)).astype(values[0].dtype) if reduction == Reduction.MEAN else total
 
 
 def allreduce(reduction: Reduction, values: Sequence[Array]) -> list[Array]:

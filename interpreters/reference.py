@@ -109,6 +109,10 @@ class Reference(Walk):
         return walk
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
+        with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
+            return self._run(op, operands)
+
+    def _run(self, op: Operation, operands: PythonValues) -> PythonValues:
         results = super().run(op, operands)
         if len(results) == 1 and isinstance(results[0], Suspended):
             return results
