@@ -50,7 +50,7 @@ class Gpt2Builder:
 
     def folded(self, value: int) -> str:
         """A one-element shape that the exporter folded into an integer initializer (`%3114` in DistIR's Figure 4)."""
-        return self.initializer(str(3114 + len(self.initializers)), np.array([value], np.int64))
+        return self.initializer(f"shape.{len(self.initializers)}", np.array([value], np.int64))
 
     # Shape arithmetic.
 

@@ -23,6 +23,7 @@ from xdsl.dialects.builtin import (
     ComplexType,
     DenseIntOrFPElementsAttr,
     IntegerType,
+    NoneAttr,
     PackableType,
     Signedness,
     StringAttr,
@@ -48,6 +49,8 @@ Nested: TypeAlias = "Scalar | list[Nested]"
 
 def without_encoding(type: TensorType[Attribute]) -> TensorType[Attribute]:
     """The type without its placement."""
+    if isinstance(type.encoding, NoneAttr):
+        return type
     return TensorType(type.element_type, type.get_shape())
 
 

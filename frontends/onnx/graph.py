@@ -1,9 +1,11 @@
 """From a normalised ONNX graph to operations: values, types, constants, absent operands and bodies."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
 import onnx.shape_inference
 from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
 from xdsl.dialects.builtin import FloatAttr, NoneType, StringAttr, f64
@@ -11,7 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import Grad
-from distir.dialects.onnx import OPERATORS, OPSET_VERSION, Constant, NoValue, OperatorSchema, TensorAttr, Yield
+from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, NoValue, OperatorSchema, TensorAttr, Yield
 from distir.dialects.onnx.operators import is_element_type
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
 from distir.frontends.onnx.protos import array_of, attribute_of, type_of, type_proto
@@ -79,6 +81,9 @@ class GraphImporter:
             op: Operation = Constant(self._constant(node))
         elif node.domain == GRADIENT_DOMAIN:
             op = self._gradient(node, where)
+        elif _needs_its_body(node):
+            self._import_body_of(node, where)
+            return
         else:
             op = self._operator(node, where)
         if node.name and not isinstance(op, Constant):
@@ -139,6 +144,31 @@ class GraphImporter:
             regions=[self._body(graphs[a.name]) if a.name in graphs else Region() for a in bodies if graphs],
         )
 
+    def _import_body_of(self, node: NodeProto, where: str) -> None:
+        """Import the nodes that define an operator in place of the operator."""
+        inputs = {name: self.operand(name, where) for name in node.input if name}
+        complete = NodeProto()
+        complete.CopyFrom(node)
+        given = {attribute.name for attribute in node.attribute}
+        for name, attribute in onnx.defs.get_schema(node.op_type, OPSET_VERSION, node.domain).attributes.items():
+            if name not in given and attribute.default_value.name:
+                complete.attribute.append(attribute.default_value)
+        graph = helper.make_graph(
+            [complete],
+            node.op_type,
+            [helper.make_value_info(name, type_proto(value.type)) for name, value in inputs.items()],
+            [helper.make_value_info(name, onnx.TypeProto()) for name in node.output],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, OPSET_VERSION)])
+        operator = (node.domain, node.op_type)
+        expanded = onnx.inliner.inline_selected_functions(model, [operator], inline_schema_functions=True)
+        body = GraphImporter(self.loaded, {}, self.block)
+        body.values, body.absent = inputs, self.absent
+        body.import_nodes(expanded.graph)
+        self.absent = body.absent
+        for name in filter(None, node.output):
+            self.values[name] = body.operand(name, where)
+
     def _body(self, graph: GraphProto) -> Region:
         """A graph attribute as a region of one block that ends in `onnx.Yield`."""
         types = dict(self.types)
@@ -195,3 +225,11 @@ class GraphImporter:
             return {}
         inferred = {name: type_of(type) for name, type in results.items()}
         return {name: type for name, type in inferred.items() if type is not None}
+
+
+def _needs_its_body(node: NodeProto) -> bool:
+    """Whether onnx can infer types only inside the operator's definition (GroupNormalization, for one)."""
+    # Through Any: the stubs of onnx 1.23.2 lack these three.
+    schema: Any = onnx.defs.get_schema(node.op_type, SCHEMAS[node.op_type].since_version, node.domain)
+    has_body = schema.has_function or schema.has_context_dependent_function
+    return has_body and not schema.has_type_and_shape_inference_function

@@ -230,6 +230,35 @@ def test_functions_are_inlined_and_bodies_become_regions() -> None:
     assert round_trip(module).is_structurally_equivalent(module)
 
 
+def test_operators_without_type_inference_are_imported_as_their_definition() -> None:
+    """GroupNormalization: onnx 1.23.2 has a body for it, but no inference; a chain of two needs the first one's types."""
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 10, opset_import: ["" : 21]>
+        main (float[N,4,3,3] x) => (float[N,4,3,3] y)
+        <float[4] scale = {1.0, 2.0, 3.0, 4.0}, float[4] bias = {0.0, 1.0, 0.0, 1.0}> {
+          h = GroupNormalization <num_groups = 2> (x, scale, bias)
+          r = Relu (h)
+          y = GroupNormalization <num_groups = 4> (r, scale, bias)
+        }
+        """
+    )
+    x = np.random.default_rng(0).standard_normal((2, 4, 3, 3)).astype(np.float32)
+    module = import_model(model, {"x": x.shape})
+    OnnxFoldShapesPass().apply(Context(), module)
+    module.verify()
+    assert "?" not in str(module)
+
+    def group_norm(value: np.ndarray, groups: int) -> np.ndarray:
+        grouped = value.reshape(2, groups, -1)
+        mean, variance = grouped.mean(2, keepdims=True), grouped.var(2, keepdims=True)
+        normal = ((grouped - mean) / np.sqrt(variance + 1e-5)).reshape(value.shape)
+        return normal * np.array([1, 2, 3, 4]).reshape(1, 4, 1, 1) + np.array([0, 1, 0, 1]).reshape(1, 4, 1, 1)
+
+    (actual,) = execute(module, {"x": x})
+    np.testing.assert_allclose(actual, group_norm(np.maximum(group_norm(x, 2), 0), 4), atol=1e-5)
+
+
 # Files.
 
 

@@ -80,6 +80,7 @@ def test_all_node_tests_of_onnx() -> None:
             try:
                 check_values(module, case.model, inputs, outputs, case.rtol)
             except DistirError as error:
-                assert "its graph uses values from outside" in str(error), case.name
+                if "its graph uses values from outside" not in str(error):
+                    raise
                 alone += 1
         assert alone < 30
