@@ -298,8 +298,9 @@ def parts_of_pairs(draw: Draw, values: Sequence[SSAValue], prefix: str, replicas
     result: list[DictionaryAttr] = []
     while len(result) < len(values):
         i = len(result)
-        name, (rows, *rest) = f"{prefix}{i}", [*values[i].type.get_shape(), 1]
+        name = f"{prefix}{i}"
         shape = values[i].type.get_shape()
+        rows = shape[0] if shape else 1
         pair = i + 1 < len(values) and plain(values[i]) == plain(values[i + 1]) and shape
         kind = (
             draw(st.sampled_from(["whole", "half", "pieces", "addend"] + ["replica"] * replicas)) if pair else "whole"
