@@ -106,12 +106,14 @@ def _moved(kind: str, count: int) -> float:
 
 def _fit(link: Link, kind: str, count: int) -> FittedCollective | None:
     """The measured latency and bus bandwidth of the smallest measured group that is as large, else of the largest one.
-    An allreduce is a reduce-scatter and an all-gather: where those were not measured, each takes half its time."""
+    An allreduce is a reduce-scatter and an all-gather: where those were not measured, each moves half its bytes at the
+    same bus bandwidth and has the same latency, whose larger part (launch and protocol, `baseLat` in NCCL's tuning.cc)
+    does not depend on the collective: two halves never look cheaper than the whole."""
     if kind in link.fitted:
         sizes = link.fitted[kind]
         return sizes[min((size for size in sizes if size >= count), default=max(sizes))]
     if kind in ("allgather", "reducescatter") and "allreduce" in link.fitted:
         whole = _fit(link, "allreduce", count)
         assert whole is not None
-        return FittedCollective(whole.latency_seconds / 2, whole.bus_bandwidth_bytes_per_second)
+        return whole
     return None

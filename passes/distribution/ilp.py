@@ -37,6 +37,8 @@ class Plan:
 
     options: dict[Operation, Option]
     arguments: dict[BlockArgument, State]
+    results: dict[str, list[State]]
+    """Per function, the states in which it returns its results."""
     seconds: float
 
 
@@ -95,7 +97,8 @@ def solve(space: TensorSpace, rows: int, seconds: Callable[[str, int], float]) -
         )
     chosen = {op: _argmax(zip(space.options[op], xs, strict=True)) for op, xs in model.variables.items()}
     arguments = {v: _argmax(states.items()) for v, states in model.arguments.items() if isinstance(v, BlockArgument)}
-    return Plan(chosen, arguments, cast(float, pulp.value(pulp.lpSum(model.cost)) or 0.0) / MICROSECONDS)
+    results = {name: [_argmax(states.items()) for states in found] for name, found in model.results.items()}
+    return Plan(chosen, arguments, results, cast(float, pulp.value(pulp.lpSum(model.cost)) or 0.0) / MICROSECONDS)
 
 
 def _argmax(pairs: Any) -> Any:
@@ -135,7 +138,10 @@ def _add_function(model: _Model, function: FuncOp, count: int, model_args: set[S
         if argument in model_args:
             whole = states.get(REPLICATED, 0)
             model.ties.append(TIE_BREAK * count * _share_of_bytes(argument, model_args) * whole)
-    model.results[function.sym_name.data] = [producers[v] for v in returned]
+    is_entry = function is model.space.entry
+    model.results[function.sym_name.data] = [
+        producers[v] if is_entry else _result_states(model, producers[v], consumers[v]) for v in returned
+    ]
     for value, needs in consumers.items():
         if needs and not all(need is producers[value] for need in needs):
             key = (id(producers[value]), *sorted(id(n) for n in needs), int(value in model_args))
@@ -204,6 +210,19 @@ def _argument_states(model: _Model, argument: SSAValue, needs: list[States], is_
     model.problem += pulp.lpSum(states.values()) == 1
     if distinct:
         model.shared[key] = states
+    return states
+
+
+def _result_states(model: _Model, producer: States, consumers: list[States]) -> States:
+    """A result leaves as it was produced, or as the body converted it for itself anyway."""
+    import pulp
+
+    candidates = dict.fromkeys([*producer, *(state for need in consumers for state in need)])
+    if len(candidates) == 1 or all(need is producer for need in consumers):
+        return producer
+    states: States = {state: model.binary() for state in candidates}
+    model.problem += pulp.lpSum(states.values()) == 1
+    consumers.append(states)
     return states
 
 

@@ -98,7 +98,8 @@ class Mesh:
 
 
 class Lowering:
-    """Lowers functions, callees first. `chosen` gives each op's option per axis, `arguments` each argument's states."""
+    """Lowers functions, callees first. `chosen` gives each op's option per axis, `arguments` each argument's states, and
+    `returned` those of a function's results (otherwise they are returned as they were produced)."""
 
     def __init__(
         self,
@@ -106,8 +107,10 @@ class Lowering:
         mesh: Mesh,
         chosen: Mapping[Operation, Sequence[Option]],
         arguments: Mapping[BlockArgument, AxisStates],
+        returned: Mapping[str, Sequence[AxisStates]] | None = None,
     ):
         self.module, self.mesh, self.chosen, self.arguments = module, mesh, chosen, arguments
+        self.returned = returned or {}
         self.results: dict[str, list[AxisStates]] = {}
         self.argument_states: dict[str, list[AxisStates]] = {}
 
@@ -153,8 +156,11 @@ class _Body:
         returned: list[SSAValue] = []
         for op in self.function.body.block.ops:
             if isinstance(op, ReturnOp):
-                self.result_states = [self.states_of(v) for v in op.operands]
-                returned = [value for v in op.operands for value in self.get(v, self.states_of(v))]
+                produced = [self.states_of(v) for v in op.operands]
+                self.result_states = list(self.lowering.returned.get(self.function.sym_name.data, produced))
+                returned = [
+                    value for v, states in zip(op.operands, self.result_states, strict=True) for value in self.get(v, states)
+                ]
             elif isinstance(op, CallOp):
                 self.call(op)
             elif not is_constant(op):

@@ -61,9 +61,8 @@ def options(op: Operation, shards: int, pieces: Iterable[tuple[int, ...]] = ()) 
         candidates = {option for cut in (None, *pieces) if (option := factor_option(op, rule, factor, shards, cut))}
         found += sorted(candidates, key=str)
     for index, partial in enumerate(rule.partials):
-        if partial.factor is None:
-            operands, results = partial_instance(rule, index, len(op.operands), len(op.results))
-            found.append(Option(UsePartial(index), operands, results))
+        if partial.factor is None and (instance := partial_instance(rule, index, len(op.results))) is not None:
+            found.append(Option(UsePartial(index), instance.operands, instance.results))
     return found
 
 
@@ -86,7 +85,8 @@ def chosen_option(op: Operation, choice: Choice, shards: int) -> Option | None:
         case UsePartial(index):
             if rule is None or index >= len(rule.partials):
                 return None
-            return Option(choice, *partial_instance(rule, index, len(op.operands), len(op.results)))
+            instance = partial_instance(rule, index, len(op.results))
+            return None if instance is None else Option(choice, instance.operands, instance.results)
         case UseFactor(factor, pieces):
             if rule is None or factor not in rule.combines:
                 return None

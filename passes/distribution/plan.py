@@ -149,7 +149,8 @@ def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan |
         for function in (*reached, program.local)
         for a in function.body.block.args
     }
-    lowering = Lowering(module, Mesh((("tp", tp),)), chosen, arguments)
+    returned = {name: [(state,) for state in states] for name, states in plan.results.items()} if plan else {}
+    lowering = Lowering(module, Mesh((("tp", tp),)), chosen, arguments, returned)
     for function in reached:
         lowering.lower(function)
     lowering.argument_states[program.local.sym_name.data] = [arguments[a] for a in program.local.body.block.args]

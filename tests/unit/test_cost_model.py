@@ -210,14 +210,14 @@ def test_fits() -> None:
     model = AnalyticCostModel(load_machine("dgx-2"))
     whole = 66e-6 + 2 * 7 / 8 * 1e9 / 122.4e9
     assert model.collective_seconds("allreduce", 10**9, range(8)) == pytest.approx(whole)
-    assert model.collective_seconds("allgather", 10**9, range(8)) == pytest.approx(whole / 2)
+    assert model.collective_seconds("allgather", 10**9, range(8)) == pytest.approx(66e-6 + 7 / 8 * 1e9 / 122.4e9)
     assert model.collective_seconds("allreduce", 0, range(5)) == pytest.approx(66e-6)
     assert model.collective_seconds("alltoall", 10**9, range(8)) == pytest.approx(11.8e-6 + 6 * 3.4e-6 + 7 / 8 / 136.9)
 
 
 def test_dgx_h100_allgather_has_its_own_fit() -> None:
     model = AnalyticCostModel(load_machine("dgx-h100"))
-    assert model.collective_seconds("allgather", 10**9, range(8)) == pytest.approx(8.5e-6 + 7 / 8 / 361.4)
+    assert model.collective_seconds("allgather", 10**9, range(8)) == pytest.approx(17e-6 + 7 / 8 / 361.4)
 
 
 def test_costs_are_rounded_once() -> None:
