@@ -15,6 +15,15 @@ from distir.backends.torch.exchange import Array, is_native, with_native_type
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx.types import ELEMENT_OF_TYPE
 
+_FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
+_INTEGERS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_SMALL_FLOATS = {torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz}
+
+EVERYDAY = frozenset(_FLOATS | _INTEGERS)
+"""Element types that torch computes with."""
+HELD = EVERYDAY | _SMALL_FLOATS | {torch.uint16, torch.uint32, torch.uint64, torch.float8_e8m0fnu}
+"""Element types that it can hold."""
+
 
 @dataclass(frozen=True)
 class ElementTypes:
@@ -26,7 +35,7 @@ class ElementTypes:
         """The torch type that holds an element type; DistirError if torch has none."""
         element = ELEMENT_OF_TYPE.get(element_type)
         dtype = getattr(torch, element.numpy_name, None) if element is not None else None
-        if not isinstance(dtype, torch.dtype):
+        if dtype not in HELD:
             raise DistirError(f"torch has no element type {element_type}: this program cannot run on the torch backend")
         return self.adapted(dtype)
 

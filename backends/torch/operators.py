@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, TypeAttribute
 
-from distir.backends.torch.elements import ElementTypes, plain_array
+from distir.backends.torch.elements import EVERYDAY, ElementTypes, plain_array
 from distir.backends.torch.layers import TABLE
 from distir.backends.torch.table import Node, NotInTable
 from distir.dialects.errors import DistirError
@@ -46,7 +46,7 @@ def _compile_onnx(op: OnnxOperation | NoValue, types: ElementTypes, device: torc
         return lambda operands: (constant,)
     by_reference = _by_reference(op, types, device)
     function = TABLE.get(op.schema.name) if not op.schema.domain else None
-    if function is None:
+    if function is None or not _element_types(op, types) <= EVERYDAY:
         return by_reference
     node = _node(op, types, device)
 
@@ -58,6 +58,10 @@ def _compile_onnx(op: OnnxOperation | NoValue, types: ElementTypes, device: torc
         return (results,) if isinstance(results, Tensor) else results
 
     return compute
+
+
+def _element_types(op: Operation, types: ElementTypes) -> set[torch.dtype]:
+    return {types.of_tensor(v.type) for v in (*op.operands, *op.results) if isinstance(v.type, TensorType)}
 
 
 def _node(op: OnnxOperation, types: ElementTypes, device: torch.device) -> Node:

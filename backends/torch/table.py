@@ -178,7 +178,7 @@ def einsum(node: Node, *operands: Tensor) -> Tensor:
 def _reduction(function: Callable[[Tensor, list[int], bool], Tensor], floats_only: bool = False) -> Operator:
     def run(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
         dims: list[int] = [] if axes is None else axes.tolist()
-        if (floats_only and not x.is_floating_point()) or (not dims and node["noop_with_empty_axes"]):
+        if (floats_only and not x.is_floating_point()) or (not dims and node["noop_with_empty_axes"]) or not x.numel():
             raise NotInTable
         if x.ndim == 0:
             x, keep, dims = x.reshape(1), False, [0]
@@ -234,7 +234,9 @@ def cum_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
 
 @operator("TopK")
 def top_k(node: Node, x: Tensor, k: Tensor) -> Results:
-    return tuple(torch.topk(x, int(k), node["axis"], bool(node["largest"]), bool(node["sorted"])))
+    # Not torch.topk: of equal elements, ONNX takes the first.
+    values, indices = torch.sort(x, dim=node["axis"], descending=bool(node["largest"]), stable=True)
+    return values.narrow(node["axis"], 0, int(k)), indices.narrow(node["axis"], 0, int(k))
 
 
 # --- shapes and views ------------------------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ def reshape(node: Node, x: Tensor, shape: Tensor) -> Tensor:
 
 @operator("Transpose")
 def transpose(node: Node, x: Tensor) -> Tensor:
-    return x.permute(*(node["perm"] or reversed(range(x.ndim))))
+    return x.permute(node["perm"] or list(reversed(range(x.ndim))))
 
 
 @operator("Squeeze")
@@ -362,7 +364,7 @@ def _wrapped(indices: Tensor, extent: int) -> Tensor:
 def gather(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     axis = node["axis"] % x.ndim
     flat = _wrapped(indices, x.shape[axis]).reshape(-1)
-    return x.index_select(axis, flat).reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return x.index_select(axis, flat).reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
 
 
 @operator("GatherElements")
@@ -394,7 +396,7 @@ def gather_nd(node: Node, x: Tensor, indices: Tensor) -> Tensor:
     rows = _flat_rows(indices, indexed).reshape(math.prod(batches), -1)
     rows = rows + math.prod(indexed) * torch.arange(rows.shape[0], device=x.device)[:, None]
     flat = x.reshape(math.prod(batches) * math.prod(indexed), -1)
-    return flat.index_select(0, rows.reshape(-1)).reshape(*indices.shape[:-1], *rest)
+    return flat.index_select(0, rows.reshape(-1)).reshape([*indices.shape[:-1], *rest])
 
 
 @operator("ScatterND")
