@@ -46,7 +46,8 @@ def run(
     sites = [Site(p.on.device if p.on is not None else 0, p) for p in arguments_of(function)]
     arguments = distribute(sites, _Values(inputs, [module]), floating)
     functions = [*extra] if rank is None else [RankFunctions(rank), *extra]
-    results = Reference.of(module, floating, functions).call(entry, tuple(arguments))
+    with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
+        results = Reference.of(module, floating, functions).call(entry, tuple(arguments))
     return assemble([Site(p.on.device if p.on is not None else 0, p) for p in results_of(function)], results)
 
 
@@ -73,7 +74,8 @@ def run_ranks(
         Reference.of(module, floating, [RankFunctions(r), *extra]).steps(entry, tuple(next(values) for _ in f.args))
         for r, (module, f) in enumerate(zip(modules, functions, strict=True))
     ]
-    results = run_together(programs)
+    with np.errstate(all="ignore"):
+        results = run_together(programs)
     return assemble(
         [Site(r, p) for r, f in enumerate(functions) for p in results_of(f)],
         [value for of_rank in results for value in of_rank],
@@ -109,10 +111,6 @@ class Reference(Walk):
         return walk
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
-        with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
-            return self._run(op, operands)
-
-    def _run(self, op: Operation, operands: PythonValues) -> PythonValues:
         results = super().run(op, operands)
         if len(results) == 1 and isinstance(results[0], Suspended):
             return results

@@ -89,10 +89,16 @@ class FunctionView:
     everywhere: list[Operation] = field(default_factory=list[Operation])
     """Ops without placement (constants): every rank has them, used or not."""
 
+    held: dict[int, bool] = field(default_factory=dict[int, bool])
+    """What `holds` said, by identity of the type: hashing a type costs more than asking again."""
+
     def holds(self, type_: Attribute) -> bool:
         """Whether this device has a value of this type: it lives here, or (not placed) everywhere."""
+        if (known := self.held.get(id(type_))) is not None:
+            return known
         on = placement(type_)
-        return on is None or on.device == self.place
+        self.held[id(type_)] = held = on is None or on.device == self.place
+        return held
 
     def mine(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         return [v for v in values if self.holds(v.type)]
@@ -231,7 +237,8 @@ class ModuleProjection:
 
     def __post_init__(self) -> None:
         self.functions = {f.sym_name.data: f for f in self.module.ops if isinstance(f, func.FuncOp)}
-        self.shapes: dict[str, tuple[bool, int]] = {}
+        self.placed: dict[str, bool] = {}
+        self.devices: dict[str, int] = {}
 
     def in_source_order(self) -> list[Operation]:
         """The projected functions, in the order of their sources, and the other ops of the module."""
@@ -250,18 +257,22 @@ class ModuleProjection:
     def symbol(self, callee: str, group: tuple[int, ...]) -> str:
         """The projection of a function on these machine ranks, built on first use."""
         if (callee, group) not in self.names:
-            name = f"{callee}.on_{'_'.join(map(str, group))}" if self._shape(callee)[0] else callee
+            name = f"{callee}.on_{'_'.join(map(str, group))}" if self._is_placed(callee) else callee
             while name in self.names.values() or (name != callee and name in self.functions):
                 name += "_"
             self.names[callee, group] = name
             self._project(self.functions[callee], FunctionView(group.index(self.rank), group), name)
         return self.names[callee, group]
 
-    def _shape(self, callee: str) -> tuple[bool, int]:
-        """Whether a function names devices, and how many it has."""
-        if callee not in self.shapes:
-            self.shapes[callee] = (is_placed(self.functions[callee]), function_devices(self.functions[callee]))
-        return self.shapes[callee]
+    def _is_placed(self, callee: str) -> bool:
+        if callee not in self.placed:
+            self.placed[callee] = is_placed(self.functions[callee])
+        return self.placed[callee]
+
+    def _devices_of(self, callee: str) -> int:
+        if callee not in self.devices:
+            self.devices[callee] = function_devices(self.functions[callee])
+        return self.devices[callee]
 
     def _project(self, function: func.FuncOp, view: FunctionView, name: str) -> func.FuncOp:
         for argument in view.mine(function.body.block.args):
@@ -270,7 +281,7 @@ class ModuleProjection:
             view.values[argument] = new
         for op in function.body.block.ops:
             self._project_op(op, view)
-        if self._shape(function.sym_name.data)[0]:
+        if self._is_placed(function.sym_name.data):
             _drop_unused(view.everywhere)
         outputs = [placed(t, None) for t in function.function_type.outputs.data if view.holds(t)]
         projected = func.FuncOp(
@@ -286,11 +297,11 @@ class ModuleProjection:
                 self._project_call(op, op.callee_name, op.devices, view)
             case func.CallOp():
                 callee = op.callee.string_value()
-                self._project_call(op, callee, range(self._shape(callee)[1]), view)
+                self._project_call(op, callee, range(self._devices_of(callee)), view)
             case func.ReturnOp():
                 view.emit(op, func.ReturnOp(*(view.values[v] for v in view.mine(op.operands))))
             case CommunicationOp():
-                if view.mine([*op.operands, *op.results]):
+                if any(view.holds(v.type) for v in (*op.operands, *op.results)):
                     view.emit(op, lower(op, view))
             case dist.MoveOp():
                 if (target := placement(op.output.type)) is not None and target.device == view.place:
@@ -302,8 +313,7 @@ class ModuleProjection:
     def _project_call(self, op: Operation, callee: str, devices: Sequence[int], view: FunctionView) -> None:
         """A call of the callee's projection for this device; none if the callee does not run here. A callee without
         placement that `func.call` names runs wherever the caller does."""
-        placed_callee = self._shape(callee)[0]
-        if isinstance(op, func.CallOp) and not placed_callee:
+        if isinstance(op, func.CallOp) and not self._is_placed(callee):
             devices = [view.place]
         if view.place not in devices:
             return
