@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import FunctionType, ModuleOp, TensorType
+from xdsl.dialects.builtin import FunctionType, IntegerAttr, IntegerType, ModuleOp, Signedness, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
@@ -57,6 +57,9 @@ class OnnxFoldShapesPass(ModulePass):
             [KnownResultsBecomeConstants(values), TypesBecomeStatic(values)], dce_enabled=True
         )
         PatternRewriteWalker(patterns).rewrite_module(op)
+        PatternRewriteWalker(
+            GreedyRewritePatternApplier([RowOperatorNeedsNoFlatten()], dce_enabled=True)
+        ).rewrite_module(op)
         for function in functions:
             _make_signature_static(function, values)
 
@@ -126,6 +129,44 @@ class TypesBecomeStatic(RewritePattern):
             inferred = self.values.get(result)
             if isinstance(inferred, Attribute) and (type := _placed(inferred, result.type)) != result.type:
                 rewriter.replace_value_with_new_type(result, type)
+
+
+class RowOperatorNeedsNoFlatten(RewritePattern):
+    """`Reshape(Softmax(Flatten(x)))` over the last dim of x, reshaped back to x, is `Softmax(x)` over that dim.
+
+    This is how ONNX's version converter writes a softmax of opset 12 or older, which flattened its operand; without it
+    the dims that the flattening merged stay apart and can be cut."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, OPERATORS["Reshape"]):
+            return
+        row_op = op.operands[0].owner
+        if not isinstance(row_op, tuple(OPERATORS[name] for name in ("Softmax", "LogSoftmax", "Hardmax"))):
+            return
+        flatten = row_op.operands[0].owner
+        if not isinstance(flatten, OPERATORS["Flatten"]):
+            return
+        x, flat = flatten.operands[0], flatten.results[0]
+        rank = len(_shape(x))
+        is_last = _integer(row_op, "axis", -1) in (-1, 1) and _shape(flat)[1:] == _shape(x)[-1:]
+        if not is_last or op.results[0].type != x.type or _integer(flatten, "axis", 1) != rank - 1:
+            return
+        whole = type(row_op).create(
+            operands=[x],
+            result_types=[op.results[0].type],
+            properties={"axis": IntegerAttr(-1, IntegerType(64, Signedness.SIGNED))},
+            attributes=dict(row_op.attributes),
+        )
+        rewriter.replace(op, whole)
+
+
+def _shape(value: SSAValue) -> tuple[int, ...]:
+    return cast(TensorType[Attribute], value.type).get_shape() if isinstance(value.type, TensorType) else ()
+
+
+def _integer(op: Operation, name: str, default: int) -> int:
+    attribute = op.properties.get(name)
+    return cast(IntegerAttr[IntegerType], attribute).value.data if isinstance(attribute, IntegerAttr) else default
 
 
 def _placed(type: Attribute, like: Attribute) -> Attribute:
