@@ -1,4 +1,4 @@
-"""Convolution, pooling and normalization of ONNX as torch functions: with these, `TABLE` is complete."""
+"""Convolution, pooling, normalization and attention of ONNX as torch functions: with these, `TABLE` is complete."""
 
 from __future__ import annotations
 
@@ -115,3 +115,27 @@ def dropout(node: Node, x: Tensor, ratio: Tensor | None = None, training: Tensor
     if training is not None and bool(training) and (ratio is None or float(ratio) > 0):
         raise NotInTable
     return x, torch.ones_like(x, dtype=torch.bool)
+
+
+@operator("Attention")
+def attention(
+    node: Node, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *cache: Tensor | None
+) -> Tensor:
+    """Without a cache, a window or a soft cap; heads are a dim of their own, or part of the last one."""
+    special = node["softcap"] or node["left_window_size"] != -1 or node["right_window_size"] != -1
+    if node.results > 1 or special or any(tensor is not None for tensor in cache):
+        raise NotInTable
+    flat = query.ndim == 3
+    if flat:
+        query = query.unflatten(-1, (node["q_num_heads"], -1)).transpose(1, 2)
+        key, value = (t.unflatten(-1, (node["kv_num_heads"], -1)).transpose(1, 2) for t in (key, value))
+    if mask is not None and mask.shape[-1] != key.shape[-2]:
+        raise NotInTable
+    causal = bool(node["is_causal"])
+    if mask is not None and causal:
+        allowed = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        mask = mask & allowed if mask.dtype == torch.bool else mask.masked_fill(~allowed, -math.inf)
+    result = functional.scaled_dot_product_attention(
+        query, key, value, mask, is_causal=causal and mask is None, scale=node["scale"], enable_gqa=True
+    )
+    return result.transpose(1, 2).flatten(2) if flat else result

@@ -2,7 +2,7 @@
 
 An entry takes the node (its attributes, defaults filled in) and the operands, None for an absent one, and returns a
 tensor or a tuple. A case that it does not handle raises `NotInTable`: the ONNX reference evaluation runs it instead,
-like any operator that is not here. Convolution, pooling and normalization are in `layers`.
+like any operator that is not here. Layers (convolution, normalization, ...) are in `layers`.
 """
 
 from __future__ import annotations

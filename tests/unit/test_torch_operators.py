@@ -75,6 +75,8 @@ X, Y, ROW = floats(3, 4), floats(3, 4), floats(4)
 IMAGE, KERNEL = floats(2, 4, 7, 6), floats(6, 2, 3, 2)
 CUBE = floats(2, 3, 5)
 
+GROUPED = {"q_num_heads": 6, "kv_num_heads": 2, "is_causal": 1}
+
 CASES = [
     *(case(name, X) for name in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Identity", "IsNaN", "Neg", "Relu")),
     *(case(name, X) for name in ("Reciprocal", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Tanh")),
@@ -172,6 +174,9 @@ CASES = [
     case("LayerNormalization", CUBE, floats(3, 5), axis=1, epsilon=1e-2, results=3),
     case("RMSNormalization", CUBE, floats(5)),
     case("Dropout", X, results=2),
+    case("Attention", floats(2, 4, 3, 8), floats(2, 4, 5, 8), floats(2, 4, 5, 6), floats(3, 5), scale=0.3),
+    case("Attention", floats(2, 4, 5, 8), floats(2, 2, 5, 8), floats(2, 2, 5, 8), is_causal=1),
+    case("Attention", floats(2, 3, 24), floats(2, 3, 8), floats(2, 3, 8), truths(3, 3), **GROUPED),
 ]
 
 
