@@ -236,9 +236,10 @@ class Assembler:
 
     def _operand(self, value: SSAValue, place: Place, state: State) -> list[SSAValue]:
         """A value on a stage, in the tensor state that a call needs."""
-        key = (value, place, state)
+        values = self._on_stage(value, place)
+        once = Place(place.stage, place.replica, None)
+        key = (value, once if values is self.held.get((value, once)) else place, state)
         if key not in self.converted:
-            values = self._on_stage(value, place)
             self.converted[key] = convert(values, self.tensors[value].tensor, state, self.block.add_op)
         return self.converted[key]
 

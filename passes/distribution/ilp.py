@@ -3,7 +3,7 @@ state, repeated bodies tied by being one function, operations weighted by how of
 
 The objective is communication time in seconds (latency and bytes, from a cost model) with the bytes of values at one row
 of the batch, so that the choice does not depend on the batch size; a small tie-break prefers sharded parameters and
-sharded elementwise work. Formulation: conversion flows are continuous, bounded by the producer's state and covering each
+few conversions. Formulation: conversion flows are continuous, bounded by the producer's state and covering each
 consumer's need, which is tight (MetaDist's pairwise products are not)."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from distir.passes.structure import argument_attributes, functions, is_constant,
 
 MICROSECONDS = 1e6
 TIE_BREAK = 1e-3
-"""Microseconds for the whole of a program's parameters or results held whole rather than cut: below any latency."""
+"""Microseconds for all parameters held whole rather than cut, and a tenth for each conversion: below any latency."""
 
 States = dict[State, Any]
 """For each state, the linear expression that is 1 if it is chosen."""
@@ -131,9 +131,10 @@ def _add_function(model: _Model, function: FuncOp, count: int, model_args: set[S
                 consumers[value].append(model.arguments[argument])
             producers.update(zip(op.results, model.results[name], strict=True))
         else:
-            _add_operation(model, op, count, producers, consumers)
+            _add_operation(model, op, producers, consumers)
     for argument in function.body.block.args:
-        states = _argument_states(model, argument, consumers[argument], argument in model_args)
+        is_input = function is model.space.entry
+        states = _argument_states(model, consumers[argument], is_input)
         model.arguments[argument] = producers[argument] = states
         if argument in model_args:
             whole = states.get(REPLICATED, 0)
@@ -153,7 +154,6 @@ def _add_function(model: _Model, function: FuncOp, count: int, model_args: set[S
 def _add_operation(
     model: _Model,
     op: Operation,
-    count: int,
     producers: dict[SSAValue, States],
     consumers: dict[SSAValue, list[States]],
 ) -> None:
@@ -172,17 +172,10 @@ def _add_operation(
             consumers[value].append(needs)
     for i, result in enumerate(op.results):
         producers[result] = _by_state([(option.results[i], x) for option, x in zip(found, xs, strict=True)])
-    if not is_constant(op) and len(found) > 1:
-        uncut = [x for option, x in zip(found, xs, strict=True) if not any(_is_cut(s) for s in option.results)]
-        model.ties.append(TIE_BREAK * 1e-3 * count * pulp.lpSum(uncut))
 
 
 def is_constant_value(value: SSAValue) -> bool:
     return not isinstance(value, BlockArgument) and is_constant(value.owner)  # pyright: ignore[reportArgumentType]
-
-
-def _is_cut(state: State) -> bool:
-    return isinstance(state, Sharded)
 
 
 def _by_state(pairs: list[tuple[State, Any]]) -> States:
@@ -194,18 +187,20 @@ def _by_state(pairs: list[tuple[State, Any]]) -> States:
     return {state: xs[0] if len(xs) == 1 else pulp.lpSum(xs) for state, xs in grouped.items()}
 
 
-def _argument_states(model: _Model, argument: SSAValue, needs: list[States], is_model: bool) -> States:
-    """An argument with one consumer is whatever that consumer needs; otherwise it has a state of its own."""
+def _argument_states(model: _Model, needs: list[States], is_input: bool) -> States:
+    """An argument with one consumer is whatever that consumer needs; otherwise it has a state of its own. Inputs of the
+    program never arrive as addends (replicas could not tell theirs apart)."""
     import pulp
 
     distinct = list({id(n): n for n in needs}.values())
-    if len(distinct) == 1:
+    addends = is_input and any(isinstance(state, Partial) for need in distinct for state in need)
+    if len(distinct) == 1 and not addends:
         return distinct[0]
-    key = tuple(sorted(id(n) for n in distinct))
+    key = (int(addends), *sorted(id(n) for n in distinct))
     if distinct and key in model.shared:
         return model.shared[key]
     candidates = dict.fromkeys([REPLICATED, *(state for n in distinct for state in n)])
-    candidates = [s for s in candidates if not isinstance(s, Partial) or not is_model]
+    candidates = [s for s in candidates if not (addends and isinstance(s, Partial))]
     states: States = {state: model.binary() for state in candidates}
     model.problem += pulp.lpSum(states.values()) == 1
     if distinct:
@@ -280,6 +275,8 @@ def _add_flow(
             flows[source, target] = flow
             if seconds:
                 model.cost.append(weight * seconds * MICROSECONDS * flow)
+            if source != target:
+                model.ties.append(TIE_BREAK * 0.1 * weight * flow)
     for need in consumers:
         for target, wanted in need.items():
             model.problem += pulp.lpSum(z for (_, t), z in flows.items() if t == target) >= wanted
