@@ -1,4 +1,4 @@
-"""Convolution, pooling, normalization and attention of ONNX as torch functions: with these, `TABLE` is complete."""
+"""Activations, convolution, pooling, normalization and attention of ONNX: with these, `TABLE` is complete."""
 
 from __future__ import annotations
 
@@ -12,6 +12,31 @@ from torch.nn import functional
 from distir.backends.torch.table import TABLE, Node, NotInTable, Results, operator
 
 __all__ = ["TABLE"]
+
+
+@operator("LeakyRelu")
+def leaky_relu(node: Node, x: Tensor) -> Tensor:
+    return functional.leaky_relu(x, node["alpha"])
+
+
+@operator("Gelu")
+def gelu(node: Node, x: Tensor) -> Tensor:
+    return functional.gelu(x, approximate=node["approximate"])
+
+
+@operator("Swish")
+def swish(node: Node, x: Tensor) -> Tensor:
+    return x * torch.sigmoid(node["alpha"] * x)
+
+
+@operator("Softmax")
+def softmax(node: Node, x: Tensor) -> Tensor:
+    return torch.softmax(x, node["axis"])
+
+
+@operator("LogSoftmax")
+def log_softmax(node: Node, x: Tensor) -> Tensor:
+    return torch.log_softmax(x, node["axis"])
 
 
 def _explicit_pads(node: Node, extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int]) -> list[int]:

@@ -2,7 +2,7 @@
 
 An entry takes the node (its attributes, defaults filled in) and the operands, None for an absent one, and returns a
 tensor or a tuple. A case that it does not handle raises `NotInTable`: the ONNX reference evaluation runs it instead,
-like any operator that is not here. Layers (convolution, normalization, ...) are in `layers`.
+like any operator that is not here. The layers of networks are in `layers`.
 """
 
 from __future__ import annotations
@@ -139,21 +139,6 @@ def cast_like(node: Node, x: Tensor, like: Tensor) -> Tensor:
     return x.to(like.dtype)
 
 
-@operator("LeakyRelu")
-def leaky_relu(node: Node, x: Tensor) -> Tensor:
-    return functional.leaky_relu(x, node["alpha"])
-
-
-@operator("Gelu")
-def gelu(node: Node, x: Tensor) -> Tensor:
-    return functional.gelu(x, approximate=node["approximate"])
-
-
-@operator("Swish")
-def swish(node: Node, x: Tensor) -> Tensor:
-    return x * torch.sigmoid(node["alpha"] * x)
-
-
 # --- contractions ----------------------------------------------------------------------------------------------------
 
 
@@ -202,16 +187,6 @@ TABLE["ReduceMin"] = _reduction(lambda x, dims, keep: torch.amin(x, dims, keep))
 TABLE["ReduceProd"] = _reduction(_product)
 TABLE["ReduceL2"] = _reduction(lambda x, dims, keep: (x * x).sum(dims, keep).sqrt(), floats_only=True)
 TABLE["ReduceSumSquare"] = _reduction(lambda x, dims, keep: torch.sum(x * x, dims, keep, dtype=x.dtype))
-
-
-@operator("Softmax")
-def softmax(node: Node, x: Tensor) -> Tensor:
-    return torch.softmax(x, node["axis"])
-
-
-@operator("LogSoftmax")
-def log_softmax(node: Node, x: Tensor) -> Tensor:
-    return torch.log_softmax(x, node["axis"])
 
 
 @operator("ArgMax")

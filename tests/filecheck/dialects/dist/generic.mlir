@@ -2,6 +2,10 @@
 
 // The properties behind the custom forms.
 
+func.func @f(%x: tensor<4x8xf32>) {
+  func.return
+}
+
 func.func @main(%a: tensor<4x8xf32, #dist.on<0>>, %b: tensor<4x8xf32, #dist.on<1>>) {
   // CHECK: "dist.send"(%a) <{to = 1 : i64}>
   %0 = dist.send %a to 1 : tensor<4x8xf32, #dist.on<0>> -> tensor<4x8xf32, #dist.on<1>>

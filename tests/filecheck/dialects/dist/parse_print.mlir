@@ -54,6 +54,15 @@ func.func @local(%x: tensor<4x8xf32>, %s: tensor<f32>, %p: tensor<2xf32, #dist.o
   func.return
 }
 
+func.func @layer(%x: tensor<4x8xf32, #dist.on<0>>) -> tensor<4x8xf32, #dist.on<1>> {
+  %0 = dist.send %x to 1 : tensor<4x8xf32, #dist.on<0>> -> tensor<4x8xf32, #dist.on<1>>
+  func.return %0 : tensor<4x8xf32, #dist.on<1>>
+}
+
+func.func @nothing() {
+  func.return
+}
+
 // CHECK-LABEL: func.func @calls
 func.func @calls(%x: tensor<4x8xf32, #dist.on<4>>) {
   // CHECK-NEXT: %0 = dist.call @layer(%x) on [4, 5] : (tensor<4x8xf32, #dist.on<4>>) -> tensor<4x8xf32, #dist.on<5>>
