@@ -26,7 +26,7 @@ class Arithmetic(Protocol):
     found: str
     """What a rule says about how it was found."""
     draws: int
-    """How many independent draws a rule must pass."""
+    """How many independent draws a rule must pass, if results say much and nothing is decided by order."""
 
     def draw(self, shape: Sequence[int], rng: np.random.Generator) -> Array: ...
 
@@ -69,6 +69,18 @@ def _machine_reduces(
                 return equal(reduce(np.add, [part * float(w) for part, w in zip(numbers, weights, strict=True)]), whole)
 
 
+def _addends(array: Array, noise: Sequence[Any], reduction: Reduction, rng: np.random.Generator) -> list[Array]:
+    """Two arrays of noise per shard become addends. For max and min, one shard has the true element and the others
+    have less of it: as much as the extreme of two draws."""
+    shards = len(noise) // 2
+    if reduction is Reduction.SUM:
+        return [*noise[1:shards], np.asarray(array - reduce(np.add, noise[1:shards]))]
+    pick = np.minimum if reduction is Reduction.MAX else np.maximum
+    owner = rng.integers(0, shards, array.shape)
+    worse = [pick(pick(array, noise[2 * i]), noise[2 * i + 1]) for i in range(shards)]
+    return [np.where(owner == i, array, each) for i, each in enumerate(worse)]
+
+
 class Exact:
     """Object arrays of `Scalar`; read as integers modulo the prime."""
 
@@ -82,12 +94,7 @@ class Exact:
         return array.reshape(tuple(shape))
 
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-        draws: list[Any] = [self.draw(array.shape, rng) for _ in range(shards)]
-        if reduction is Reduction.SUM:
-            return [*draws[1:], np.asarray(array - reduce(np.add, draws[1:]))]
-        pick = np.minimum if reduction is Reduction.MAX else np.maximum
-        owner = rng.integers(0, shards, array.shape)
-        return [np.where(owner == i, array, pick(array, drawn)) for i, drawn in enumerate(draws)]
+        return _addends(array, [self.draw(array.shape, rng) for _ in range(2 * shards)], reduction, rng)
 
     def readable(self, result: Array) -> Array:
         if result.dtype.kind in "iub":
@@ -134,12 +141,7 @@ class Floats:
         return rng.uniform(0.1, 2.0, tuple(shape)) if self.positive else rng.standard_normal(tuple(shape))
 
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-        draws: list[Any] = [self.draw(array.shape, rng) for _ in range(shards)]
-        if reduction is Reduction.SUM:
-            return [*draws[1:], np.asarray(array - reduce(np.add, draws[1:]))]
-        pick = np.minimum if reduction is Reduction.MAX else np.maximum
-        owner = rng.integers(0, shards, array.shape)
-        return [np.where(owner == i, array, pick(array, drawn)) for i, drawn in enumerate(draws)]
+        return _addends(array, [rng.standard_normal(array.shape) for _ in range(2 * shards)], reduction, rng)
 
     def readable(self, result: Array) -> Array:
         if result.dtype.kind in "iub":

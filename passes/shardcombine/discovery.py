@@ -17,8 +17,6 @@ from distir.passes.shardcombine.probing import Cut, Probe
 from distir.passes.shardcombine.standins import Factor, StandIn, refined, stand_in
 from distir.passes.shardcombine.subject import Shape, Subject
 
-_PASSING = (Reduction.SUM, Reduction.MAX, Reduction.MIN)
-
 
 @dataclass
 class Discovery:
@@ -39,13 +37,13 @@ class Discovery:
         try:
             subject = Subject(op, self.domains)
         except Exception:  # a value that is no tensor, or a constant that does not evaluate
-            return Rule((), {})
+            return _rule_without_factors(op)
         instance = subject.text(subject.point)
         if (known := self.cache.get(instance)) is not None:
             return known
         subject, small = _small(subject)
         if small is None:
-            rule = _rule_without_factors(subject)
+            rule = _rule_without_factors(subject.op)
         else:
             key = "class: " + subject.text(small.point)
             rule = self.cache.get(key)
@@ -71,7 +69,7 @@ def discover(subject: Subject, small: StandIn) -> Rule:
         small = apart
     probe = Probe(subject, small)
     if not probe.start():
-        return _rule_without_factors(subject)
+        return _rule_without_factors(subject.op)
     survivors: list[tuple[Cut, tuple[Combine, ...], int | None]] = []
     taken: set[int] = set()
     for factor in small.factors:
@@ -81,13 +79,7 @@ def discover(subject: Subject, small: StandIn) -> Rule:
             survivors.append(found)
             taken |= set(factor.slots)
     rule = _named(subject, survivors)
-    partials = [
-        PartialRule(reduction, subject.uses(operands), results)
-        for reduction in _PASSING
-        for operands in probe.partial_candidates(reduction)
-        if (results := probe.passes_partial(operands, reduction)) is not None
-    ]
-    return replace(rule, partials=(*partials, *rule.partials), found=probe.arithmetic.found)
+    return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
 
 
 def _try_factor(probe: Probe, factor: Factor) -> tuple[Cut, tuple[Combine, ...], int | None] | None:
@@ -105,20 +97,43 @@ def _try_factor(probe: Probe, factor: Factor) -> tuple[Cut, tuple[Combine, ...],
     return None
 
 
-def _operand_shapes(subject: Subject) -> list[Shape]:
+def _partials(probe: Probe) -> list[PartialRule]:
+    """Which partial operands give partial results: sums first; max and min where sums pass, or of the only operand."""
+
+    def passing(reduction: Reduction, candidates: list[tuple[int, ...]]) -> list[PartialRule]:
+        found: list[PartialRule] = []
+        for operands in candidates:
+            if (results := probe.passes_partial(operands, reduction)) is not None:
+                found.append(PartialRule(reduction, operands, results))
+        return found
+
+    candidates = probe.partial_candidates()
+    sums = passing(Reduction.SUM, candidates)
+    found = list(sums)
+    moved = [each for each in sums if probe.copies(each.operands, each.results)]
+    others = [each.operands for each in sums if each not in moved]
+    if not sums and len(candidates) == 1:
+        others = candidates
+    for reduction in (Reduction.MAX, Reduction.MIN):
+        found += [replace(each, reduction=reduction) for each in moved]
+        found += passing(reduction, others)
+    return [replace(each, operands=probe.subject.uses(each.operands)) for each in found]
+
+
+def _operand_shapes(op: Operation) -> list[Shape]:
     shapes: list[Shape] = []
-    for value in subject.op.operands:
+    for value in op.operands:
         shapes.append(tuple(value.type.get_shape()) if isinstance(value.type, TensorType) else ())
     return shapes
 
 
-def _rule_without_factors(subject: Subject) -> Rule:
-    return Rule(tuple((InputDim(),) * len(shape) for shape in _operand_shapes(subject)), {})
+def _rule_without_factors(op: Operation) -> Rule:
+    return Rule(tuple((InputDim(),) * len(shape) for shape in _operand_shapes(op)), {})
 
 
 def _named(subject: Subject, survivors: list[tuple[Cut, tuple[Combine, ...], int | None]]) -> Rule:
     """The rule with factors named in the order in which operands, then sizes, show them."""
-    inputs = [[InputDim()] * len(shape) for shape in _operand_shapes(subject)]
+    inputs = [[InputDim()] * len(shape) for shape in _operand_shapes(subject.op)]
     sizes: dict[tuple[str, int], str] = {}
     combines: dict[str, tuple[Combine, ...]] = {}
     partials: list[PartialRule] = []

@@ -21,6 +21,9 @@ from distir.passes.shardcombine.standins import LARGEST_LEFTOVER, Factor, StandI
 from distir.passes.shardcombine.subject import Point, Shape, Subject, element_kind
 
 SHARDS = (2, 3)
+MANY_DRAWS = 12
+_BY_ORDER = (Reduce(Reduction.MAX), Reduce(Reduction.MIN))
+"""Combines that pick elements: two shards may agree with the whole by accident."""
 _FAR_OUTSIDE = 2**31 - 1
 Pieces = tuple[int, ...]
 
@@ -71,18 +74,38 @@ class Probe:
         self.extents = {i: self._index_extent(i) for i in subject.tensors if subject.kind(i) == "integer"}
         self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
         self.arithmetic: Arithmetic = Exact()
-        self.draws: list[Draw] = []
+        self._draws: list[Draw] = []
+        self._enough = 0
 
     def start(self) -> bool:
         """Draws operands and runs the whole op in the first arithmetic that its code accepts."""
         for arithmetic in (Exact(), Floats(positive=False), Floats(positive=True)):
             self.arithmetic = arithmetic
             try:
-                self.draws = [self._draw() for _ in range(arithmetic.draws)]
+                self._draws = [self._draw(), self._draw()]
             except Exception:
                 continue
+            self._enough = MANY_DRAWS if self._says_little() else arithmetic.draws
             return True
         return False
+
+    def _says_little(self) -> bool:
+        """Whether results are of few values, which may agree by accident: truths, indices, or floats that recur."""
+        first, second = (draw.results for draw in self._draws)
+        for kind, one, other in zip(self.kinds, first, second, strict=True):
+            if one is not None and other is not None and (kind != "float" or np.intersect1d(one, other).size):
+                return True
+        return False
+
+    def _trials(self, candidates: Sequence[Sequence[Combine]]) -> Iterator[tuple[Draw, int]]:
+        """Draws and numbers of shards, as many as it takes to believe the candidates, which may get fewer meanwhile."""
+        number = 0
+        while number < self._enough or (number < MANY_DRAWS and any(c and c[0] in _BY_ORDER for c in candidates)):
+            if number == len(self._draws):
+                self._draws.append(self._draw())
+            for shards in SHARDS:
+                yield self._draws[number], shards
+            number += 1
 
     # --- operands ---
 
@@ -161,26 +184,23 @@ class Probe:
         if any(count > 1 for count in dims):
             return None
         candidates = self._gathers(cut)
-        for shards in SHARDS:
+        for draw, shards in self._trials(candidates):
             parts = portions(cut.factor.extent, shards)
             points = [self.local_point(cut.factor, part) for part in parts]
             for part, point in zip(parts, points, strict=True):
                 if (shapes := self.subject.infer(point)) is None or list(shapes) != self._expected(cut.factor, part):
                     return None
-            for draw in self.draws:
-                operands = [self._shard(draw, cut, parts, shard) for shard in range(shards)]
-                for i in partial:
-                    for shard, addend in enumerate(
-                        self.arithmetic.addends(draw.arrays[i], shards, Reduction.SUM, self.rng)
-                    ):
-                        operands[shard][i] = addend
-                results = self._run_shards(points, operands)
-                if results is None:
-                    return None
-                weights = [Fraction(part, cut.factor.extent) for part in parts]
-                candidates = self._holding(draw, results, candidates, parts, weights)
-                if not all(candidates):
-                    return None
+            operands = [self._shard(draw, cut, parts, shard) for shard in range(shards)]
+            for i in partial:
+                addends = self.arithmetic.addends(draw.arrays[i], shards, Reduction.SUM, self.rng)
+                for shard, addend in enumerate(addends):
+                    operands[shard][i] = addend
+            if (results := self._run_shards(points, operands)) is None:
+                return None
+            weights = [Fraction(part, cut.factor.extent) for part in parts]
+            candidates[:] = self._holding(draw, results, candidates, parts, weights)
+            if not all(candidates):
+                return None
         return tuple(each[0] for each in candidates)
 
     def _gathers(self, cut: Cut) -> list[list[Combine]]:
@@ -246,25 +266,34 @@ class Probe:
     def passes_partial(self, operands: Sequence[int], reduction: Reduction) -> tuple[int, ...] | None:
         """The results that are partial when these operands are; the others are whole. None if no result is."""
         candidates: list[list[Combine]] = [[Identity(), Reduce(reduction)] for _ in self.kinds]
-        for shards in SHARDS:
-            for draw in self.draws:
-                locals_ = [dict(draw.arrays) for _ in range(shards)]
-                for i in operands:
-                    addends = self.arithmetic.addends(draw.arrays[i], shards, reduction, self.rng)
-                    for local, addend in zip(locals_, addends, strict=True):
-                        local[i] = addend
-                results = self._run_shards([self.small.point] * shards, locals_)
-                if results is None:
-                    return None
-                weights = [Fraction(1, shards)] * shards
-                candidates = self._holding(draw, results, candidates, (1,) * shards, weights)
-                if not all(candidates):
-                    return None
+        if all(kind != "float" for kind in self.kinds):
+            return None
+        for draw, shards in self._trials(candidates):
+            locals_ = [dict(draw.arrays) for _ in range(shards)]
+            for i in operands:
+                addends = self.arithmetic.addends(draw.arrays[i], shards, reduction, self.rng)
+                for local, addend in zip(locals_, addends, strict=True):
+                    local[i] = addend
+            if (results := self._run_shards([self.small.point] * shards, locals_)) is None:
+                return None
+            weights = [Fraction(1, shards)] * shards
+            candidates[:] = self._holding(draw, results, candidates, (1,) * shards, weights)
+            if not all(candidates):
+                return None
         partial = tuple(r for r, each in enumerate(candidates) if isinstance(each[0], Reduce))
         return partial or None
 
-    def partial_candidates(self, reduction: Reduction = Reduction.SUM) -> list[tuple[int, ...]]:
-        """Sets of operands that may be partial together: one, for sums two, or all floats of the results' type."""
+    def copies(self, operands: Sequence[int], results: Sequence[int]) -> bool:
+        """Whether every element of these results is one of these operands. An op that copies and passes sums moves
+        elements from fixed places to fixed places, so it passes every reduction."""
+        if not isinstance(self.arithmetic, Exact):
+            return False
+        draw = self._draws[0]
+        known = np.concatenate([self.arithmetic.readable(draw.arrays[i]).reshape(-1) for i in operands])
+        return all(result is not None and np.isin(result, known).all() for result in (draw.results[r] for r in results))
+
+    def partial_candidates(self) -> list[tuple[int, ...]]:
+        """Sets of operands that may be partial together: one, two or all floats; if rounded, of the results' type."""
         types = {t.element_type for t in self.subject.op.result_types if isinstance(t, TensorType)}
         floats = [
             i
@@ -272,8 +301,7 @@ class Probe:
             if self.subject.kind(i) == "float"
             and (isinstance(self.arithmetic, Exact) or types == {self.subject.element_type(i)})
         ]
-        pairs = combinations(floats, 2) if reduction is Reduction.SUM else ()
-        sets = [*combinations(floats, 1), *pairs, tuple(floats)]
+        sets = [*combinations(floats, 1), *combinations(floats, 2), tuple(floats)]
         return [s for s in dict.fromkeys(sets) if s]
 
 

@@ -124,7 +124,7 @@ def _with_two_sizes(
 ) -> list[CoScaling]:
     """A dim that grows alone without effect (what a slice leaves out), with the two sizes that make it count."""
     for i, j in combinations([i for i in pool if slots[i].is_size], 2):
-        if slots[i].owner != slots[j].owner and (effect := effect_of(seed, i, j)):
+        if effect := effect_of(seed, i, j):
             return [CoScaling((seed, i, j), effect)]
     return []
 

@@ -13,10 +13,11 @@ equal extent are one (contractions); and what the op accepts at the small sizes 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import combinations, product
+from typing import TypeAlias
 
 import numpy as np
 
@@ -58,30 +59,49 @@ class StandIn:
         return shape[dim] // math.prod(f.extent for f in self.factors if (result, dim) in f.results)
 
 
-def _places_apart(scaling: CoScaling, subject: Subject, side: str) -> int:
-    """How far apart the positions of the slots are, counted from one side or from the better one."""
-    slots = [subject.slots[i] for i in scaling.slots]
-    left = [s.position for s in slots]
-    right = [s.length - s.position for s in slots]
-    from_left, from_right = max(left) - min(left), max(right) - min(right)
-    return {"left": from_left, "right": from_right}.get(side, min(from_left, from_right))
+Rank: TypeAlias = Callable[[CoScaling, Sequence[int]], tuple[object, ...]]
+"""Which of several co-scalings takes its factor next, given what is left of the slots: the least."""
 
 
-def _take_factors(
-    subject: Subject, point: Point, scalings: Sequence[CoScaling], sizes_first: bool, side: str, smallest: int
-) -> tuple[list[Factor], Point]:
-    """Factors at their extents of the point, and the leftovers, taken in this order: co-scalings seen in results, those
-    of equal sizes or those that explain a size entry, and the closest positions."""
+def _ranks(subject: Subject) -> list[Rank]:
+    """Orders in which factors may be taken; all begin with co-scalings that are seen in results.
+
+    Slots of equal size belong together, or those that explain a size entry do, or those at close positions; a view is
+    read from one end, place by place."""
+
+    def places(scaling: CoScaling) -> tuple[list[int], list[int]]:
+        slots = [subject.slots[i] for i in scaling.slots]
+        return [s.position for s in slots], [s.length - s.position for s in slots]
+
+    def apart(scaling: CoScaling, side: str) -> int:
+        left, right = (max(positions) - min(positions) for positions in places(scaling))
+        return {"left": left, "right": right}.get(side, min(left, right))
+
+    def by_likeness(sizes_first: bool, side: str) -> Rank:
+        def rank(scaling: CoScaling, left: Sequence[int]) -> tuple[object, ...]:
+            values = [left[i] for i in scaling.slots]
+            unequal, sizes = len(set(values)) > 1, sum(subject.slots[i].is_size for i in scaling.slots)
+            first = (not sizes, unequal) if sizes_first else (unequal, not sizes)
+            return (not scaling.results, *first, apart(scaling, side), -math.gcd(*values), scaling.slots)
+
+        return rank
+
+    def by_place(side: int) -> Rank:
+        def rank(scaling: CoScaling, left: Sequence[int]) -> tuple[object, ...]:
+            sizes = sum(subject.slots[i].is_size for i in scaling.slots)
+            return (not scaling.results, not sizes, sum(places(scaling)[side]), scaling.slots)
+
+        return rank
+
+    likeness = [by_likeness(first, side) for first, side in product((False, True), ("either", "right", "left"))]
+    return [*likeness, by_place(0), by_place(1)]
+
+
+def _take_factors(point: Point, scalings: Sequence[CoScaling], rank: Rank, smallest: int) -> tuple[list[Factor], Point]:
+    """Factors at their extents of the point, and the leftovers."""
     left, factors, open_ = list(point), list[Factor](), list(scalings)
-
-    def rank(scaling: CoScaling) -> tuple[object, ...]:
-        values = [left[i] for i in scaling.slots]
-        unequal, sizes = len(set(values)) > 1, sum(subject.slots[i].is_size for i in scaling.slots)
-        first = (not sizes, unequal) if sizes_first else (unequal, not sizes)
-        return (not scaling.results, *first, _places_apart(scaling, subject, side), -math.gcd(*values), scaling.slots)
-
     while open_:
-        scaling = min(open_, key=rank)
+        scaling = min(open_, key=lambda s: rank(s, left))
         open_.remove(scaling)
         extent = math.gcd(*(left[i] for i in scaling.slots))
         used_before = any(left[i] != point[i] for i in scaling.slots)
@@ -96,12 +116,19 @@ def _take_factors(
 def factorizations(
     subject: Subject, point: Point, scalings: Sequence[CoScaling], smallest: int = 2
 ) -> list[tuple[list[Factor], Point]]:
-    """Ways to read the slots as leftovers times factors, of small leftovers and few factors first."""
-    found = [
-        _take_factors(subject, point, scalings, sizes_first, side, smallest)
-        for sizes_first, side in product((False, True), ("either", "right", "left"))
-    ]
-    found.sort(key=lambda f: (math.prod(f[1]), len(f[0])))
+    """Ways to read the slots as leftovers times factors: small leftovers, few factors and few crossings first."""
+
+    def crossings(factors: Sequence[Factor]) -> int:
+        """Pairs of factors in one order in one operand and in the other order in another."""
+        count = 0
+        for one, other in combinations(factors, 2):
+            a, b = ({subject.slots[i].owner: subject.slots[i].position for i in f.slots} for f in (one, other))
+            signs = {a[owner] < b[owner] for owner in a.keys() & b.keys() if a[owner] != b[owner]}
+            count += len(signs) > 1
+        return count
+
+    found = [_take_factors(point, scalings, rank, smallest) for rank in _ranks(subject)]
+    found.sort(key=lambda f: (math.prod(f[1]), len(f[0]), crossings(f[0])))
     return [each for i, each in enumerate(found) if each not in found[:i]]
 
 
