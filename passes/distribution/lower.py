@@ -159,7 +159,9 @@ class _Body:
                 produced = [self.states_of(v) for v in op.operands]
                 self.result_states = list(self.lowering.returned.get(self.function.sym_name.data, produced))
                 returned = [
-                    value for v, states in zip(op.operands, self.result_states, strict=True) for value in self.get(v, states)
+                    value
+                    for v, states in zip(op.operands, self.result_states, strict=True)
+                    for value in self.get(v, states)
                 ]
             elif isinstance(op, CallOp):
                 self.call(op)

@@ -12,7 +12,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, State
+from distir.dialects.sharding import REPLICATED, State, UseFactor
 from distir.passes.distribution.assemble import Assembler, Layout, Tensor
 from distir.passes.distribution.batch_axis import (
     BatchAxis,
@@ -27,11 +27,11 @@ from distir.passes.distribution.inline import erase_unreached, inline_calls
 from distir.passes.distribution.localize import Localizer
 from distir.passes.distribution.lower import Lowering, Mesh
 from distir.passes.distribution.options import replicate
-from distir.passes.distribution.space import TensorSpace
+from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
 from distir.passes.distribution.variants import alternate
 from distir.passes.distribution.weights import stage_weights
-from distir.passes.structure import callee_of, calls_first, entry_function, functions, unique_symbol
+from distir.passes.structure import callee_of, calls_first, entry_function, functions, shape_of, unique_symbol
 
 SAME = 1e-6
 """Plans whose communication differs by less than this fraction communicate alike."""
@@ -130,8 +130,13 @@ def choose_tensors(
     if tp == 1:
         return None
     space = TensorSpace(module, program.local, batch, tp)
-    if not any(len(found) > 1 or found[0] != replicate(op) for op, found in space.options.items()):
-        raise DistirError(f"tp = {tp}: no operation of the program can be cut into {tp} parts by its rule and shapes")
+    contractions = [op for op in space.options if is_contraction(op)]
+    if contractions and not any(isinstance(o.choice, UseFactor) for op in contractions for o in space.options[op]):
+        op = contractions[0]
+        raise DistirError(
+            f"tp = {tp}: no contraction can be cut into {tp} parts; {op.name} of {[list(shape_of(v)) for v in op.operands]} "
+            f"has the rule {op.attributes['dist.rule']}: choose a tp that divides its parameters' dims"
+        )
     return solve(space, program.rows, collective_seconds(machine, tp))
 
 

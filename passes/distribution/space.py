@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import Gather, Reduce, Sharded, UseFactor
 from distir.passes.distribution.options import Option, options, rule_of
@@ -92,42 +93,60 @@ class TensorSpace:
         self._allowed = lambda value, dim: (root := links.find((value, dim))) in model and root not in data
         self._pieces: dict[SSAValue, set[tuple[int, ...]]] = defaultdict(set)
         self.options: dict[Operation, list[Option]] = {}
+        self._callers: dict[Operation | None, list[Operation]] = defaultdict(list)
+        for function in self.functions:
+            for op in function.body.block.ops:
+                if isinstance(op, CallOp):
+                    self._callers[self._table[op.callee.string_value()]].append(op)
         self._close()
 
     def _close(self) -> None:
         """Options with the pieces that neighbours use, until nothing is added."""
-        pending = True
+        pending = dict.fromkeys(
+            op for function in self.functions for op in function.body.block.ops if not isinstance(op, ReturnOp)
+        )
         while pending:
-            pending = False
-            for function in (*self.functions, *reversed(self.functions)):
-                for op in function.body.block.ops:
-                    pending |= self._visit(op)
+            op = next(iter(pending))
+            del pending[op]
+            for value in self._visit_call(op) if isinstance(op, CallOp) else self._visit(op):
+                pending.update(dict.fromkeys(self._neighbours(value)))
 
-    def _visit(self, op: Operation) -> bool:
-        if isinstance(op, CallOp):
-            callee = self._table[op.callee.string_value()].body.block
-            returned = callee.last_op.operands if callee.last_op else ()
-            pairs = (*zip(op.operands, callee.args, strict=True), *zip(op.results, returned, strict=True))
-            return any([self._share(a, b) for a, b in pairs])
-        if isinstance(op, ReturnOp):
-            return False
-        cuts = {p for v in (*op.operands, *op.results) for p in self._pieces[v]}
+    def _neighbours(self, value: SSAValue) -> list[Operation]:
+        """The ops whose options depend on a value's pieces; those of a function's argument or result are its callers."""
+        ops = [use.operation for use in value.uses]
+        callers = [c for op in ops if isinstance(op, ReturnOp) for c in self._callers[op.parent_op()]]
+        if isinstance(value, BlockArgument):
+            callers += self._callers[value.block.parent_op()]
+        else:
+            ops.append(cast(OpResult, value).op)
+        return [op for op in (*ops, *callers) if not isinstance(op, ReturnOp)]
+
+    def _visit(self, op: Operation) -> list[SSAValue]:
+        """Renews the options of an op; returns the values for which it found new pieces."""
+        values = (*op.operands, *op.results)
+        cuts = {p for v in values for p in self._pieces[v]}
         found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._is_allowed(op, o)]
         self.options[op] = _divide_the_work(op, found)
-        before = sum(len(self._pieces[v]) for v in (*op.operands, *op.results))
+        changed: list[SSAValue] = []
         for option in self.options[op]:
-            for value, state in (
-                *zip(op.operands, option.operands, strict=True),
-                *zip(op.results, option.results, strict=True),
-            ):
+            for value, state in zip(values, (*option.operands, *option.results), strict=True):
                 if isinstance(state, Sharded) and 1 < len(state.pieces) <= MOST_PIECES:
-                    self._pieces[value].add(state.pieces)
-        return sum(len(self._pieces[v]) for v in (*op.operands, *op.results)) > before
+                    if state.pieces not in self._pieces[value]:
+                        self._pieces[value].add(state.pieces)
+                        changed.append(value)
+        return changed
 
-    def _share(self, a: SSAValue, b: SSAValue) -> bool:
-        union = self._pieces[a] | self._pieces[b]
-        changed = union != self._pieces[a] or union != self._pieces[b]
-        self._pieces[a], self._pieces[b] = set(union), set(union)
+    def _visit_call(self, call: CallOp) -> list[SSAValue]:
+        """Shares pieces between a call's operands and results and those of its callee."""
+        callee = self._table[call.callee.string_value()].body.block
+        returned = callee.last_op.operands if callee.last_op else ()
+        changed: list[SSAValue] = []
+        for a, b in (*zip(call.operands, callee.args, strict=True), *zip(call.results, returned, strict=True)):
+            union = self._pieces[a] | self._pieces[b]
+            for value in (a, b):
+                if self._pieces[value] != union:
+                    self._pieces[value] = set(union)
+                    changed.append(value)
         return changed
 
     def _is_allowed(self, op: Operation, option: Option) -> bool:
