@@ -1,0 +1,223 @@
+"""Arrays to run a program on, when nobody gives any: drawn from a seed, and valid for what the program does with them.
+
+Floating values are drawn so that every one of them matters in the outputs: were parameters as small as at the start of
+a training, a wrong gradient in a deep network would be too small to see. Integers that a program indexes with must lie
+inside what they index; where they end up is found by running, not from a list of operators (`index_limit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+from zlib import crc32
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ModuleOp, TensorType
+from xdsl.interpreter import PythonValues
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from distir.dialects.dist import BroadcastOp, CallOp, MoveOp, PackOp, SendOp, UnpackOp
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx import numpy_dtype
+from distir.interpreters.entry import Port, arguments_of, entry_function
+from distir.interpreters.global_arrays import Array
+from distir.interpreters.reference import run_operator
+from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
+from distir.interpreters.walk import Walk
+from distir.interpreters.work import CONSTANTS
+
+PASS_ON = (BroadcastOp, CallOp, MoveOp, PackOp, SendOp, UnpackOp, func.CallOp)
+"""What moves values without looking at them."""
+
+UNUSED_LIMIT = 2
+"""Integers that index nothing are 0 or 1: masks, flags, seeds."""
+
+
+def draw_inputs(
+    module: ModuleOp, seed: int, entry: str = "main", names: Collection[str] | None = None
+) -> dict[str, Array]:
+    """Global arrays for the arguments of the entry of these names; by default, those without a value in the module's
+    weights.
+
+    Each depends on the seed and its name only, so a sequential and a distributed program get the same. Inputs and
+    labels are normal; parameters and buffers too, scaled to keep the size of what they multiply, or uniform in
+    [0.5, 1.5) with at most one dimension (they scale, shift, or are variances), as are scalars; state is uniform in
+    [0, 1). Integers are uniform in their valid range. Raises DistirError for an argument that cannot be drawn.
+    """
+    from distir.frontends.weights import weights_of
+
+    ports = {port.name: port for port in reversed(arguments_of(entry_function(module, entry)))}
+    if names is None:
+        names = [name for name in ports if name not in weights_of(module)]
+    drawn: dict[str, Array] = {}
+    for name in names:
+        port = ports[name]
+        dtype = _dtype(port)
+        limit = index_limit(module, name, entry) if _is_integer(dtype) else None
+        drawn[name] = _draw(port, dtype, limit or UNUSED_LIMIT, np.random.default_rng([seed, crc32(name.encode())]))
+    return drawn
+
+
+def _dtype(port: Port) -> np.dtype[Any]:
+    if not isinstance(port.type, TensorType):
+        raise DistirError(f"input {port.name} is a {port.type}, which cannot be drawn: give its value")
+    dtype = numpy_dtype(cast(TensorType[Any], port.type).element_type)
+    if dtype.kind == "O":
+        raise DistirError(f"input {port.name} is a tensor of strings, which cannot be drawn: give its value")
+    if DYNAMIC_INDEX in global_shape(port):
+        raise DistirError(f"input {port.name} has unbound dimensions ({port.type}): bind its shape first")
+    return dtype
+
+
+def global_shape(port: Port) -> Sequence[int]:
+    """The shape of the global array that a tensor argument or result is, or is a part of."""
+    return port.part.global_shape if port.part is not None else cast(TensorType[Any], port.type).get_shape()
+
+
+def _is_integer(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iu" or (dtype.kind == "V" and "int" in dtype.name)
+
+
+def _draw(port: Port, dtype: np.dtype[Any], limit: int, generator: np.random.Generator) -> Array:
+    shape = global_shape(port)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(np.bool_)
+    if _is_integer(dtype):
+        return np.asarray(generator.integers(0, limit, shape)).astype(dtype)
+    if port.role == "state":
+        return np.asarray(generator.random(shape)).astype(dtype)
+    if not shape or (len(shape) == 1 and port.role in ("parameter", "buffer")):
+        return np.asarray(generator.random(shape) + 0.5).astype(dtype)
+    values = generator.standard_normal(shape, np.float64 if dtype == np.float64 else np.float32)
+    if port.role in ("parameter", "buffer"):
+        rows, columns, *rest = shape
+        values /= np.sqrt(max(1.0, np.sqrt(rows * columns) * prod(rest)))
+    return values.astype(dtype, copy=False)
+
+
+# Which integers are valid.
+
+
+def index_limit(module: ModuleOp, name: str, entry: str = "main") -> int | None:
+    """The largest n for which the program can index with every integer of [0, n) in the input of this name; None if
+    it does not index with it.
+
+    The input is followed, filled with one number, through everything that is computed from it and from constants (a
+    reshape, a cast, an added offset). Wherever it meets an operand that it is not computed with, such as a table of
+    embeddings, the operation is tried: if it works on n - 1 everywhere and fails on n, with n an extent of the table,
+    then n is the limit there.
+    """
+    met = _follow(module, entry, name, 0)
+    if not met:
+        return None
+    limit = max(1, min(extent - largest for largest, extent in met))
+    while limit > 1 and any(largest >= extent for largest, extent in _follow(module, entry, name, limit - 1)):
+        limit //= 2  # what is indexed with grows faster than the input
+    return limit
+
+
+def _follow(module: ModuleOp, entry: str, name: str, number: int) -> list[tuple[int, int]]:
+    """The largest value and the extent, wherever something computed from the input indexes when it is `number`."""
+    walk = IndexWalk(module)
+    walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions()])
+    arguments = [_argument(port, name, number) for port in arguments_of(entry_function(module, entry))]
+    walk.call(entry, tuple(arguments))
+    return walk.met
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value of the walk."""
+
+    array: Array | None
+    """None is an absent operand."""
+    followed: bool
+    """Whether it is computed from the input."""
+
+
+UNKNOWN = object()
+"""A value that does not depend on constants and integer inputs alone."""
+
+
+def _argument(port: Port, name: str, number: int) -> object:
+    if not isinstance(port.type, TensorType):
+        return UNKNOWN
+    type_ = cast(TensorType[Any], port.type)
+    dtype = numpy_dtype(type_.element_type)
+    if not _is_integer(dtype) or not type_.has_static_shape():
+        return UNKNOWN
+    return Known(np.full(type_.get_shape(), number if port.name == name else 0, dtype), port.name == name)
+
+
+class IndexWalk(Walk):
+    """Computes what it can from constants and integer inputs, and tries operations that index with those."""
+
+    met: list[tuple[int, int]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.default = run_operator
+        self.met = []
+        self._extents: dict[tuple[Operation, int], int | None] = {}
+
+    def run(self, op: Operation, operands: PythonValues) -> PythonValues:
+        if isinstance(op, PASS_ON):
+            return super().run(op, operands)
+        followed = [i for i, value in enumerate(operands) if isinstance(value, Known) and value.followed]
+        for i in followed:
+            self._meet(op, i, operands)
+        if not all(isinstance(value, Known) for value in operands):
+            return (UNKNOWN,) * len(op.results)
+        try:
+            results = super().run(op, tuple(value.array for value in operands))
+        except DistirError:
+            return (UNKNOWN,) * len(op.results)
+        depends = bool(followed) and type(op) not in CONSTANTS  # a shape does not depend on the values
+        return tuple(Known(result, depends) for result in results)
+
+    def _meet(self, op: Operation, position: int, operands: PythonValues) -> None:
+        array = cast(Known, operands[position]).array
+        if array is None or not array.size or not _is_integer(array.dtype):
+            return
+        if (op, position) not in self._extents:
+            self._extents[op, position] = _indexed_extent(op, position, operands)
+        if (extent := self._extents[op, position]) is not None:
+            self.met.append((int(array.max()), extent))
+
+
+def _indexed_extent(op: Operation, position: int, operands: PythonValues) -> int | None:
+    """The extent that this operand indexes, or None."""
+    arrays = [_stand_in(value, operand) for value, operand in zip(operands, op.operands, strict=True)]
+    indices = cast(Array, arrays[position])
+    if any(array is None and value is UNKNOWN for array, value in zip(arrays, operands, strict=True)):
+        return None
+    extents = {n for i, array in enumerate(arrays) if i != position and array is not None for n in array.shape}
+    for extent in sorted(extents):
+        arrays[position] = np.full(indices.shape, extent - 1, indices.dtype)
+        if not _works(op, arrays):
+            continue
+        arrays[position] = np.full(indices.shape, extent, indices.dtype)
+        if not _works(op, arrays):
+            return extent
+    return None
+
+
+def _works(op: Operation, operands: Sequence[Array | None]) -> bool:
+    try:
+        run_operator(op, operands)
+    except Exception:  # an implementation may raise anything, and that it does is the answer
+        return False
+    return True
+
+
+def _stand_in(value: object, operand: SSAValue[Attribute]) -> Array | None:
+    """The value, or zeros of its type; None if there is no static type to go by."""
+    if isinstance(value, Known):
+        return value.array
+    if not isinstance(operand.type, TensorType):
+        return None
+    type_ = cast(TensorType[Any], operand.type)
+    return np.zeros(type_.get_shape(), numpy_dtype(type_.element_type)) if type_.has_static_shape() else None

@@ -1,0 +1,54 @@
+"""`distir import`: a model as a level 1 program, and its weights beside it."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace, RawDescriptionHelpFormatter
+from typing import Any
+
+from distir.dialects.errors import DistirError
+from distir.tools.commands.model import add_model_arguments, load_model, open_dimensions
+from distir.tools.commands.report import check_output, progress
+
+EXAMPLES = """\
+examples:
+  distir import mlp.onnx                                    prints the program
+  distir import mlp.onnx -o mlp.mlir                        writes mlp.mlir and mlp.safetensors
+  distir import gpt2.onnx --shape input1=8,1,128 -o gpt2.mlir
+  distir import my_package.models:small -o small.mlir       calls small() of my_package/models.py
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "import",
+        help="a model as a sequential program",
+        description="Imports a model as a sequential (level 1) program. Without -o it is printed.",
+        epilog=EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_model_arguments(parser)
+    parser.add_argument(
+        "-o", dest="output", metavar="OUT.mlir", help="write the program, and OUT.safetensors beside it"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    from distir.frontends import weights
+
+    if args.output is not None:
+        if not args.output.endswith(".mlir"):
+            raise DistirError(f"-o {args.output}: expected a name that ends in .mlir")
+        check_output(args.output)
+    with progress(f"importing {args.model}"):
+        module = load_model(args.model, args.shape)
+        if args.output is not None:
+            weights.save(module, args.output)
+    if args.output is None:
+        print(module)
+    if found := open_dimensions(module):
+        inputs, options = zip(*found, strict=True)
+        print(f"distir: note: {', '.join(inputs)}: bind with {' '.join(options)}", file=sys.stderr)
+    return 0

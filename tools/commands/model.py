@@ -1,0 +1,203 @@
+"""How commands take programs: MODEL (what a user has) and PROGRAM (what distir wrote), loaded, verified and checked.
+
+MODEL is FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:FUNCTION, a Python function that makes one. Every mistake in
+any of them is a DistirError that says which file or function.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.exceptions import DiagnosticException, UnregisteredConstructException
+
+from distir.dialects.errors import DistirError
+
+MODEL_HELP = "FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:FUNCTION that returns a module or an ONNX model"
+
+
+LEVELS = {
+    1: "a sequential program",
+    2: "an annotated program",
+    3: "a distributed program",
+    4: "the program of one rank",
+}
+
+
+def add_model_arguments(parser: ArgumentParser) -> None:
+    """MODEL and `--shape`."""
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="INPUT=SIZES",
+        help="bind the open dimensions of an input, as in x=8,128; may repeat",
+    )
+
+
+def load_model(model: str, shapes: Sequence[str] = ()) -> ModuleOp:
+    """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached."""
+    from distir.frontends.shapes import parse_shape
+
+    bound: dict[str, tuple[int, ...]] = {}
+    for name, shape in map(parse_shape, shapes):
+        if bound.setdefault(name, shape) != shape:
+            raise DistirError(f"--shape gives input '{name}' twice, as {list(bound[name])} and {list(shape)}")
+    if model.endswith(".onnx"):
+        from distir.frontends.onnx import import_model
+
+        return import_model(model, bound)
+    if model.endswith(".mlir") or Path(model).is_file():
+        module = load_program(model)
+    elif ":" in model:
+        module = _call(model, bound)
+    else:
+        raise DistirError(f"{model}: no such model: expected {MODEL_HELP}")
+    require_level(module, model, (1, 2), "expected a model, which is of level 1 or 2")
+    return _bind(module, model, bound)
+
+
+def _call(model: str, shapes: dict[str, tuple[int, ...]]) -> ModuleOp:
+    """What a user's function returns, as a module; it is imported as `python -m` would, from the current folder too."""
+    module_name, _, function_name = model.rpartition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        made = getattr(import_module(module_name), function_name)()
+    except (Exception, SystemExit) as error:
+        raise DistirError(f"{model} raised {type(error).__name__}: {error}") from error
+    if isinstance(made, ModuleOp):
+        check(made, model)
+        return made
+    if type(made).__module__.startswith("onnx") and type(made).__name__ == "ModelProto":
+        from distir.frontends.onnx import import_model
+
+        module = import_model(made, shapes)
+        shapes.clear()
+        return module
+    raise DistirError(
+        f"{model} returned a {type(made).__name__}: expected an xDSL ModuleOp or an onnx ModelProto "
+        "(PyTorch steps are not imported yet)"
+    )
+
+
+def _bind(module: ModuleOp, model: str, shapes: dict[str, tuple[int, ...]]) -> ModuleOp:
+    """Shapes put into a program; when none is open any more, the types of the body follow."""
+    if shapes:
+        from distir.frontends.shapes import bind_arguments
+        from distir.interpreters.entry import entry_function
+
+        bind_arguments(entry_function(module, "main"), shapes)
+        if not open_dimensions(module):
+            make_static(module, model)
+    return module
+
+
+def load_executable(path: str) -> ModuleOp:
+    """A program of level 1 to 3, with static types."""
+    module = load_program(path)
+    require_level(module, path, (1, 2, 3), "expected the distributed program that it comes from")
+    if level_of(module) < 3:
+        make_static(module, path)
+    return module
+
+
+def load_program(path: str) -> ModuleOp:
+    """A program of any level, verified and checked, with its weights beside it."""
+    from distir.frontends import weights
+
+    if path.endswith(".onnx"):
+        raise DistirError(f"{path} is an ONNX model, expected a program: write one with distir import {path} -o ...")
+    try:
+        module = weights.load(path)
+    except (DiagnosticException, UnregisteredConstructException) as error:
+        raise DistirError(f"{path}: {_first_line(error)}") from error
+    except RecursionError as error:
+        raise DistirError(f"{path}: is nested too deeply to be a program") from error
+    check(module, path)
+    return module
+
+
+def check(module: ModuleOp, where: str) -> None:
+    """Raises DistirError if the module does not hold together."""
+    from distir.interpreters.module_check import check_module
+
+    try:
+        check_module(module)
+    except DiagnosticException as error:
+        raise DistirError(f"{where}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """What a diagnostic says, and the operation that it marks in the module that it carries."""
+    said = (str(error).strip() or type(error).__name__).splitlines()[0]
+    notes = [line for note in getattr(error, "__notes__", ()) for line in note.splitlines()]
+    for line, mark in pairwise(notes):
+        if mark.lstrip().startswith("^^^"):
+            text = line.strip()
+            return f"{said}, in: {text[:117]}..." if len(text) > 120 else f"{said}, in: {text}"
+    return said
+
+
+def level_of(module: ModuleOp) -> int:
+    """Which of `LEVELS` the program is."""
+    from xdsl.dialects.func import FuncOp
+
+    from distir.dialects.dist.calls import is_placed
+    from distir.interpreters.entry import rank_of
+
+    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    bodies = [op for f in functions for block in f.body.blocks for op in block.ops]
+    if rank_of(module) is not None or any(op.dialect_name() == "rank" for op in bodies):
+        return 4
+    if any(map(is_placed, functions)):
+        return 3
+    return 2 if any(op.name == "dist.mesh" for op in module.ops) else 1
+
+
+def require_level(module: ModuleOp, where: str, levels: Sequence[int], why: str) -> None:
+    """Raises DistirError, which says why, if the program is at another level."""
+    if (level := level_of(module)) not in levels:
+        raise DistirError(f"{where} is {LEVELS[level]} (level {level}): {why}")
+
+
+def open_dimensions(module: ModuleOp) -> list[tuple[str, str]]:
+    """For each argument of @main with open dimensions: which they are, and the option that binds them."""
+    from distir.frontends.shapes import argument_dims, argument_name
+    from distir.interpreters.entry import entry_function
+
+    function = entry_function(module, "main")
+    found: list[tuple[str, str]] = []
+    for i in range(len(function.args)):
+        dims = argument_dims(function, i) or []
+        if unbound := [d for d, dim in enumerate(dims) if not isinstance(dim, int)]:
+            named = [f"'{dims[d]}' (dim {d})" if dims[d] else f"{d}" for d in unbound]
+            sizes = ",".join(str(dim or "N").upper() for dim in dims)
+            name = argument_name(function, i)
+            plural = "s" if len(named) > 1 else ""
+            found.append(
+                (f"input '{name}' has unbound dimension{plural} {' and '.join(named)}", f"--shape {name}={sizes}")
+            )
+    return found
+
+
+def make_static(module: ModuleOp, where: str) -> None:
+    """Gives a level 1 or 2 program static types in place, which keeps the weights; DistirError if they stay open."""
+    from xdsl.context import Context
+    from xdsl.dialects.builtin import TensorType
+
+    from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
+
+    if found := open_dimensions(module):
+        what, option = found[0]
+        raise DistirError(f"{where}: {what}: bind with distir import ... {option}")
+    values = (value for op in module.walk() for value in op.results)
+    if any(isinstance(value.type, TensorType) and not value.type.has_static_shape() for value in values):
+        OnnxFoldShapesPass().apply(Context(), module)

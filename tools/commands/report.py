@@ -1,0 +1,98 @@
+"""What commands print: tables, quantities with units, files that appear whole, and a sign of life for slow work."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any
+
+from distir.dialects.errors import DistirError
+
+SIGN_OF_LIFE_SECONDS = 2.0
+
+
+def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
+    """A table without lines; as wide as it needs when the reader is no terminal."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=bool(header), pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in header or [""] * len(rows[0]):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    terminal = sys.stdout.isatty()
+    text = StringIO()
+    width = get_terminal_size().columns if terminal else 1000
+    Console(file=text, force_terminal=terminal, width=width, highlight=False).print(table)
+    for line in text.getvalue().splitlines():
+        print(line.rstrip())
+
+
+@contextmanager
+def progress(doing: str) -> Generator[None]:
+    """Says what is being done on stderr, if that is a terminal and it takes longer than two seconds."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    status = Console(stderr=True).status(f"{doing} ...")
+    timer = threading.Timer(SIGN_OF_LIFE_SECONDS, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def seconds_text(seconds: float) -> str:
+    """`23 us`, `1.28 s`."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def bytes_text(count: float) -> str:
+    """`1.125 KiB`, `32 GiB`."""
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def check_output(path: str) -> None:
+    """Raises DistirError, before any work is done, if no file can be put there."""
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        raise DistirError(f"{path}: cannot be written: it is not a regular file")
+    if not target.parent.is_dir():
+        raise DistirError(f"{path}: cannot be written: no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise DistirError(f"{path}: cannot be written: folder {target.parent} is read-only")
+
+
+def write_whole(path: str, write: Callable[[Any], object]) -> None:
+    """Writes to a temporary stream of bytes, which then becomes the file: whole or not at all."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            write(stream)
+        temporary.replace(target)
+    except OSError as error:
+        raise DistirError(f"{path}: cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,134 @@
+"""`distir run`: executes a program on processes of this machine, one per device."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from typing import TYPE_CHECKING, Any
+
+from distir.dialects.errors import DistirError
+from distir.tools.commands.model import load_executable
+from distir.tools.commands.report import check_output, print_table, progress, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from xdsl.dialects.builtin import ModuleOp
+
+EXAMPLES = """\
+examples:
+  distir run best.mlir                                         on CPUs, on drawn inputs
+  distir run best.mlir --check gpt2.mlir                       compares with the sequential program
+  distir run best.mlir --backend nccl --measure 10             on GPUs; the median time of 10 runs
+  distir run best.mlir --inputs batch.npz -o outputs.npz
+"""
+
+TOLERANCE = 1e-5
+"""Relative, for programs in single precision."""
+HALF_TOLERANCE = 3e-2
+"""For programs with 16-bit (or narrower) floating values: a few roundings of bfloat16, 2^-8 each."""
+
+
+def count(text: str) -> int:
+    """A whole number of at least 0."""
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"expected a whole number of at least 0, got {text}")
+    return int(text)
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "run",
+        help="execute a program, one process per device",
+        description="Executes a program on processes of this machine, one per device.",
+        epilog=EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("program", metavar="PROG.mlir", help="a program of level 1 to 3")
+    parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo", help="CPUs or GPUs (default: gloo)")
+    parser.add_argument("--inputs", metavar="F.npz", help="values of inputs by name; the others are drawn")
+    parser.add_argument(
+        "--check", metavar="MODEL.mlir", help="compare with this sequential program; status 1 if not equal"
+    )
+    parser.add_argument(
+        "--measure", metavar="N", type=count, default=0, help="time N runs, after one that is not timed"
+    )
+    parser.add_argument("-o", dest="output", metavar="OUT.npz", help="write the outputs")
+    parser.add_argument("--seed", metavar="N", type=count, default=0, help="of what is drawn (default: 0)")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    from distir.backends.torch import execute
+    from distir.tools.commands.capacity import check_memory
+    from distir.tools.commands.values import compare, print_comparison, values_for, write_arrays
+
+    if args.output is not None:
+        check_output(args.output)
+    program = load_executable(args.program)
+    model = program if args.check is None else load_executable(args.check)
+    if args.backend == "nccl":
+        _check_gpus(program, args.program)
+    else:
+        check_memory(program, args.program)
+    values = values_for(model, args.seed, args.inputs, [program])
+    with progress(f"running {args.program}"):
+        execution = execute(program, values, args.backend, measure=args.measure)
+    if args.output is not None:
+        write_arrays(args.output, execution.outputs)
+    _print_outputs(execution.outputs)
+    if args.measure:
+        print(f"{seconds_text(execution.seconds)}, the median of {args.measure} runs")
+    if args.check is None:
+        return 0
+    expected = _expected(model, values, args.check)
+    return 0 if print_comparison(compare(expected, execution.outputs, tolerance_of(program))) else 1
+
+
+def _check_gpus(module: ModuleOp, path: str) -> None:
+    """Raises DistirError if this machine has fewer GPUs than the program has devices."""
+    import torch
+
+    from distir.interpreters.entry import entry_function, machine_devices
+
+    needed, here = machine_devices(module, entry_function(module, "main")), torch.cuda.device_count()
+    if needed > here:
+        raise DistirError(f"{path} needs {needed} GPUs, torch finds {here} here: --backend gloo runs it on CPUs")
+
+
+def _expected(model: ModuleOp, values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """What the reference executor says, in double precision."""
+    import numpy as np
+
+    from distir.interpreters import reference
+    from distir.tools.commands.capacity import check_memory
+
+    check_memory(model, path, float_bytes=8)
+    with progress(f"executing {path} for comparison"):
+        return reference.run(model, values, dtype=np.float64)
+
+
+def tolerance_of(module: ModuleOp) -> float:
+    """By the narrowest floating type of the program's values."""
+    from xdsl.dialects.builtin import AnyFloat, TensorType
+
+    for op in module.walk():
+        for result in op.results:
+            if isinstance(result.type, TensorType):
+                element = result.type.element_type
+                if isinstance(element, AnyFloat) and element.bitwidth < 32:
+                    return HALF_TOLERANCE
+    return TOLERANCE
+
+
+def _print_outputs(outputs: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    rows: list[tuple[str, ...]] = []
+    for name, output in outputs.items():
+        array = np.asarray(output)
+        number = array.size and array.dtype.kind not in "OSU"
+        magnitude = f"{np.abs(array.astype(np.float64)).mean():.6g}" if number else "-"
+        rows.append((name, str(list(array.shape)), str(array.dtype), magnitude))
+    if rows:
+        print_table(rows, ("output", "shape", "type", "mean absolute value"))

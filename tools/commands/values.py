@@ -1,0 +1,116 @@
+"""The values that programs are run on, and how outputs are compared: `distir verify` and `distir run` do both alike."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from distir.dialects.errors import DistirError
+from distir.tools.commands.report import print_table, write_whole
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from distir.interpreters.global_arrays import Array
+
+
+def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[ModuleOp] = ()) -> dict[str, Array]:
+    """A global array for every argument of the program: given in the file, or the program's weights, or those of
+    `others`, or drawn. Prints what was drawn."""
+    from distir.frontends.weights import weights_of
+    from distir.interpreters.entry import arguments_of, entry_function
+    from distir.interpreters.inputs import draw_inputs
+
+    ports = {port.name: port for port in arguments_of(entry_function(module, "main"))}
+    given = {} if path is None else read_arrays(path, list(ports))
+    values = dict(given)
+    for weights in map(weights_of, (module, *others)):
+        values |= {name: weights[name] for name in ports if name in weights and name not in values}
+    missing = [name for name in ports if name not in values]
+    if missing:
+        values |= draw_inputs(module, seed, names=missing)
+    memory = [name for name in missing if ports[name].role in ("parameter", "state", "buffer")]
+    if memory:
+        print(f"weights drawn with seed {seed}")
+    if len(memory) < len(missing):
+        print(f"inputs drawn with seed {seed}: {', '.join(name for name in missing if name not in memory)}")
+    return values
+
+
+def read_arrays(path: str, names: Sequence[str]) -> dict[str, Array]:
+    """The arrays of an .npz file, which are inputs of these names. Raises DistirError."""
+    try:
+        with open(path, "rb") as stream:
+            loaded: Any = np.load(stream, allow_pickle=False)
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                raise DistirError(f"{path}: holds one array, expected an .npz file of named arrays (numpy.savez)")
+            arrays = {name: loaded[name] for name in cast(Sequence[str], loaded.files)}
+    except OSError as error:
+        raise DistirError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+        raise DistirError(f"{path}: not an .npz file of plain arrays, or cut short ({error})") from error
+    if unknown := [name for name in arrays if name not in names]:
+        raise DistirError(f"{path}: no input '{unknown[0]}'; the inputs are {', '.join(names)}")
+    return arrays
+
+
+def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
+    """An .npz file, whole or not at all; types that numpy cannot read back (bfloat16) become float32."""
+    plain: dict[str, Any] = {
+        name: array.astype(np.float32) if array.dtype.kind == "V" else array for name, array in arrays.items()
+    }
+    write_whole(path, lambda stream: np.savez(stream, **plain))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output of two programs."""
+
+    name: str
+    holds: bool
+    says: str
+    """The error if there is one to speak of, else why there is none."""
+
+
+def compare(expected: Mapping[str, Array], got: Mapping[str, Array], tolerance: float) -> list[Comparison]:
+    """One comparison per output of either: |a - b| <= tolerance * max(1, max |a|) wherever it is a number."""
+    compared: list[Comparison] = []
+    for name in dict.fromkeys((*expected, *got)):
+        if name not in got or name not in expected:
+            compared.append(Comparison(name, False, f"only the {'first' if name in expected else 'second'} has it"))
+        else:
+            holds, says = _agree(np.asarray(expected[name]), np.asarray(got[name]), tolerance)
+            compared.append(Comparison(name, holds, says))
+    return compared
+
+
+def _agree(a: Array, b: Array, tolerance: float) -> tuple[bool, str]:
+    if a.shape != b.shape:
+        return False, f"shapes {list(a.shape)} and {list(b.shape)}"
+    if a.dtype.kind in "biuOSU":
+        different = int((a != b).sum())
+        return different == 0, "equal" if different == 0 else f"{different} of {a.size} elements differ"
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    if (count := int((np.isnan(a) | np.isnan(b)).sum())) > 0:
+        return False, f"{count} of {a.size} elements are not a number: give --inputs that the model is made for"
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite]):
+        return False, f"{int((a[~finite] != b[~finite]).sum())} of {a.size} elements are infinite in one of them"
+    error = float(np.abs(a - b, where=finite, out=np.zeros(a.shape)).max(initial=0.0)) if a.size else 0.0
+    scale = max(1.0, float(np.abs(a[finite]).max(initial=0.0)))
+    return error <= tolerance * scale, f"{error:.3g} of at most {tolerance * scale:.3g}"
+
+
+def print_comparison(compared: Sequence[Comparison]) -> bool:
+    """One row per output; whether all hold."""
+    rows = [(c.name, "agrees" if c.holds else "DIFFERS", c.says) for c in compared]
+    if rows:
+        print_table(rows, ("output", "", "largest error"))
+    failed = sum(not c.holds for c in compared)
+    print(f"{failed} of {len(rows)} outputs differ" if failed else f"every output agrees ({len(rows)})")
+    return not failed
