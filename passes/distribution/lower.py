@@ -29,7 +29,8 @@ from distir.passes.structure import is_constant, shape_of
 AxisStates = tuple[State, ...]
 """What a value is along each axis of the mesh, in mesh order."""
 
-STRATEGY, SHARDING = "dist.strategy", "dist.sharding"
+STRATEGY, SHARDING, SITE = "dist.strategy", "dist.sharding", "dist.site"
+"""`dist.site` marks an op of the annotated module, so that its copies in stages and local functions are recognised."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +256,7 @@ class _Body:
             operands=own,
             result_types=types,
             properties=local_properties(op, divisors),
-            attributes={k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY)},
+            attributes={k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY, SITE)},
             regions=[region.clone() for region in op.regions],
         )
         self.block.add_op(copy)

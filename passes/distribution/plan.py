@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import cast
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntAttr, ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, State, UseFactor
+from distir.dialects.sharding import REPLICATED, Choice, State, UseFactor
 from distir.passes.distribution.assemble import Assembler, Layout, Tensor
 from distir.passes.distribution.batch_axis import (
     BatchAxis,
@@ -25,7 +26,7 @@ from distir.passes.distribution.batch_axis import (
 from distir.passes.distribution.ilp import Plan, solve
 from distir.passes.distribution.inline import erase_unreached, inline_calls
 from distir.passes.distribution.localize import Localizer
-from distir.passes.distribution.lower import Lowering, Mesh
+from distir.passes.distribution.lower import SITE, Lowering, Mesh
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
@@ -124,11 +125,22 @@ def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalPr
 
 
 def choose_tensors(
-    module: ModuleOp, program: LocalProgram, batch: Mapping[int, int], tp: int, machine: str
+    module: ModuleOp,
+    program: LocalProgram,
+    batch: Mapping[int, int],
+    tp: int,
+    machine: str,
+    choices: Mapping[int, Choice] | None = None,
 ) -> Plan | None:
-    """The tensor axis of `tp` devices; None for one device. Raises DistirError if nothing can be cut."""
+    """The tensor axis of `tp` devices; None for one device. Raises DistirError if nothing can be cut. With `choices`, by
+    site, only conversions are left to choose."""
     if tp == 1:
         return None
+    if choices is not None:
+        ops = [op for f in calls_first(module, program.local.sym_name.data) for op in f.body.block.ops]
+        fixed = {op: choices[_site(op)] for op in ops if SITE in op.attributes and _site(op) in choices}
+        space = TensorSpace(module, program.local, batch, tp, fixed)
+        return solve(space, program.rows, collective_seconds(machine, tp))
     space = TensorSpace(module, program.local, batch, tp)
     contractions = [op for op in space.options if is_contraction(op)]
     if contractions and not any(isinstance(o.choice, UseFactor) for op in contractions for o in space.options[op]):
@@ -194,25 +206,74 @@ def is_annotated(module: ModuleOp) -> bool:
     return any("dist.rule" in op.attributes for f in functions(module).values() for op in f.body.block.ops)
 
 
-def distribute(module: ModuleOp, batch: Mapping[int, int], layout: Layout, schedule: str, machine: str) -> None:
+@dataclass
+class TensorChoices:
+    """What was chosen for the operations of one annotated module along a tensor axis, so that a search asks once per
+    degree: the choice does not depend on the batch, nor on data parallelism or the schedule."""
+
+    alternating: dict[int, bool] = field(default_factory=dict[int, bool])
+    by_site: dict[int, dict[int, Choice]] = field(default_factory=dict[int, dict[int, Choice]])
+
+
+def distribute(
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    layout: Layout,
+    schedule: str,
+    machine: str,
+    known: TensorChoices | None = None,
+) -> None:
     """The D/T/P transform of an annotated module. Repeated layers are cut alike, or alternately where that communicates
-    less (`variants`)."""
-    alternating = module.clone() if layout.tp > 1 else None
-    program, plan = _plan(module, batch, layout, machine)
-    if plan is not None and alternating is not None and alternate(alternating, entry_function(alternating), 2):
-        other_program, other_plan = _plan(alternating, batch, layout, machine)
-        if other_plan is not None and other_plan.seconds < plan.seconds * (1 - SAME):
-            _replace_body(module, alternating)
-            program, plan = other_program, other_plan
+    less (`variants`). Choices found are added to `known`, and those in it are taken."""
+    known = known or TensorChoices()
+    if layout.tp in known.by_site:
+        if known.alternating[layout.tp]:
+            alternate(module, entry_function(module), 2)
+        program, plan = _plan(module, batch, layout, machine, known.by_site[layout.tp])
+    else:
+        program, plan = _best_plan(module, batch, layout, machine, known)
     lowering = lower_tensors(module, program, layout.tp, plan)
     assemble(module, program, lowering, layout, schedule)
 
 
-def _plan(module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: str) -> tuple[LocalProgram, Plan | None]:
+def _best_plan(
+    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: str, known: TensorChoices
+) -> tuple[LocalProgram, Plan | None]:
+    other = module.clone() if layout.tp > 1 else None
+    program, plan = _plan(module, batch, layout, machine)
+    if plan is None or other is None:
+        return program, plan
+    known.alternating[layout.tp] = False
+    if alternate(other, entry_function(other), 2):
+        other_program, other_plan = _plan(other, batch, layout, machine)
+        if other_plan is not None and other_plan.seconds < plan.seconds * (1 - SAME):
+            _replace_body(module, other)
+            program, plan = other_program, other_plan
+            known.alternating[layout.tp] = True
+    known.by_site[layout.tp] = {
+        _site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes
+    }
+    return program, plan
+
+
+def _plan(
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    layout: Layout,
+    machine: str,
+    choices: Mapping[int, Choice] | None = None,
+) -> tuple[LocalProgram, Plan | None]:
+    for site, op in enumerate(op for function in functions(module).values() for op in function.body.block.ops):
+        if "dist.rule" in op.attributes:
+            op.attributes[SITE] = IntAttr(site)
     shards = layout.dp * layout.microbatches
     cut_into_stages(module, batch, shards, layout.pp, machine)
     program = localize(module, batch, shards)
-    return program, choose_tensors(module, program, batch, layout.tp, machine)
+    return program, choose_tensors(module, program, batch, layout.tp, machine, choices)
+
+
+def _site(op: Operation) -> int:
+    return cast(IntAttr, op.attributes[SITE]).data
 
 
 def _replace_body(module: ModuleOp, other: ModuleOp) -> None:

@@ -14,8 +14,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from distir.dialects.sharding import Gather, Reduce, Sharded, UseFactor
-from distir.passes.distribution.options import Option, options, rule_of
+from distir.dialects.sharding import Choice, Gather, Reduce, Replicate, Sharded, UseFactor
+from distir.passes.distribution.options import Option, chosen_option, options, rule_of
 from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text
 
 MOST_PIECES = 16
@@ -76,10 +76,21 @@ def _carriers(inputs: Iterable[Iterable[object]], factor: str) -> list[tuple[int
 class TensorSpace:
     """Options of every operation along the tensor axis, closed under pieces."""
 
-    def __init__(self, module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int):
+    def __init__(
+        self,
+        module: ModuleOp,
+        entry: FuncOp,
+        batch: Mapping[int, int],
+        shards: int,
+        fixed: Mapping[Operation, Choice] | None = None,
+    ):
+        """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes."""
         self.module, self.entry, self.shards = module, entry, shards
         self.functions = calls_first(module, entry.sym_name.data)
         self._table = functions(module)
+        self.options: dict[Operation, list[Option]] = {}
+        if fixed is not None and self._fix(fixed):
+            return
         links = link_dims(module, entry)
         arguments = entry.body.block.args
         roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
@@ -92,13 +103,25 @@ class TensorSpace:
         data = {links.find((arguments[i], d)) for i, d in batch.items()}
         self._allowed = lambda value, dim: (root := links.find((value, dim))) in model and root not in data
         self._pieces: dict[SSAValue, set[tuple[int, ...]]] = defaultdict(set)
-        self.options: dict[Operation, list[Option]] = {}
         self._callers: dict[Operation | None, list[Operation]] = defaultdict(list)
         for function in self.functions:
             for op in function.body.block.ops:
                 if isinstance(op, CallOp):
                     self._callers[self._table[op.callee.string_value()]].append(op)
         self._close()
+
+    def _fix(self, choices: Mapping[Operation, Choice]) -> bool:
+        """Takes all choices as they are; False if one does not fit."""
+        for function in self.functions:
+            for op in function.body.block.ops:
+                if isinstance(op, (CallOp, ReturnOp)):
+                    continue
+                option = chosen_option(op, choices.get(op, Replicate()), self.shards)
+                if option is None:
+                    self.options.clear()
+                    return False
+                self.options[op] = [option]
+        return True
 
     def _close(self) -> None:
         """Options with the pieces that neighbours use, until nothing is added."""
