@@ -23,5 +23,3 @@ func.func @main(%a: tensor<4x8xf32, #dist.on<0>>, %b: tensor<4x8xf32, #dist.on<1
   dist.call @f(%a) on [0] : (tensor<4x8xf32, #dist.on<0>>) -> ()
   func.return
 }
-
-func.func private @f(tensor<4x8xf32>)

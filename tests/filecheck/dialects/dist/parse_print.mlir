@@ -63,8 +63,6 @@ func.func @nothing() {
   func.return
 }
 
-func.func private @layer(tensor<4x8xf32, #dist.on<0>>) -> tensor<4x8xf32, #dist.on<1>>
-
 // CHECK-LABEL: func.func @calls
 func.func @calls(%x: tensor<4x8xf32, #dist.on<4>>) {
   // CHECK-NEXT: %0 = dist.call @layer(%x) on [4, 5] : (tensor<4x8xf32, #dist.on<4>>) -> tensor<4x8xf32, #dist.on<5>>
