@@ -76,7 +76,7 @@ def _options(op: Operation, mesh: MeshOp) -> list[Option]:
         choice = choices.get(axis, Replicate())
         option = chosen_option(op, choice, size)
         if option is None:
-            message = f'the strategy {choice} on axis "{axis}" of size {size} does not fit the rule or the shapes'
+            message = f'{attribute} on axis "{axis}" of size {size} does not fit the rule or the shapes'
             op.emit_error(message, VerifyException(message))
         found.append(option)
     return found
@@ -89,15 +89,13 @@ def _arguments(
     from distir.passes.distribution.lower import SHARDING
     from distir.passes.structure import argument_attributes, functions
 
-    axes = list(mesh.axis_sizes)
     found: dict[BlockArgument, tuple[State, ...]] = {}
     for function in ordered:
         for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
             if (sharding := attributes.get(SHARDING)) is not None:
-                states = cast(ShardingAttr, sharding).states
-                found[argument] = tuple(_with_pieces(states.get(a, REPLICATED), argument) for a in axes)
+                found[argument] = _stated(cast(ShardingAttr, sharding), argument, mesh)
                 continue
-            found[argument] = (REPLICATED,) * len(axes)
+            found[argument] = (REPLICATED,) * len(mesh.axis_sizes)
             first = next((u for o in function.body.block.ops for u in argument.uses if u.operation is o), None)
             if first is None:
                 continue
@@ -110,8 +108,25 @@ def _arguments(
     return found
 
 
-def _with_pieces(state: State, argument: BlockArgument) -> State:
+def _stated(sharding: ShardingAttr, argument: BlockArgument, mesh: MeshOp) -> tuple[State, ...]:
+    """An argument's states as the user says; raises DistirError where they do not fit the mesh or the shape."""
+    from distir.dialects.errors import DistirError
     from distir.dialects.sharding import Sharded
     from distir.passes.distribution.options import whole_pieces
+    from distir.passes.structure import shape_of
 
-    return whole_pieces(argument, state.dim) if isinstance(state, Sharded) and not state.pieces else state
+    shape = shape_of(argument)
+    for axis, state in sharding.states.items():
+        where = f"{sharding} on argument {argument.index} of shape {list(shape)}"
+        if axis not in mesh.axis_sizes:
+            raise DistirError(f'{where}: the mesh has no axis "{axis}"')
+        if isinstance(state, Sharded):
+            if state.dim >= len(shape):
+                raise DistirError(f"{where}: there is no dim {state.dim}")
+            pieces = state.pieces or (shape[state.dim],)
+            if sum(pieces) != shape[state.dim] or any(piece % mesh.axis_sizes[axis] for piece in pieces):
+                raise DistirError(
+                    f'{where}: dim {state.dim} is not cut evenly by axis "{axis}" of size {mesh.axis_sizes[axis]}'
+                )
+    states = [sharding.states.get(axis, REPLICATED) for axis in mesh.axis_sizes]
+    return tuple(whole_pieces(argument, s.dim) if isinstance(s, Sharded) and not s.pieces else s for s in states)

@@ -223,14 +223,18 @@ class _Body:
 
     def operation(self, op: Operation) -> None:
         chosen = self.lowering.chosen[op]
-        operands = [self.get(v, tuple(option.operands[i] for option in chosen)) for i, v in enumerate(op.operands)]
         results = [tuple(option.results[i] for option in chosen) for i in range(len(op.results))]
         factors: dict[str, int] = {}
         for option, size in zip(chosen, self.mesh.sizes, strict=True):
             if isinstance(option.choice, UseFactor):
                 factors[option.choice.factor] = factors.get(option.choice.factor, 1) * size
         divisors = divisors_of(rule_of(op), factors)
-        copies = [self.copy(op, device, operands, results, divisors) for device in range(self.mesh.devices)]
+        rewritten = local_constants(op, divisors)
+        operands = [
+            [] if i in rewritten else self.get(v, tuple(option.operands[i] for option in chosen))
+            for i, v in enumerate(op.operands)
+        ]
+        copies = [self.copy(op, device, operands, rewritten, results, divisors) for device in range(self.mesh.devices)]
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
             means = prod(size for option, size in zip(chosen, self.mesh.sizes, strict=True) if i in option.means)
@@ -245,12 +249,14 @@ class _Body:
         op: Operation,
         device: int,
         operands: Sequence[Sequence[SSAValue]],
+        rewritten: Mapping[int, Operation],
         results: Sequence[AxisStates],
         divisors: Mapping[tuple[str, int], int],
     ) -> Operation:
-        own = [values[device] for values in operands]
-        for index, constant in local_constants(op, divisors).items():
-            own[index] = self.state(constant, device)
+        own = [
+            self.state(rewritten[index], device) if index in rewritten else values[device]
+            for index, values in enumerate(operands)
+        ]
         types = [self.lowering.placed_type(r.type, s, device) for r, s in zip(op.results, results, strict=True)]
         copy = type(op).create(
             operands=own,
