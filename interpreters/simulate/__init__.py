@@ -1,6 +1,6 @@
 """The simulator: how long a distributed program takes on a machine, and how much memory each device needs.
 
-It is the op-by-op oracle: it executes every operation of the schedule, calls entered one by one, on clocks and storages
+`simulate` is the op-by-op oracle: it executes every operation of the schedule, calls entered one by one, on clocks and storages
 instead of tensors (`schedule`), and keeps what happened (`Simulation`). Semantics, exactly:
 
 * Every stream of every device has a clock. An operation over the streams S with cost c starts at
@@ -10,9 +10,12 @@ instead of tensors (`schedule`), and keeps what happened (`Simulation`). Semanti
   inlined. Views share their operand's memory. Entry arguments stay, and results stay to the end; a result that
   updates an argument (same `dist.name`, a parameter or state) on the same device has that argument's memory.
 * Time is integer picoseconds and memory integer bytes.
+
+`summarize` finds the same numbers without executing what it has met before (`summaries`): the simulator of a search.
 """
 
 from distir.interpreters.simulate.result import Simulation
 from distir.interpreters.simulate.schedule import simulate
+from distir.interpreters.simulate.summaries import Summary, SummaryMemo, summarize
 
-__all__ = ["Simulation", "simulate"]
+__all__ = ["Simulation", "Summary", "SummaryMemo", "simulate", "summarize"]

@@ -18,7 +18,7 @@ from distir.dialects.dist.attributes import MAIN_STREAM, placement
 from distir.dialects.dist.calls import function_devices, is_placed
 from distir.dialects.errors import DistirError
 from distir.interpreters.cost_models import CostModel, make_cost_model
-from distir.interpreters.costs import Costs
+from distir.interpreters.costs import Cost, Costs
 from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.simulate.result import CallSpan, Placed, Simulation, Step, Storage, Stream
 from distir.interpreters.walk import Walk
@@ -61,6 +61,13 @@ class Frame:
     is_placed: bool
     operations: dict[Operation, Placed] = field(default_factory=dict[Operation, Placed])
 
+    @classmethod
+    def of(cls, function: func.FuncOp, devices: tuple[int, ...]) -> Frame:
+        """Raises DistirError if there is nothing to run."""
+        if function.is_declaration:
+            raise DistirError(f"@{function.sym_name.data} has no body: nothing to simulate")
+        return cls(function.sym_name.data, devices, is_placed(function))
+
     def stream(self, type_: Attribute) -> Stream | None:
         """Where a value of this type lives on the machine; None if it is on no device in particular."""
         if not self.is_placed:
@@ -91,7 +98,8 @@ class Schedule(Walk):
         end = len(self.steps_done)
         for storage in {number for value in (*arguments, *results) for number in value}:
             self.storages[storage].last_use = end
-        self.share_updates(function, arguments, results)
+        for storage in updating(function, arguments, results, [s.device for s in self.storages]):
+            self.storages[storage].bytes = 0
         return Simulation(devices, self.steps_done, self.calls, self.storages, self.clocks)
 
     def execute(self, op: Operation, operands: PythonValues) -> PythonValues:
@@ -135,13 +143,11 @@ class Schedule(Walk):
 
     def place(self, op: Operation) -> Placed:
         frame = self.frame
-        if op.dialect_name() == "rank":
-            raise DistirError(f"@{frame.name} is the program of one rank: simulate the distributed program it is from")
+        check_level(op, frame.name)
         found = [frame.stream(v.type) for v in (*op.operands, *op.results)]
         streams = tuple(dict.fromkeys(stream for stream in found if stream is not None))
         cost = self.costs.of(op, tuple(dict.fromkeys(device for device, _ in streams)))
-        if not streams and cost.picoseconds:
-            raise DistirError(f"{op.name} in @{frame.name} is on no device: its types must say where it runs")
+        check_placed(op, frame.name, streams, cost)
         on = [frame.stream(v.type) for v in op.results]
         memory = tuple(None if s is None else (s[0], type_bytes(v.type)) for s, v in zip(on, op.results, strict=True))
         return Placed(op, frame.name, streams, cost, memory, is_view(op))
@@ -157,10 +163,7 @@ class Schedule(Walk):
 
     def frame_of(self, name: str, devices: tuple[int, ...]) -> Frame:
         if (frame := self.frames.get((name, devices))) is None:
-            function = self.function(name)
-            if function.is_declaration:
-                raise DistirError(f"@{name} has no body: nothing to simulate")
-            frame = self.frames[name, devices] = Frame(name, devices, is_placed(function))
+            frame = self.frames[name, devices] = Frame.of(self.function(name), devices)
         return frame
 
     def enter(self, call: Operation, name: str, devices: tuple[int, ...], arguments: PythonValues) -> PythonValues:
@@ -174,16 +177,33 @@ class Schedule(Walk):
         self.calls[span] = CallSpan(call, name, first, len(self.steps_done))
         return results
 
-    def share_updates(self, entry: func.FuncOp, arguments: Sequence[Value], results: Sequence[Value]) -> None:
-        """A result that updates an argument on the same device is written into the argument's memory."""
-        updated: set[tuple[str, int]] = set()
-        for value, attributes in zip(arguments, _dictionaries(entry.arg_attrs, len(arguments)), strict=True):
-            if _text(attributes, "dist.role") in ("parameter", "state"):
-                updated |= {(_text(attributes, "dist.name"), self.storages[s].device) for s in value}
-        for value, attributes in zip(results, _dictionaries(entry.res_attrs, len(results)), strict=True):
-            for storage in (self.storages[s] for s in value):
-                if storage.born >= 0 and (_text(attributes, "dist.name"), storage.device) in updated:
-                    storage.bytes = 0
+
+def check_level(op: Operation, function: str) -> None:
+    """Raises DistirError if the operation is one rank's."""
+    if op.name.startswith("rank."):
+        raise DistirError(f"@{function} is the program of one rank: simulate the distributed program it is from")
+
+
+def check_placed(op: Operation, function: str, streams: Sequence[Stream], cost: Cost) -> None:
+    """Raises DistirError if an operation takes time on no device."""
+    if not streams and cost.picoseconds:
+        raise DistirError(f"{op.name} in @{function} is on no device: its types must say where it runs")
+
+
+def updating(
+    entry: func.FuncOp, arguments: Sequence[Value], results: Sequence[Value], device_of: Sequence[int]
+) -> set[int]:
+    """The storages of results that are written into an argument's memory: those that update one on the same device."""
+    updated: set[tuple[str, int]] = set()
+    for value, attributes in zip(arguments, _dictionaries(entry.arg_attrs, len(arguments)), strict=True):
+        if _text(attributes, "dist.role") in ("parameter", "state"):
+            updated |= {(_text(attributes, "dist.name"), device_of[s]) for s in value}
+    return {
+        storage
+        for value, attributes in zip(results, _dictionaries(entry.res_attrs, len(results)), strict=True)
+        for storage in value
+        if (_text(attributes, "dist.name"), device_of[storage]) in updated
+    }.difference(*arguments)
 
 
 def _dictionaries(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> Sequence[DictionaryAttr]:

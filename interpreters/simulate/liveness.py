@@ -1,0 +1,140 @@
+"""Memory of a function, without running it: how much it adds on each of its devices (net), and the most on the way (peak).
+
+Bodies compose: after one that adds n1 with peak p1, another makes (n1 + n2, max(p1, n1 + p2)). Both numbers depend on what
+happens outside only through a `Context`: which argument slots die in this call, what becomes of the slots that it returns,
+and which argument slots are the same storage. A slot dies in the operation that uses it last, or that makes it if none
+uses it; passing a slot to a call is a use only if the callee uses it, and returning it is none. (That an argument lives
+until its call returns would be wrong.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import NamedTuple
+
+from distir.interpreters.simulate.bodies import Body, Call, Slots
+
+DIES, LIVES, SHARES = 0, 1, 2
+"""What becomes of a slot that a call makes and returns: unused after, used later, or in the memory of an entry argument
+that it updates: then it takes none."""
+
+
+class Context(NamedTuple):
+    """All that a call's surroundings say about its memory."""
+
+    dying: Slots
+    """Argument slots whose last use is in this call; of those that are one storage, the first."""
+    fates: tuple[int, ...]
+    """Of each slot that the call makes and returns."""
+    aliases: Slots | None
+    """Per argument slot, the first that is the same storage; None if all are different."""
+
+
+class Memory(NamedTuple):
+    """Bytes, per device of the body."""
+
+    net: list[int]
+    peak: list[int]
+
+
+class Life(NamedTuple):
+    """What one step does to memory, as far as the body alone says."""
+
+    dying: Slots
+    """A run: slots to free after it. A call: slots whose last use is inside."""
+    context: Context | None
+    """Of a call whose slots all stay inside this body."""
+    positions: Slots
+    """Of a call's dying slots, among its arguments."""
+    lives: tuple[bool, ...]
+    """Of a call, per slot that it makes and returns, whether this body uses it later."""
+    aliases: Slots | None
+
+
+class Liveness:
+    """Memory of bodies, remembered."""
+
+    def __init__(self) -> None:
+        self._memories: dict[tuple[Body, Context], Memory] = {}
+        self._lives: dict[tuple[Body, Slots | None], list[Life]] = {}
+
+    def of(self, body: Body, context: Context) -> Memory:
+        if (memory := self._memories.get((body, context))) is None:
+            memory = self._memories[body, context] = self.run(body, context)
+        return memory
+
+    def entry(self, body: Body, sharing: set[int]) -> Memory:
+        """Of the entry: arguments and results stay. `sharing` are the results in the memory of arguments."""
+        fates = tuple([SHARES if slot in sharing else LIVES for slot in body.made])
+        return self.run(body, Context((), fates, None))
+
+    def run(self, body: Body, context: Context) -> Memory:
+        slots = body.slots
+        fates = dict(zip(body.made, context.fates, strict=True))
+        kept = set(range(body.arguments)).difference(context.dying)
+        kept.update([slot for slot, fate in fates.items() if fate != DIES])
+        net, peak = [0] * body.devices, [0] * body.devices
+        lives = self._lives.get((body, context.aliases))
+        if lives is None:
+            lives = self._lives[body, context.aliases] = lives_of(body, context.aliases)
+        for step, life in zip(body.steps, lives, strict=True):
+            if isinstance(step, Call):
+                inner = life.context or _context(step, life, kept, fates)
+                added, most = self.of(step.callee, inner)
+                for device, change, height in zip(step.devices, added, most, strict=True):
+                    before = net[device]
+                    if before + height > peak[device]:
+                        peak[device] = before + height
+                    net[device] = before + change
+                continue
+            for slot in step.makes:
+                if fates.get(slot) != SHARES:
+                    device, bytes_ = slots[slot]
+                    net[device] += bytes_
+                    if net[device] > peak[device]:
+                        peak[device] = net[device]
+            for slot in life.dying:
+                if slot not in kept:
+                    device, bytes_ = slots[slot]
+                    net[device] -= bytes_
+        return Memory(net, peak)
+
+
+def _context(call: Call, life: Life, kept: set[int], fates: dict[int, int]) -> Context:
+    """The surroundings of a call in a body with surroundings itself."""
+    dying = [position for slot, position in zip(life.dying, life.positions, strict=True) if slot not in kept]
+    outcome = [fates.get(slot) or int(lives) for slot, lives in zip(call.makes, life.lives, strict=True)]
+    return Context(tuple(dying), tuple(outcome), life.aliases)
+
+
+def lives_of(body: Body, aliases: Slots | None) -> list[Life]:
+    """Per step, what it does to memory, from the last step to the first."""
+    needed: set[int] = set()
+    """Slots used after the step."""
+    outside = {*range(body.arguments), *body.made}
+    lives: list[Life] = []
+    for step in reversed(body.steps):
+        uses = step.uses if aliases is None else _renamed(step.uses, aliases)
+        if isinstance(step, Call):
+            used = uses if all(step.callee.used) else tuple(compress(uses, step.callee.used))
+            positions = tuple(sorted([uses.index(slot) for slot in set(used) - needed]))
+            dying = tuple([uses[position] for position in positions])
+            later = tuple([slot in needed for slot in step.makes])
+            same = None if len(set(uses)) == len(uses) else tuple([uses.index(slot) for slot in uses])
+            context = None
+            if outside.isdisjoint(dying) and outside.isdisjoint(step.makes):
+                context = Context(positions, tuple(map(int, later)), same)
+            lives.append(Life(dying, context, positions, later, same))
+        else:
+            dying = tuple({*uses, *step.makes} - needed)
+            lives.append(Life(dying, None, (), (), None))
+        needed.update(dying)
+    lives.reverse()
+    return lives
+
+
+def _renamed(uses: Sequence[int], aliases: Slots) -> Slots:
+    """Slots, each argument as the first that is the same storage."""
+    count = len(aliases)
+    return tuple([aliases[slot] if slot < count else slot for slot in uses])

@@ -1,0 +1,130 @@
+"""The simulation of many programs: every distinct function once, instead of every operation.
+
+`summarize` gives the numbers of `simulate`, bit for bit, without its timeline. Functions are read into bodies (`bodies`),
+whose time (`timing`) and memory (`liveness`) are computed once per difference in their surroundings that matters. A
+`SummaryMemo` keeps all of it between programs: a grid of configurations shares the layers that are equal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.interpreter import InterpreterFunctions
+
+from distir.interpreters.cost_models import CostModel, make_cost_model
+from distir.interpreters.costs import PICOSECONDS, Costs
+from distir.interpreters.machines import Machine, load_machine
+from distir.interpreters.simulate.bodies import Body, Library, Reader, Slots
+from distir.interpreters.simulate.liveness import Liveness
+from distir.interpreters.simulate.result import Stream
+from distir.interpreters.simulate.schedule import entry_devices, updating
+from distir.interpreters.simulate.timing import Devices, Frame, Frames
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a `Simulation` of the program says, without its steps."""
+
+    devices: int
+    clocks: dict[Stream, int]
+    """Picoseconds at which each stream finishes."""
+    peak_memory_bytes: dict[int, int]
+    """The most that each device holds at a time: after an operation's results, before its operands are freed."""
+    executions: list[tuple[Body, Devices, Frame, int]]
+    """Every function on the devices where it runs, and how often."""
+
+    @property
+    def makespan_picoseconds(self) -> int:
+        return max(self.clocks.values(), default=0)
+
+    @property
+    def makespan_seconds(self) -> float:
+        return self.makespan_picoseconds / PICOSECONDS
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Executed operations by name, calls not included; one over several devices counts once."""
+        counts: Counter[str] = Counter()
+        for body, _, _, times in self.executions:
+            for name, count in body.counts.items():
+                counts[name] += count * times
+        return dict(counts)
+
+    @cached_property
+    def busy_seconds(self) -> dict[int, dict[str, float]]:
+        """Per device, the time that its streams spend on each kind of work (`matmul`) or message (`allreduce`)."""
+        busy: dict[int, Counter[str]] = {device: Counter() for device in range(self.devices)}
+        for _, devices, frame, times in self.executions:
+            for device, kinds in zip(devices, frame.busy, strict=False):
+                for kind, picoseconds in kinds.items():
+                    busy[device][kind] += picoseconds * times
+        return {device: {kind: ps / PICOSECONDS for kind, ps in kinds.items()} for device, kinds in busy.items()}
+
+
+class Known:
+    """What is known of functions on one machine under one cost model."""
+
+    def __init__(self, machine: Machine, cost_model: str | type[CostModel], functions: Sequence[InterpreterFunctions]):
+        costs = Costs(make_cost_model(cost_model, machine), functions)
+        self.machine = machine
+        self.library = Library(costs)
+        self.frames = Frames(costs)
+        self.liveness = Liveness()
+
+
+@dataclass
+class SummaryMemo:
+    """Keeps what is learned about functions for later programs. Hold it as long as programs are alike; it only grows."""
+
+    _known: dict[tuple[object, ...], tuple[Known, object]] = field(
+        default_factory=dict[tuple[object, ...], tuple[Known, object]]
+    )
+
+    def known(
+        self, machine: Machine | str, cost_model: str | type[CostModel], functions: Sequence[InterpreterFunctions]
+    ) -> Known:
+        """What was learned on this machine under these costs; all are compared by identity, names as text."""
+        key = (machine if isinstance(machine, str) else id(machine), cost_model, *map(id, functions))
+        if key not in self._known:
+            loaded = load_machine(machine) if isinstance(machine, str) else machine
+            self._known[key] = Known(loaded, cost_model, functions), (machine, *functions)
+        return self._known[key][0]
+
+
+def summarize(
+    module: ModuleOp,
+    machine: Machine | str,
+    cost_model: str | type[CostModel] = "analytic",
+    entry: str = "main",
+    functions: Sequence[InterpreterFunctions] = (),
+    memo: SummaryMemo | None = None,
+) -> Summary:
+    """The time and memory of the program, equal to those of `simulate`, which accepts the same modules and raises the
+    same errors. With a `memo`, functions equal to those of earlier programs are not simulated again."""
+    known = (memo or SummaryMemo()).known(machine, cost_model, functions)
+    reader = Reader(module, known.library)
+    function = reader.walk.function(entry)
+    count = entry_devices(module, function)
+    known.machine.check_devices(count)
+    body, devices = reader.entry(entry), tuple(range(count))
+    frame = known.frames.entry(body, devices)
+    clocks = dict(zip(body.streams, frame.run([0] * len(body.streams)), strict=True))
+    executions = [(body, devices, frame, 1), *known.frames.executions(body, devices)]
+    sharing = updating(function, arguments_of(body), body.results, [device for device, _ in body.slots])
+    memory = known.liveness.entry(body, sharing)
+    peaks = dict.fromkeys(range(count), 0)
+    for device, bytes_ in body.slots[: body.arguments]:
+        peaks[device] += bytes_
+    for device, peak in zip(devices, memory.peak, strict=False):
+        peaks[device] += peak
+    return Summary(count, clocks, peaks, executions)
+
+
+def arguments_of(body: Body) -> list[Slots]:
+    """The slots of each argument."""
+    numbers = iter(range(body.arguments))
+    return [tuple(next(numbers) for _ in range(count)) for count in body.arity]

@@ -1,0 +1,227 @@
+"""Time of a function, each part of it once: a body on devices takes clocks to clocks, and does the same on other devices
+where its messages cost the same, and from clocks that are all later by the same time.
+
+A `Frame` is a body with the costs that its messages have somewhere. It remembers exit clocks by entry clocks, both relative
+to the first stream: layers in the steady state, and replicas, are found there. Where entry clocks keep differing, it becomes
+the max-plus linear map that it is, `exit[i] = max(entry[j] + map[i][j])`, and is applied (Baccelli et al., Synchronization
+and Linearity, 1992, chapter 1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from distir.interpreters.costs import Cost, Costs
+from distir.interpreters.simulate.bodies import Body, Call, Message
+
+DIFFERENT = 8
+"""Entry clocks that a frame meets before it is made a map."""
+WIDE = 128
+"""Streams above which a frame is never made a map: it would have the square of them."""
+
+Devices = tuple[int, ...]
+
+
+class Local(NamedTuple):
+    """One stream is busy."""
+
+    stream: int
+    picoseconds: int
+
+
+class Joint(NamedTuple):
+    """Streams wait for each other, then all are busy."""
+
+    streams: tuple[int, ...]
+    picoseconds: int
+
+
+class Wait(NamedTuple):
+    """One stream waits for another."""
+
+    source: int
+    target: int
+
+
+class Enter(NamedTuple):
+    """A call: for each stream of the callee, the caller's."""
+
+    frame: Frame
+    streams: tuple[int, ...]
+
+
+Row = tuple[dict[int, int], int]
+"""One line of a max-plus map: `max(entry[j] + start[j]) + offset`. Streams that met share `start`."""
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """A body whose messages have costs. Compared by identity."""
+
+    body: Body
+    program: list[Local | Joint | Wait | Enter]
+    busy: list[Counter[str]]
+    """Picoseconds of its own operations by kind, per device of the body."""
+    known: dict[tuple[int, ...], list[int]] = field(default_factory=dict[tuple[int, ...], list[int]])
+    """Exit clocks by entry clocks, relative to the first stream."""
+    rows: list[Row] | None = None
+
+    def exits(self, entry: tuple[int, ...]) -> list[int]:
+        """The clocks after it, from clocks relative to the first."""
+        if (found := self.known.get(entry)) is None:
+            if len(self.known) < DIFFERENT or len(entry) > WIDE:
+                found = self.known[entry] = self.run(list(entry))
+            else:
+                found = self.applied(entry)
+        return found
+
+    def run(self, clocks: list[int]) -> list[int]:
+        """Moves the clocks, in place."""
+        for step in self.program:
+            match step:
+                case Local(stream, picoseconds):
+                    clocks[stream] += picoseconds
+                case Joint(streams, picoseconds):
+                    end = max([clocks[s] for s in streams]) + picoseconds
+                    for s in streams:
+                        clocks[s] = end
+                case Wait(source, target):
+                    clocks[target] = max(clocks[source], clocks[target])
+                case Enter(frame, streams):
+                    entry = [clocks[s] for s in streams]
+                    first = entry[0]
+                    for s, clock in zip(streams, frame.exits(tuple([c - first for c in entry])), strict=True):
+                        clocks[s] = clock + first
+        return clocks
+
+    def applied(self, entry: Sequence[int]) -> list[int]:
+        """The same, by its map."""
+        ends: dict[int, int] = {}
+        exits: list[int] = []
+        for start, offset in self.map():
+            if (end := ends.get(id(start))) is None:
+                end = ends[id(start)] = max([entry[j] + added for j, added in start.items()])
+            exits.append(end + offset)
+        return exits
+
+    def map(self) -> list[Row]:
+        """The max-plus map that it is."""
+        if self.rows is not None:
+            return self.rows
+        rows: list[Row] = [({stream: 0}, 0) for stream in range(len(self.body.streams))]
+        for step in self.program:
+            match step:
+                case Local(stream, picoseconds):
+                    start, offset = rows[stream]
+                    rows[stream] = (start, offset + picoseconds)
+                case Joint(streams, picoseconds):
+                    start, offset = latest([rows[s] for s in streams])
+                    for s in streams:
+                        rows[s] = (start, offset + picoseconds)
+                case Wait(source, target):
+                    rows[target] = latest([rows[source], rows[target]])
+                case Enter(frame, streams):
+                    starts: dict[int, Row] = {}
+                    inner = frame.map()
+                    for start, _ in inner:
+                        if id(start) not in starts:
+                            entered = [(rows[streams[j]], added) for j, added in start.items()]
+                            starts[id(start)] = latest([(s, offset + added) for (s, offset), added in entered])
+                    for s, (start, added) in zip(streams, inner, strict=True):
+                        outer, offset = starts[id(start)]
+                        rows[s] = (outer, offset + added)
+        self.rows = rows
+        return rows
+
+
+def latest(rows: Iterable[Row]) -> Row:
+    """The latest of several clocks, whatever the entry clocks are."""
+    (first, most), *others = rows
+    if all(start is first for start, _ in others):
+        return first, max([most, *(offset for _, offset in others)])
+    merged = {stream: added + most for stream, added in first.items()}
+    for start, offset in others:
+        for stream, added in start.items():
+            if stream not in merged or merged[stream] < added + offset:
+                merged[stream] = added + offset
+    return merged, 0
+
+
+@dataclass
+class Frames:
+    """Bodies placed on machine devices. Equal ones on different devices are one frame."""
+
+    costs: Costs
+    _placed: dict[tuple[Body, Devices], Frame] = field(default_factory=dict[tuple[Body, Devices], Frame])
+    _frames: dict[tuple[object, ...], Frame] = field(default_factory=dict[tuple[object, ...], Frame])
+    _messages: dict[Message, Cost] = field(default_factory=dict[Message, Cost])
+
+    def of(self, body: Body, devices: Devices) -> Frame:
+        """The body on these devices."""
+        if (frame := self._placed.get((body, devices))) is None:
+            costs, inner = self._outside(body, devices)
+            key = (body, *costs.values(), *inner.values())
+            if (frame := self._frames.get(key)) is None:
+                frame = self._frames[key] = _frame(body, costs, inner)
+            self._placed[body, devices] = frame
+        return frame
+
+    def entry(self, body: Body, devices: Devices) -> Frame:
+        """The entry, which is not remembered."""
+        return _frame(body, *self._outside(body, devices))
+
+    def _outside(self, body: Body, devices: Devices) -> tuple[dict[Message, Cost], dict[tuple[Body, Devices], Frame]]:
+        """What the body alone does not say: the costs of its messages, and the frames of its calls."""
+        costs = {message: self._cost(message, devices) for message in body.messages}
+        inner = {(callee, on): self.of(callee, on_devices(on, devices)) for callee, on in body.calls}
+        return costs, inner
+
+    def _cost(self, message: Message, devices: Devices) -> Cost:
+        placed = Message(message.op, on_devices(message.participants, devices))
+        if (cost := self._messages.get(placed)) is None:
+            cost = self._messages[placed] = self.costs.of(*placed)
+        return cost
+
+    def executions(self, entry: Body, devices: Devices) -> Iterator[tuple[Body, Devices, Frame, int]]:
+        """Every body on the devices where it runs, but for the entry, and how often; callers before callees."""
+        times: dict[Body, Counter[Devices]] = defaultdict(Counter)
+        waiting = {entry.number: entry}
+        times[entry][devices] = 1
+        while waiting:
+            body = waiting.pop(max(waiting))
+            for on, count in times[body].items():
+                if body is not entry:
+                    yield body, on, self._placed[body, on], count
+                for (callee, inner), calls in body.calls.items():
+                    waiting[callee.number] = callee
+                    times[callee][on_devices(inner, on)] += count * calls
+
+
+def on_devices(local: Devices, devices: Devices) -> Devices:
+    """Local devices of a function on these."""
+    return tuple([devices[d] for d in local])
+
+
+def _frame(body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devices], Frame]) -> Frame:
+    program: list[Local | Joint | Wait | Enter] = []
+    busy = [Counter[str]() for _ in range(body.devices)]
+    for step in body.steps:
+        if isinstance(step, Call):
+            if step.streams:
+                program.append(Enter(inner[step.callee, step.devices], step.streams))
+            continue
+        cost = costs[step.cost] if isinstance(step.cost, Message) else step.cost
+        picoseconds = cost.picoseconds
+        if picoseconds:
+            for stream in step.streams:
+                busy[body.streams[stream][0]][cost.kind] += picoseconds
+        if step.moves:
+            program.append(Wait(*step.streams))
+        elif len(step.streams) > 1:
+            program.append(Joint(step.streams, picoseconds))
+        elif picoseconds:
+            program.append(Local(step.streams[0], picoseconds))
+    return Frame(body, program, busy)
