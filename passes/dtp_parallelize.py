@@ -30,6 +30,7 @@ class DtpParallelizePass(ModulePass):
     machine: str = "dgx-a100"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.interpreters.machines import load_machine
         from distir.passes.distribution.assemble import Layout
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import distribute
@@ -39,7 +40,7 @@ class DtpParallelizePass(ModulePass):
         prepare(ctx, op)
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
-        distribute(op, batch, layout, self.schedule, self.machine)
+        distribute(op, batch, layout, self.schedule, load_machine(self.machine))
 
 
 def prepare(ctx: Context, module: ModuleOp) -> None:

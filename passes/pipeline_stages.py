@@ -26,9 +26,10 @@ class PipelineStagesPass(ModulePass):
     machine: str = "dgx-a100"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import cut_into_stages
         from distir.passes.structure import entry_function
 
         batch = parse_batch(self.batch, entry_function(op))
-        cut_into_stages(op, batch, 1, self.stages, self.machine)
+        cut_into_stages(op, batch, 1, self.stages, load_machine(self.machine))

@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Choice, State, UseFactor
+from distir.interpreters.machines import Machine
 from distir.passes.distribution.assemble import Assembler, Layout, Tensor
 from distir.passes.distribution.batch_axis import (
     BatchAxis,
@@ -38,7 +39,7 @@ SAME = 1e-6
 """Plans whose communication differs by less than this fraction communicate alike."""
 
 
-def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: str) -> None:
+def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: Machine) -> None:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
     there are fewer calls than stages, are inlined first."""
     entry = entry_function(module)
@@ -129,7 +130,7 @@ def choose_tensors(
     program: LocalProgram,
     batch: Mapping[int, int],
     tp: int,
-    machine: str,
+    machine: Machine,
     choices: Mapping[int, Choice] | None = None,
 ) -> Plan | None:
     """The tensor axis of `tp` devices; None for one device. Raises DistirError if nothing can be cut. With `choices`, by
@@ -174,12 +175,11 @@ def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan |
     return lowering
 
 
-def collective_seconds(machine: str, devices: int) -> Callable[[str, int], float]:
+def collective_seconds(machine: Machine, devices: int) -> Callable[[str, int], float]:
     """The time of a collective among the first devices of a machine, as its analytic cost model has it."""
     from distir.interpreters.cost_models import make_cost_model
-    from distir.interpreters.machines import load_machine
 
-    model = make_cost_model("analytic", load_machine(machine))
+    model = make_cost_model("analytic", machine)
     group = list(range(devices))
     return lambda kind, bytes_: model.collective_seconds(kind, bytes_, group)
 
@@ -220,7 +220,7 @@ def distribute(
     batch: Mapping[int, int],
     layout: Layout,
     schedule: str,
-    machine: str,
+    machine: Machine,
     known: TensorChoices | None = None,
 ) -> None:
     """The D/T/P transform of an annotated module. Repeated layers are cut alike, or alternately where that communicates
@@ -237,7 +237,7 @@ def distribute(
 
 
 def _best_plan(
-    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: str, known: TensorChoices
+    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
 ) -> tuple[LocalProgram, Plan | None]:
     other = module.clone() if layout.tp > 1 else None
     program, plan = _plan(module, batch, layout, machine)
@@ -260,7 +260,7 @@ def _plan(
     module: ModuleOp,
     batch: Mapping[int, int],
     layout: Layout,
-    machine: str,
+    machine: Machine,
     choices: Mapping[int, Choice] | None = None,
 ) -> tuple[LocalProgram, Plan | None]:
     for site, op in enumerate(op for function in functions(module).values() for op in function.body.block.ops):

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from distir.interpreters.machines import Machine
 from distir.passes.structure import callee_of, functions, is_constant
 
 
-def stage_weights(module: ModuleOp, machine: str) -> Callable[[Operation], float]:
+def stage_weights(module: ModuleOp, machine: Machine) -> Callable[[Operation], float]:
     """A function from operations (calls included) to seconds."""
-    from distir.interpreters.machines import load_machine
     from distir.interpreters.work import type_bytes, work_of
 
-    device = load_machine(machine).device
+    device = machine.device
     peak = max(device.peak_flops_per_second.values())
     bandwidth = device.memory_bandwidth_bytes_per_second
     table = functions(module)

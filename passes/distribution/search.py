@@ -1,0 +1,163 @@
+"""The search over D/T/P plans: every configuration of a grid is built as the program it stands for and simulated.
+
+What is simulated is what runs: the best plan's program is the one whose figures were printed. A configuration that the
+rules forbid, or whose devices run out of memory, is kept with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.dialects.errors import DistirError
+from distir.interpreters.machines import Machine
+from distir.passes.distribution.assemble import Layout
+from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.plan import TensorChoices, distribute
+from distir.passes.structure import entry_function
+
+PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
+"""What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One point of the grid."""
+
+    batch: int
+    dp: int
+    tp: int
+    pp: int
+    microbatches: int
+    schedule: str
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.dp, self.tp, self.pp, self.microbatches)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the simulation of a plan found. Shares are of device time, averaged over devices."""
+
+    latency_seconds: float
+    peak_memory_bytes: int
+    compute_share: float
+    communication_share: float
+
+    @property
+    def idle_share(self) -> float:
+        return max(0.0, 1.0 - self.compute_share - self.communication_share)
+
+    @property
+    def limit(self) -> str:
+        """What the plan's time goes to, largest first."""
+        shares = {
+            "compute": self.compute_share,
+            "communication": self.communication_share,
+            "waiting": self.idle_share,
+        }
+        ordered = sorted(shares.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} {share:.0%}" for name, share in ordered if round(share * 100))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A configuration and what became of it: figures, and why it is out if it is."""
+
+    configuration: Configuration
+    figures: Figures | None
+    dropped: str | None = None
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second; 0 without figures."""
+        return self.configuration.batch / self.figures.latency_seconds if self.figures else 0.0
+
+
+def degrees(devices: int) -> Iterator[tuple[int, int, int]]:
+    """All (dp, tp, pp) whose product is the number of devices."""
+    for tp in (t for t in range(1, devices + 1) if devices % t == 0):
+        for pp in (p for p in range(1, devices // tp + 1) if devices // tp % p == 0):
+            yield devices // tp // pp, tp, pp
+
+
+def grid(
+    devices: int,
+    batches: Iterable[int],
+    microbatches: Sequence[int],
+    schedules: Sequence[str],
+) -> list[Configuration]:
+    """The paper's grid: all degrees, microbatches only where there is a pipeline, whole rows for every microbatch of
+    every replica."""
+    return [
+        Configuration(batch, dp, tp, pp, k, schedule)
+        for batch in batches
+        for dp, tp, pp in degrees(devices)
+        for k in (microbatches if pp > 1 else (1,))
+        for schedule in (schedules if pp > 1 else schedules[:1])
+        if batch % (dp * k) == 0
+    ]
+
+
+@dataclass
+class Search:
+    """Evaluates configurations of one model. `bind(batch)` gives the level 1 program at a batch size, afresh."""
+
+    bind: Callable[[int], ModuleOp]
+    machine: Machine
+    cost_model: str
+    memory_limit_bytes: int
+    batch: str = ""
+    _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
+    _choices: TensorChoices = field(default_factory=TensorChoices)
+
+    def base(self, batch: int) -> ModuleOp:
+        """The annotated program at a batch size."""
+        from distir.passes.dtp_parallelize import prepare
+
+        if batch not in self._bases:
+            module = self.bind(batch)
+            prepare(Context(), module)
+            self._bases = {batch: module}
+        return self._bases[batch]
+
+    def program(self, configuration: Configuration) -> ModuleOp:
+        """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
+        module = self.base(configuration.batch).clone()
+        batch = parse_batch(self.batch, entry_function(module))
+        distribute(module, batch, configuration.layout, configuration.schedule, self.machine, self._choices)
+        return module
+
+    def evaluate(self, configuration: Configuration) -> Outcome:
+        """Simulates one configuration."""
+        try:
+            figures = self._figures(self.program(configuration))
+        except DistirError as error:
+            return Outcome(configuration, None, str(error))
+        if figures.peak_memory_bytes > self.memory_limit_bytes:
+            peak, limit = figures.peak_memory_bytes / 1e9, self.memory_limit_bytes / 1e9
+            return Outcome(configuration, figures, f"needs {peak:.1f} GB of memory, the limit is {limit:.1f} GB")
+        return Outcome(configuration, figures)
+
+    def _figures(self, module: ModuleOp) -> Figures:
+        from distir.interpreters.simulate import simulate
+        from distir.interpreters.work import Kind
+
+        simulation = simulate(module, self.machine, self.cost_model)
+        makespan = simulation.makespan_seconds
+        busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()]
+        total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
+        kinds = {kind.value for kind in Kind}
+        compute = sum(seconds for kind, seconds in busy if kind in kinds)
+        peak = max(simulation.peak_memory_bytes.values(), default=0)
+        return Figures(makespan, peak, compute / total, (sum(seconds for _, seconds in busy) - compute) / total)
+
+
+def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """The plans that fit, fastest first; of equally fast ones the one that needs less memory, then fewer devices in
+    groups."""
+    fitting = [o for o in outcomes if o.figures is not None and o.dropped is None]
+    return sorted(fitting, key=lambda o: (-o.throughput, o.figures.peak_memory_bytes if o.figures else 0))

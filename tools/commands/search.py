@@ -1,0 +1,292 @@
+"""`distir search`: walks a grid of D/T/P plans for a model on a machine, ranks them, and writes the best one's program."""
+
+from __future__ import annotations
+
+import csv
+import io
+from argparse import Namespace, RawDescriptionHelpFormatter
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distir.dialects.errors import DistirError
+from distir.tools.commands.model import add_model_arguments
+from distir.tools.commands.report import bytes_text, check_output, print_table, seconds_text, write_whole
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from distir.passes.distribution.search import Configuration, Outcome, Search
+
+EXAMPLES = """\
+examples:
+  distir search gpt2.onnx --shape input1=64,1,128 --machine dgx-2 --devices 16
+  distir search gpt2.onnx --shape input1=64,1,128 --machine dgx-2 --devices 16 --batch-sizes 128..1024 --csv plans.csv
+  distir search mlp.onnx --shape x=512,64 --shape z=512,64 --machine dgx-a100 --devices 8 -o best.mlir
+"""
+
+SCHEDULES = ("1f1b", "gpipe")
+INTERRUPTED = 130
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "search",
+        help="rank the ways to distribute a model over a machine",
+        description="Simulates every data x tensor x pipeline parallel plan on N devices of a machine, and ranks them by "
+        "throughput. Stop early with Ctrl-C: what was found so far is reported and written.",
+        epilog=EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_model_arguments(parser)
+    parser.add_argument("--machine", metavar="M", required=True, help="one of distir machines, or a .toml file")
+    parser.add_argument("--devices", metavar="N", type=int, required=True, help="dp * tp * pp of every plan")
+    parser.add_argument(
+        "--batch-sizes", metavar="A,B|A..B", help="global batches; A..B doubles from A (default: the model's)"
+    )
+    parser.add_argument("--microbatches", metavar="K,...", help="for plans with a pipeline (default: 2,4,...,128)")
+    parser.add_argument(
+        "--schedules", metavar="S,...", help="for plans with a pipeline: 1f1b, gpipe (default: both to train)"
+    )
+    parser.add_argument(
+        "--batch", metavar="ARG:DIM,...", default="", help="batch dims (default: dim 0 of inputs and labels)"
+    )
+    parser.add_argument("--cost-model", metavar="C", default="analytic", help="how costs are found (default: analytic)")
+    parser.add_argument("--memory-limit", metavar="BYTES", help="per device, as in 28GB (default: the machine's)")
+    parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
+    parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
+    parser.add_argument("-o", "--output", metavar="BEST.mlir", help="write the best plan's program")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    from distir.passes.distribution.search import ranked
+
+    for path in (args.csv, args.output):
+        if path is not None:
+            check_output(path)
+    if args.devices < 1 or args.top < 1:
+        raise DistirError("--devices and --top: expected at least 1")
+    search, configurations, bound = _prepare(args)
+    outcomes, interrupted = _walk(search, configurations)
+    best = ranked(outcomes)
+    _report(outcomes, best[: args.top], len(configurations))
+    if args.csv is not None:
+        write_whole(args.csv, lambda stream: stream.write(_csv(outcomes, best).encode()))
+        print(f"wrote {len(outcomes)} plans to {args.csv}")
+    if not best:
+        if interrupted:
+            return INTERRUPTED
+        raise DistirError(_nothing_fits(outcomes))
+    if args.output is not None:
+        _write_best(search, best[0].configuration, bound, args.output)
+    return INTERRUPTED if interrupted else 0
+
+
+def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
+    from distir.interpreters.machines import load_machine
+    from distir.passes.distribution.batch_axis import parse_batch
+    from distir.passes.distribution.search import PAPER_MICROBATCHES, Search, grid
+    from distir.passes.structure import entry_function, result_attributes, text
+    from distir.tools.commands.model import load_model
+
+    machine = load_machine(args.machine)
+    machine.check_devices(args.devices)
+    shapes = _shapes(args.shape)
+    model = load_model(args.model)
+    entry = entry_function(model)
+    batch = parse_batch(args.batch, entry)
+    if not batch:
+        raise DistirError(f"{args.model} has no input with a batch dim: say which with --batch ARG:DIM")
+    bind = _binder(model, args.model, shapes, batch)
+    batches = _batch_sizes(args.batch_sizes) if args.batch_sizes else [_own_batch(args.model, model, shapes, batch)]
+    training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
+    schedules = _names(args.schedules, SCHEDULES) if args.schedules else SCHEDULES[: 2 if training else 1]
+    microbatches = _integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
+    limit = _bytes(args.memory_limit) if args.memory_limit else machine.device.memory_capacity_bytes
+    configurations = grid(args.devices, batches, microbatches, schedules)
+    if not configurations:
+        raise DistirError(
+            f"no plan for {args.devices} devices divides the batch {', '.join(map(str, batches))}: every replica and "
+            "microbatch needs whole rows"
+        )
+    return Search(bind, machine, args.cost_model, limit, args.batch), configurations, model
+
+
+def _binder(
+    model: ModuleOp, name: str, shapes: dict[str, tuple[int, ...]], batch: dict[int, int]
+) -> Callable[[int], ModuleOp]:
+    """Gives the model at a batch size: its batch dims set, its other open dims as `--shape` says."""
+    from distir.frontends.shapes import argument_dims, argument_name, bind_arguments
+    from distir.passes.structure import entry_function
+    from distir.tools.commands.model import make_static
+
+    def bind(size: int) -> ModuleOp:
+        module = model.clone()
+        entry = entry_function(module)
+        bound = dict(shapes)
+        for index, dim in batch.items():
+            argument, dims = argument_name(entry, index), argument_dims(entry, index) or []
+            if isinstance(dims[dim], int) and dims[dim] != size:
+                raise DistirError(
+                    f"{name}: the batch of '{argument}' is fixed to {dims[dim]}, so a batch of {size} needs a model with "
+                    "an open batch dimension"
+                )
+            known = list(bound.get(argument, [d for d in dims if isinstance(d, int)]))
+            if len(known) == len(dims):
+                known[dim] = size
+            elif len(known) == len(dims) - 1 and not isinstance(dims[dim], int):
+                known.insert(dim, size)
+            else:
+                make_static(module, name)  # says which dimension is open, and how to bind it
+            bound[argument] = tuple(known)
+        bind_arguments(entry, bound)
+        make_static(module, name)
+        return module
+
+    return bind
+
+
+def _own_batch(name: str, model: ModuleOp, shapes: dict[str, tuple[int, ...]], batch: dict[int, int]) -> int:
+    """The batch size that the model, or `--shape`, has."""
+    from distir.frontends.shapes import argument_dims, argument_name
+    from distir.passes.structure import entry_function
+
+    entry = entry_function(model)
+    for index, dim in batch.items():
+        dims = shapes.get(argument_name(entry, index)) or argument_dims(entry, index) or []
+        if dim < len(dims) and isinstance(extent := dims[dim], int):
+            return extent
+    raise DistirError(
+        f"{name}: the batch dimension is open: give --batch-sizes, or --shape {argument_name(entry, min(batch))}=..."
+    )
+
+
+def _walk(search: Search, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
+    """Evaluates all configurations under a progress bar; Ctrl-C ends the walk and keeps what was found."""
+    import sys
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    outcomes: list[Outcome] = []
+    columns = (TextColumn("searching"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("plans", total=len(configurations))
+        try:
+            for configuration in configurations:
+                outcomes.append(search.evaluate(configuration))
+                progress.advance(task)
+        except KeyboardInterrupt:
+            return outcomes, True
+    return outcomes, False
+
+
+COLUMNS = ("rank", "batch", "D", "T", "P", "K", "schedule", "samples/s", "latency", "peak memory", "time goes to")
+
+
+def _report(outcomes: Sequence[Outcome], best: Sequence[Outcome], planned: int) -> None:
+    rows: list[list[str]] = []
+    for rank, outcome in enumerate(best, 1):
+        c, figures = outcome.configuration, outcome.figures
+        assert figures is not None
+        schedule = c.schedule if c.pp > 1 else "-"
+        rows.append(
+            [
+                *(str(n) for n in (rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
+                *(schedule, f"{outcome.throughput:,.1f}", seconds_text(figures.latency_seconds)),
+                *(bytes_text(figures.peak_memory_bytes), figures.limit),
+            ]
+        )
+    if rows:
+        print_table(rows, COLUMNS)
+    dropped = Counter(_kind(o.dropped) for o in outcomes if o.dropped is not None)
+    print(f"{len(outcomes)} of {planned} plans simulated" + "".join(f"; {n} {kind}" for kind, n in dropped.items()))
+    for reason in sorted({o.dropped for o in outcomes if o.dropped is not None and o.figures is None}):
+        print(f"  not possible: {reason}")
+
+
+def _kind(reason: str | None) -> str:
+    return "exceed the memory" if reason is not None and reason.startswith("needs ") else "are not possible"
+
+
+def _nothing_fits(outcomes: Sequence[Outcome]) -> str:
+    least = min((o.figures.peak_memory_bytes for o in outcomes if o.figures is not None), default=None)
+    if least is None:
+        return f"no plan is possible: {outcomes[0].dropped}"
+    return f"no plan fits: the leanest needs {bytes_text(least)} per device; take more devices or a smaller batch"
+
+
+def _csv(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> str:
+    """All plans: those that fit by rank, then the others with the reason."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = ["batch_size", "dp", "tp", "pp", "microbatches", "schedule"]
+    figures = ["throughput_per_second", "latency_seconds", "peak_memory_bytes"]
+    shares = ["compute_share", "communication_share", "idle_share"]
+    writer.writerow([*names, *figures, *shares, "dropped"])
+    for outcome in (*best, *(o for o in outcomes if o.dropped is not None)):
+        c, f = outcome.configuration, outcome.figures
+        found = (
+            ["", "", "", "", "", ""]
+            if f is None
+            else [repr(outcome.throughput), repr(f.latency_seconds), str(f.peak_memory_bytes)]
+            + [f"{share:.6f}" for share in (f.compute_share, f.communication_share, f.idle_share)]
+        )
+        writer.writerow([c.batch, c.dp, c.tp, c.pp, c.microbatches, c.schedule, *found, outcome.dropped or ""])
+    return text.getvalue()
+
+
+def _write_best(search: Search, configuration: Configuration, model: ModuleOp, path: str) -> None:
+    """Writes the program of a configuration; values that the model came with are named, or written beside it."""
+    from distir.frontends import weights
+
+    program = search.program(configuration)
+    weights.attach(program, weights.weights_of(model))
+    weights.save(program, path)
+    c = configuration
+    print(f"wrote the best plan (batch {c.batch}, D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}) to {path}")
+
+
+def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    from distir.frontends.shapes import parse_shape
+
+    return dict(map(parse_shape, texts))
+
+
+def _integers(text: str, option: str) -> list[int]:
+    items = [item.strip() for item in text.split(",")]
+    if not all(item.isdecimal() and int(item) > 0 for item in items):
+        raise DistirError(f"{option}: expected positive numbers with commas between them, got '{text}'")
+    return sorted({int(item) for item in items})
+
+
+def _batch_sizes(text: str) -> list[int]:
+    first, dots, last = text.partition("..")
+    if not dots:
+        return _integers(text, "--batch-sizes")
+    (low,), (high,) = _integers(first, "--batch-sizes"), _integers(last, "--batch-sizes")
+    if low > high:
+        raise DistirError(f"--batch-sizes: {low}..{high} is empty")
+    return [low << i for i in range((high // low).bit_length())]
+
+
+def _names(text: str, known: Sequence[str]) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise DistirError(f"unknown schedule '{name}': expected {' or '.join(known)}")
+    return names
+
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def _bytes(text: str) -> int:
+    number = text.rstrip("BbIiKkMmGgTt ")
+    unit = text[len(number) :].strip().upper()
+    try:
+        return int(float(number) * UNITS[unit])
+    except (KeyError, ValueError):
+        raise DistirError(f"--memory-limit: expected a size such as 28GB or 30GiB, got '{text}'") from None
