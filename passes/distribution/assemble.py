@@ -94,6 +94,7 @@ class Assembler:
         self.accumulated: dict[tuple[SSAValue, int], list[SSAValue]] = {}
         self.reduced: set[SSAValue] = set()
         self.argument_ports: list[dict[str, Attribute]] = []
+        self.first_stage: dict[SSAValue, int] = {}
         self.users: dict[SSAValue, set[int]] = defaultdict(set)
         self.by_task: dict[tuple[str, int], list[CallOp]] = defaultdict(list)
         for call in stage_calls(entry):
@@ -136,6 +137,7 @@ class Assembler:
             stages = homes[argument] or [0]
             if text(known, "dist.name", f"arg{argument.index}") in updated:
                 stages = stages[:1]
+            self.first_stage[argument] = stages[0]
             for stage in stages:
                 for replica in range(self.layout.dp):
                     self._argument(argument, Place(stage, replica, None), known)
@@ -282,11 +284,7 @@ class Assembler:
 
     def _send(self, value: SSAValue, target: Place) -> list[SSAValue]:
         """Sends a value from where it is held to another stage, rank by rank."""
-        source = next(
-            p
-            for (v, p) in self.held
-            if v is value and p.replica == target.replica and p.microbatch == target.microbatch
-        )
+        source = Place(self._home(value), target.replica, target.microbatch)
         sent: list[SSAValue] = []
         devices = self.layout.group(target.stage, target.replica)
         for held, device in zip(self.held[value, source], devices, strict=True):
@@ -296,6 +294,12 @@ class Assembler:
             sent.append(op.output)
         self.held[value, target] = sent
         return sent
+
+    def _home(self, value: SSAValue) -> int:
+        """The stage that a value comes from: its producer's, or the first that holds an argument."""
+        if isinstance(value, OpResult):
+            return stage_of(value.op)
+        return self.first_stage[value]
 
     # --- leaving the batch axis ------------------------------------------------------------------------------------
 

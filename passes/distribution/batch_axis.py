@@ -17,7 +17,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Replicated, Sharded, State
+from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Sharded, State
 from distir.passes.distribution.options import Option, options, replicate, rule_of, whole_pieces
 from distir.passes.structure import argument_attributes, functions, shape_of, text
 
@@ -143,7 +143,11 @@ class BatchPropagation:
         for option in available:
             if self._obtain(op, option, operands, axis):
                 return option
-        index = next(i for i, s in enumerate(operands) if not isinstance(s, Replicated))
+        addends = [i for i, s in enumerate(operands) if isinstance(s, Partial)]
+        if self.shards == 1 and not addends:  # one part is the whole
+            return Option(Replicate(), operands, replicate(op).results)
+        first = next(i for i, s in enumerate(operands) if not isinstance(s, Replicated))
+        index = addends[0] if self.shards == 1 else first
         raise NeedsWhole(op, index, operands[index])
 
     def _obtain(self, op: Operation, option: Option, operands: Sequence[State], axis: FunctionAxis) -> bool:
@@ -190,7 +194,7 @@ def follow_batch(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shar
                     raise
                 phases[op] = Phase.AFTER
         if phases[op] is Phase.AFTER:
-            _follow_after(op, axis)
+            _follow_after(op, axis, shards)
         elif phases[op] is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
             phases[op] = Phase.INSIDE
     for op, phase in phases.items():  # producers that were asked to give cut values run inside after all
@@ -207,10 +211,11 @@ def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operat
     return Phase.INSIDE if cut or Phase.INSIDE in producers else Phase.BEFORE
 
 
-def _follow_after(op: Operation, axis: FunctionAxis) -> None:
-    """After the loop every addend has been accumulated; a value in parts would have to be gathered, which is refused."""
+def _follow_after(op: Operation, axis: FunctionAxis, shards: int) -> None:
+    """After the loop every addend has been accumulated; a value in several parts would have to be gathered, which is
+    refused."""
     for index, value in enumerate(op.operands):
-        if isinstance(state := axis.states[value], Sharded):
+        if isinstance(state := axis.states[value], Sharded) and shards > 1:
             raise NeedsWhole(op, index, state)
     if not isinstance(op, CallOp):
         axis.chosen[op] = replicate(op)
@@ -222,7 +227,7 @@ def explain(error: NeedsWhole, shards: int) -> DistirError:
     value = error.op.operands[error.operand]
     name = value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
     rule = rule_of(error.op)
-    known = "it has no rule" if rule is None else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
+    known = "it has no rule (shardcombine-annotate finds them)" if rule is None else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
     return DistirError(
         f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}, which the batch axis of {shards} parts "
         f"holds as {_describe(error.state)}: {known}; choose other batch dims or one part"

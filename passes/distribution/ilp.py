@@ -83,9 +83,9 @@ def solve(space: TensorSpace, rows: int, seconds: Callable[[str, int], float]) -
     model = _Model(space, seconds, pulp.LpProblem("tensor_axis", pulp.LpMinimize))
     table = functions(space.module)
     counts = _executions(space.functions, space.entry)
-    model_args = model_values(space.functions, space.entry, table)
+    share = _shares(model_values(space.functions, space.entry, table))
     for function in space.functions:
-        _add_function(model, function, counts[function.sym_name.data], model_args)
+        _add_function(model, function, counts[function.sym_name.data], share)
     _tie_updates(model)
     for key, (producer, consumers, value, is_model) in model.flows.items():
         _add_flow(model, producer, consumers, value, is_model, model.weights[key], rows)
@@ -116,7 +116,7 @@ def _executions(called_first: Sequence[FuncOp], entry: FuncOp) -> Mapping[str, i
     return counts
 
 
-def _add_function(model: _Model, function: FuncOp, count: int, model_args: set[SSAValue]) -> None:
+def _add_function(model: _Model, function: FuncOp, count: int, shares: Mapping[SSAValue, float]) -> None:
     """Variables for the body's operations, states for its arguments and results, conversions between them."""
     producers: dict[SSAValue, States] = {}
     consumers: dict[SSAValue, list[States]] = defaultdict(list)
@@ -136,17 +136,16 @@ def _add_function(model: _Model, function: FuncOp, count: int, model_args: set[S
         is_input = function is model.space.entry
         states = _argument_states(model, consumers[argument], is_input)
         model.arguments[argument] = producers[argument] = states
-        if argument in model_args:
-            whole = states.get(REPLICATED, 0)
-            model.ties.append(TIE_BREAK * count * _share_of_bytes(argument, model_args) * whole)
+        if argument in shares:
+            model.ties.append(TIE_BREAK * count * shares[argument] * states.get(REPLICATED, 0))
     is_entry = function is model.space.entry
     model.results[function.sym_name.data] = [
         producers[v] if is_entry else _result_states(model, producers[v], consumers[v]) for v in returned
     ]
     for value, needs in consumers.items():
         if needs and not all(need is producers[value] for need in needs):
-            key = (id(producers[value]), *sorted(id(n) for n in needs), int(value in model_args))
-            model.flows.setdefault(key, (producers[value], needs, value, value in model_args))
+            key = (id(producers[value]), *sorted(id(n) for n in needs), int(value in shares))
+            model.flows.setdefault(key, (producers[value], needs, value, value in shares))
             model.weights[key] += count
     model.kept += [producers, consumers]  # flows are keyed by identity, so what they name must stay alive
 
@@ -221,9 +220,11 @@ def _result_states(model: _Model, producer: States, consumers: list[States]) -> 
     return states
 
 
-def _share_of_bytes(argument: SSAValue, model_args: set[SSAValue]) -> float:
-    total = sum(_bytes(v) for v in model_args) or 1
-    return _bytes(argument) / total
+def _shares(model_args: set[SSAValue]) -> dict[SSAValue, float]:
+    """The part of all parameter bytes that each argument which holds a parameter is."""
+    sizes = {v: _bytes(v) for v in model_args}
+    total = sum(sizes.values()) or 1
+    return {v: size / total for v, size in sizes.items()}
 
 
 def _bytes(value: SSAValue) -> int:
