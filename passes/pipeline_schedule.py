@@ -16,7 +16,7 @@ class PipelineSchedulePass(ModulePass):
     """Unrolls the loop over `microbatches` in the order of `schedule` (gpipe or 1f1b).
 
     Requires: an entry of stage calls, rules on ops, a batch that `microbatches` divides. Ensures: level 3 on one device
-    per stage; values cross stages by `dist.send`; gradients are accumulated; outputs concatenated. Rules are kept."""
+    per stage; values cross stages by `dist.send`; gradients are accumulated; outputs concatenated. Rules are gone."""
 
     name = "pipeline-schedule"
     schedule: str = "1f1b"
@@ -24,12 +24,15 @@ class PipelineSchedulePass(ModulePass):
     batch: str = ""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.dialects.errors import DistirError
         from distir.passes.distribution.assemble import Layout
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import assemble, localize, lower_tensors
         from distir.passes.distribution.stages import stage_calls, stage_of
         from distir.passes.structure import entry_function
 
+        if self.microbatches < 1:
+            raise DistirError(f"microbatches: expected at least 1, got {self.microbatches}")
         entry = entry_function(op)
         batch = parse_batch(self.batch, entry)
         stages = 1 + max((stage_of(call) for call in stage_calls(entry)), default=0)

@@ -26,10 +26,13 @@ class PipelineStagesPass(ModulePass):
     machine: str = "dgx-a100"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.dialects.errors import DistirError
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import cut_into_stages
         from distir.passes.structure import entry_function
 
+        if self.stages < 1:
+            raise DistirError(f"stages: expected at least 1, got {self.stages}")
         batch = parse_batch(self.batch, entry_function(op))
         cut_into_stages(op, batch, 1, self.stages, load_machine(self.machine))
