@@ -1,0 +1,78 @@
+// RUN: distir-opt %s -p 'pipeline-stages{stages=2},pipeline-schedule{schedule=1f1b microbatches=3}' | filecheck %s
+// RUN: distir-opt %s -p 'pipeline-stages{stages=2},pipeline-schedule{schedule=gpipe microbatches=3}' | filecheck %s --check-prefix=GPIPE
+
+// Two stages, three microbatches of 4 of the 12 rows. With 1f1b the last stage alternates (F0 B0 F1 B1 F2 B2) and the first
+// runs one ahead (F0 F1 B0 F2 B1 B2). With gpipe all forwards come first, and the backwards in reverse. Messages follow each step;
+// gradients are added up as they come, the loss is joined at the end.
+func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
+                %z: tensor<12x4xf32> {dist.name = "z", dist.role = "label"},
+                %n: tensor<f32> {dist.name = "n", dist.role = "input"},
+                %w0: tensor<8x6xf32> {dist.name = "w0", dist.role = "parameter"},
+                %w1: tensor<6x4xf32> {dist.name = "w1", dist.role = "parameter"})
+    -> (tensor<12x4xf32> {dist.name = "loss", dist.role = "output"},
+        tensor<8x6xf32> {dist.name = "w0", dist.role = "parameter"},
+        tensor<6x4xf32> {dist.name = "w1", dist.role = "parameter"}) {
+  %h0 = "onnx.MatMul"(%x, %w0) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<12x8xf32>, tensor<8x6xf32>) -> tensor<12x6xf32>
+  %a0 = "onnx.Relu"(%h0) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [max: 0 -> 0, min: 0 -> 0], found = exact>} : (tensor<12x6xf32>) -> tensor<12x6xf32>
+  %h1 = "onnx.MatMul"(%a0, %w1) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>} : (tensor<12x6xf32>, tensor<6x4xf32>) -> tensor<12x4xf32>
+  %loss = grad.loss %h1, %z, %n {dist.rule = #dist.rule<[S1, S2], [S1, S2], [] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<12x4xf32>, tensor<12x4xf32>, tensor<f32>) -> tensor<12x4xf32>
+  %dh1 = grad.loss_grad %h1, %z, %n {dist.rule = #dist.rule<[S1, S2], [S1, S2], [] -> {S1: gather(0), S2: gather(1)}, partial = [sum: (0, 1) -> 0], found = exact>} : (tensor<12x4xf32>, tensor<12x4xf32>, tensor<f32>) -> tensor<12x4xf32>
+  %da0, %dw1 = grad.matmul_grad %a0, %w1, %dh1 {dist.rule = #dist.rule<[S1, S2], [S2, S3], [S1, S3] -> {S1: [gather(0), reduce(sum)], S2: [gather(1), gather(0)], S3: [reduce(sum), gather(1)]}, partial = [sum: 0 -> 1, sum: 1 -> 0, sum: 2 -> (0, 1), sum: (0, 1) -> (0, 1)], found = exact>} : (tensor<12x6xf32>, tensor<6x4xf32>, tensor<12x4xf32>) -> (tensor<12x6xf32>, tensor<6x4xf32>)
+  %dh0 = grad.relu_grad %h0, %da0 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: 1 -> 0, max: 1 -> 0, min: 1 -> 0], found = exact>} : (tensor<12x6xf32>, tensor<12x6xf32>) -> tensor<12x6xf32>
+  %dx, %dw0 = grad.matmul_grad %x, %w0, %dh0 {dist.rule = #dist.rule<[S1, S2], [S2, S3], [S1, S3] -> {S1: [gather(0), reduce(sum)], S2: [gather(1), gather(0)], S3: [reduce(sum), gather(1)]}, partial = [sum: 0 -> 1, sum: 1 -> 0, sum: 2 -> (0, 1), sum: (0, 1) -> (0, 1)], found = exact>} : (tensor<12x8xf32>, tensor<8x6xf32>, tensor<12x6xf32>) -> (tensor<12x8xf32>, tensor<8x6xf32>)
+  %w0_new = grad.sgd %w0, %dw0 learning_rate 1.000000e-01 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: (0, 1) -> 0], found = exact>} : (tensor<8x6xf32>, tensor<8x6xf32>) -> tensor<8x6xf32>
+  %w1_new = grad.sgd %w1, %dw1 learning_rate 1.000000e-01 {dist.rule = #dist.rule<[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: (0, 1) -> 0], found = exact>} : (tensor<6x4xf32>, tensor<6x4xf32>) -> tensor<6x4xf32>
+  func.return %loss, %w0_new, %w1_new : tensor<12x4xf32>, tensor<8x6xf32>, tensor<6x4xf32>
+}
+
+// CHECK:      builtin.module attributes {dist.devices = 2 : i64} {
+// CHECK-NEXT: func.func @main(
+// CHECK-SAME: %z: tensor<12x4xf32, #dist.on<1>> {dist.name = "z", dist.role = "label", dist.part = #dist.part<[0:12, 0:4] of [12, 4]>}
+// CHECK-SAME: %w0: tensor<8x6xf32, #dist.on<0>> {dist.name = "w0", dist.role = "parameter", dist.part = #dist.part<[0:8, 0:6] of [8, 6]>}
+// CHECK-NEXT: %x_1 = dist.slice %x [0:4, 0:8]
+// CHECK-NEXT: %h0, %a0 = dist.call @forward_0_1(%x_1, %w0) on [0] : (tensor<4x8xf32, #dist.on<0>>, tensor<8x6xf32, #dist.on<0>>) -> (tensor<4x6xf32, #dist.on<0>>, tensor<4x6xf32, #dist.on<0>>)
+// CHECK-NEXT: %a0_1 = dist.send %a0 to 1
+// CHECK-NEXT: %x_2 = dist.slice %x [4:8, 0:8]
+// CHECK-NEXT: %h0_1, %a0_2 = dist.call @forward_0_1(%x_2, %w0) on [0]
+// CHECK-NEXT: %z_1 = dist.slice %z [0:4, 0:4]
+// CHECK-NEXT: %h1, %loss = dist.call @forward_1_1(%a0_1, %w1, %z_1, %n) on [1]
+// CHECK-NEXT: %a0_3 = dist.send %a0_2 to 1
+// CHECK-NEXT: %da0, %dw1 = dist.call @backward_1_1(%h1, %z_1, %n, %a0_1, %w1) on [1]
+// CHECK-NEXT: %da0_1 = dist.send %da0 to 0
+// CHECK-NEXT: %dw0 = dist.call @backward_0_1(%h0, %da0_1, %x_1, %w0) on [0]
+// CHECK-NEXT: %z_2 = dist.slice %z [4:8, 0:4]
+// CHECK-NEXT: %h1_1, %loss_1 = dist.call @forward_1_1(%a0_3, %w1, %z_2, %n) on [1]
+// CHECK-NEXT: %x_3 = dist.slice %x [8:12, 0:8]
+// CHECK-NEXT: %h0_2, %a0_4 = dist.call @forward_0_1(%x_3, %w0) on [0]
+// CHECK-NEXT: %da0_2, %dw1_1 = dist.call @backward_1_1(%h1_1, %z_2, %n, %a0_3, %w1) on [1]
+// CHECK-NEXT: %dw1_2 = dist.accumulate sum %dw1, %dw1_1
+// CHECK-NEXT: %a0_5 = dist.send %a0_4 to 1
+// CHECK-NEXT: %da0_3 = dist.send %da0_2 to 0
+// CHECK-NEXT: %dw0_1 = dist.call @backward_0_1(%h0_1, %da0_3, %x_2, %w0) on [0]
+// CHECK-NEXT: %dw0_2 = dist.accumulate sum %dw0, %dw0_1
+// CHECK-NEXT: %z_3 = dist.slice %z [8:12, 0:4]
+// CHECK-NEXT: %h1_2, %loss_2 = dist.call @forward_1_1(%a0_5, %w1, %z_3, %n) on [1]
+// CHECK-NEXT: %da0_4, %dw1_3 = dist.call @backward_1_1(%h1_2, %z_3, %n, %a0_5, %w1) on [1]
+// CHECK-NEXT: %dw1_4 = dist.accumulate sum %dw1_2, %dw1_3
+// CHECK-NEXT: %da0_5 = dist.send %da0_4 to 0
+// CHECK-NEXT: %dw0_3 = dist.call @backward_0_1(%h0_2, %da0_5, %x_3, %w0) on [0]
+// CHECK-NEXT: %dw0_4 = dist.accumulate sum %dw0_2, %dw0_3
+// CHECK-NEXT: %w0_new = dist.call @update_0(%w0, %dw0_4) on [0]
+// CHECK-NEXT: %w1_new = dist.call @update_1(%w1, %dw1_4) on [1]
+// CHECK-NEXT: %0 = dist.concat %loss, %loss_1, %loss_2 dim 0
+// CHECK-NEXT: func.return %0, %w0_new, %w1_new
+
+// GPIPE:      dist.call @forward_0_1(%x_1, %w0) on [0]
+// GPIPE:      dist.call @forward_0_1(%x_2, %w0) on [0]
+// GPIPE:      %h1, %loss = dist.call @forward_1_1(%a0_1, %w1, %z_1, %n) on [1]
+// GPIPE:      dist.call @forward_0_1(%x_3, %w0) on [0]
+// GPIPE:      %h1_1, %loss_1 = dist.call @forward_1_1(%a0_3, %w1, %z_2, %n) on [1]
+// GPIPE:      %h1_2, %loss_2 = dist.call @forward_1_1(%a0_5, %w1, %z_3, %n) on [1]
+// GPIPE-NEXT: dist.call @backward_1_1(%h1_2, %z_3, %n, %a0_5, %w1) on [1]
+// GPIPE-NEXT: dist.send
+// GPIPE-NEXT: dist.call @backward_0_1(%h0_2, %da0_1, %x_3, %w0) on [0]
+// GPIPE-NEXT: dist.call @backward_1_1(%h1_1, %z_2, %n, %a0_3, %w1) on [1]
+// GPIPE:      dist.call @backward_0_1(%h0_1, %da0_3, %x_2, %w0) on [0]
+// GPIPE:      dist.call @backward_1_1(%h1, %z_1, %n, %a0_1, %w1) on [1]
+// GPIPE:      dist.call @backward_0_1(%h0, %da0_5, %x_1, %w0) on [0]
+// GPIPE:      dist.concat %loss, %loss_1, %loss_2 dim 0
