@@ -90,5 +90,6 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"})
   func.return %z : tensor<4x8xf32>
 }
 
+// CHECK:      func.func @main
 // CHECK:      func.func private @forward_0
 // CHECK-NEXT: onnx.Softmax
