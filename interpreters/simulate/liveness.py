@@ -117,11 +117,12 @@ def lives_of(body: Body, aliases: Slots | None) -> list[Life]:
     for step in reversed(body.steps):
         uses = step.uses if aliases is None else _renamed(step.uses, aliases)
         if isinstance(step, Call):
-            used = uses if all(step.callee.used) else tuple(compress(uses, step.callee.used))
-            positions = tuple(sorted([uses.index(slot) for slot in set(used) - needed]))
+            distinct = set(uses)
+            used = distinct if all(step.callee.used) else set(compress(uses, step.callee.used))
+            positions = tuple(sorted([uses.index(slot) for slot in used - needed]))
             dying = tuple([uses[position] for position in positions])
             later = tuple([slot in needed for slot in step.makes])
-            same = None if len(set(uses)) == len(uses) else tuple([uses.index(slot) for slot in uses])
+            same = None if len(distinct) == len(uses) else tuple([uses.index(slot) for slot in uses])
             context = None
             if outside.isdisjoint(dying) and outside.isdisjoint(step.makes):
                 context = Context(positions, tuple(map(int, later)), same)

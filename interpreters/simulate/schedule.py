@@ -184,7 +184,7 @@ def check_level(op: Operation, function: str) -> None:
         raise DistirError(f"@{function} is the program of one rank: simulate the distributed program it is from")
 
 
-def check_placed(op: Operation, function: str, streams: Sequence[Stream], cost: Cost) -> None:
+def check_placed(op: Operation, function: str, streams: Sequence[object], cost: Cost) -> None:
     """Raises DistirError if an operation takes time on no device."""
     if not streams and cost.picoseconds:
         raise DistirError(f"{op.name} in @{function} is on no device: its types must say where it runs")

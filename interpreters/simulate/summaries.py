@@ -18,11 +18,12 @@ from xdsl.interpreter import InterpreterFunctions
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import PICOSECONDS, Costs
 from distir.interpreters.machines import Machine, load_machine
-from distir.interpreters.simulate.bodies import Body, Library, Reader, Slots
+from distir.interpreters.simulate.bodies import Body, Devices, Library, Slots
 from distir.interpreters.simulate.liveness import Liveness
+from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import entry_devices, updating
-from distir.interpreters.simulate.timing import Devices, Frame, Frames
+from distir.interpreters.simulate.timing import Frame, Frames
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def summarize(
     function = reader.walk.function(entry)
     count = entry_devices(module, function)
     known.machine.check_devices(count)
-    body, devices = reader.entry(entry), tuple(range(count))
+    body, devices = reader.entry(entry, count), tuple(range(count))
     frame = known.frames.entry(body, devices)
     clocks = dict(zip(body.streams, frame.run([0] * len(body.streams)), strict=True))
     executions = [(body, devices, frame, 1), *known.frames.executions(body, devices)]

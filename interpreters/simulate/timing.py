@@ -15,14 +15,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distir.interpreters.costs import Cost, Costs
-from distir.interpreters.simulate.bodies import Body, Call, Message
+from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
 
 DIFFERENT = 8
 """Entry clocks that a frame meets before it is made a map."""
 WIDE = 128
 """Streams above which a frame is never made a map: it would have the square of them."""
-
-Devices = tuple[int, ...]
 
 
 class Local(NamedTuple):
@@ -219,9 +217,9 @@ def _frame(body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devic
             for stream in step.streams:
                 busy[body.streams[stream][0]][cost.kind] += picoseconds
         if step.moves:
-            program.append(Wait(*step.streams))
+            program.append(Wait(step.streams[0], step.streams[-1]))
         elif len(step.streams) > 1:
             program.append(Joint(step.streams, picoseconds))
-        elif picoseconds:
+        elif step.streams and picoseconds:
             program.append(Local(step.streams[0], picoseconds))
     return Frame(body, program, busy)
