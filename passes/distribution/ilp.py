@@ -63,16 +63,12 @@ class _Model:
     count: int = 0
 
     def binary(self) -> Any:
-        import pulp
-
         self.count += 1
-        return pulp.LpVariable(f"x{self.count}", 0, 1, cat="Binary")
+        return self.problem.add_variable(f"x{self.count}", 0, 1, cat="Binary")
 
     def flow(self) -> Any:
-        import pulp
-
         self.count += 1
-        return pulp.LpVariable(f"z{self.count}", 0, 1)
+        return self.problem.add_variable(f"z{self.count}", 0, 1)
 
 
 def solve(space: TensorSpace, rows: int, seconds: Callable[[str, int], float]) -> Plan:
