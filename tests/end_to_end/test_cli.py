@@ -402,7 +402,7 @@ def environment() -> dict[str, str]:
 COMMAND = [sys.executable, "-m", "distir.tools.distir"]
 
 
-@pytest.mark.parametrize("command", ["", "import", "simulate", "run", "verify", "machines"])
+@pytest.mark.parametrize("command", ["", "import", "search", "simulate", "run", "verify", "machines"])
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]):
     assert run(*command.split(), "--help") == 0
     out = capsys.readouterr().out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from distir.interpreters.machines import Machine
-    from distir.interpreters.simulate import Simulation
+    from distir.interpreters.simulate import Simulation, Summary
 
 EXAMPLES = """\
 examples:
@@ -45,18 +44,28 @@ def add_parser(subparsers: Any) -> None:
 def run(args: Namespace) -> int:
     from distir.backends.trace import write_trace
     from distir.interpreters.machines import load_machine
-    from distir.interpreters.simulate import simulate
+    from distir.interpreters.simulate import simulate, summarize
 
     if args.trace is not None:
         check_output(args.trace)
     machine = load_machine(args.machine)
     with progress(f"simulating {args.program}"):
         module = load_executable(args.program)
-        simulation = simulate(module, machine, args.cost_model)
-        figures = summarise(simulation, machine, batch_size(module))
-        if args.trace is not None:
-            write_trace(simulation, args.trace)
-    figures = {"program": args.program, "machine": machine.name, "cost_model": args.cost_model, **figures}
+        summary = summarize(module, machine, args.cost_model)
+        overlap = any(stream for _, stream in summary.clocks)
+        if overlap or args.trace is not None:  # a timeline takes the execution of every operation
+            simulation = simulate(module, machine, args.cost_model)
+            share = overlapping_shares(simulation)
+            if args.trace is not None:
+                write_trace(simulation, args.trace)
+        else:
+            share = serial_shares(summary)
+    figures = {
+        "program": args.program,
+        "machine": machine.name,
+        "cost_model": args.cost_model,
+        **figures_of(summary, machine, batch_size(module), share),
+    }
     if args.json:
         print(json.dumps(figures, indent=2))
     else:
@@ -79,35 +88,47 @@ def batch_size(module: ModuleOp) -> int | None:
     return extents.pop() if len(extents) == 1 and DYNAMIC_INDEX not in extents else None
 
 
-def summarise(simulation: Simulation, machine: Machine, batch: int | None) -> dict[str, Any]:
+def figures_of(summary: Summary, machine: Machine, batch: int | None, share: dict[str, float]) -> dict[str, Any]:
     """The figures of a simulation, by name; None where there is none."""
+    from distir.dialects.dist import Dist
+    from distir.dialects.dist.communication import CommunicationOp
     from distir.interpreters.costs import PICOSECONDS
 
-    makespan = simulation.makespan_picoseconds
-    peaks = [simulation.peak_memory_bytes[device] for device in range(simulation.devices)]
+    makespan = summary.makespan_picoseconds
+    peaks = [summary.peak_memory_bytes[device] for device in range(summary.devices)]
     capacity = machine.device.memory_capacity_bytes
-    counts: Counter[str] = Counter()
-    for placed, times in simulation.executions.items():
-        if placed.communicates:
-            counts[placed.op.name.removeprefix("dist.")] += times
+    messages = sorted(
+        op.name for op in Dist.operations if issubclass(op, CommunicationOp) and op.name in summary.counts
+    )
     return {
-        "devices": simulation.devices,
-        "makespan_seconds": simulation.makespan_seconds,
+        "devices": summary.devices,
+        "makespan_seconds": summary.makespan_seconds,
         "batch_size": batch,
         "throughput_per_second": batch * PICOSECONDS / makespan if batch is not None and makespan else None,
         "peak_memory_bytes": peaks,
         "memory_capacity_bytes": capacity,
         "fits_in_memory": max(peaks, default=0) <= capacity,
-        "communication_count": dict(sorted(counts.items())),
-        "share": shares(simulation),
+        "communication_count": {name.removeprefix("dist."): summary.counts[name] for name in messages},
+        "share": share,
     }
 
 
-def shares(simulation: Simulation) -> dict[str, float]:
-    """How the devices spend the time, on average: computing, communicating without computing, doing nothing."""
-    total = simulation.makespan_picoseconds * simulation.devices
-    if not total:
-        return {"compute": 0.0, "communication": 0.0, "idle": 0.0}
+def serial_shares(summary: Summary) -> dict[str, float]:
+    """How the devices spend the time, on average, if each has one stream and so does one thing at a time."""
+    from distir.interpreters.work import Kind
+
+    compute = communication = 0.0
+    for kinds in summary.busy_seconds.values():
+        for kind, seconds in kinds.items():
+            if kind in set(Kind):
+                compute += seconds
+            else:
+                communication += seconds
+    return _shares(compute, compute + communication, summary.makespan_seconds * summary.devices)
+
+
+def overlapping_shares(simulation: Simulation) -> dict[str, float]:
+    """The same when streams run side by side: communication counts while the device computes nothing."""
     computing: dict[int, list[tuple[int, int]]] = {}
     busy: dict[int, list[tuple[int, int]]] = {}
     for step in simulation.steps:
@@ -118,13 +139,14 @@ def shares(simulation: Simulation) -> dict[str, float]:
             busy.setdefault(device, []).append(span)
             if not step.placed.communicates:
                 computing.setdefault(device, []).append(span)
-    compute = sum(map(_covered, computing.values()))
-    occupied = sum(map(_covered, busy.values()))
-    return {
-        "compute": compute / total,
-        "communication": (occupied - compute) / total,
-        "idle": (total - occupied) / total,
-    }
+    total = simulation.makespan_picoseconds * simulation.devices
+    return _shares(sum(map(_covered, computing.values())), sum(map(_covered, busy.values())), total)
+
+
+def _shares(compute: float, busy: float, total: float) -> dict[str, float]:
+    """Computing, communicating without computing, doing nothing."""
+    shares = {"compute": compute, "communication": busy - compute, "idle": max(0.0, total - busy)}
+    return {name: share / total if total else 0.0 for name, share in shares.items()}
 
 
 def _covered(spans: Iterable[tuple[int, int]]) -> int:
