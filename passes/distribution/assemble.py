@@ -65,6 +65,16 @@ class Place:
 
 
 @dataclass
+class Template:
+    """A stage call of one replica: its types and properties, its operands device by device, and which of them vary."""
+
+    result_types: list[Attribute]
+    properties: dict[str, Attribute]
+    operands: list[list[SSAValue]]
+    varying: list[tuple[int, SSAValue, State]]
+
+
+@dataclass
 class Tensor:
     """What a value of the staged entry is along the tensor and the batch axis."""
 
@@ -93,6 +103,7 @@ class Assembler:
         self.converted: dict[tuple[SSAValue, Place, State], list[SSAValue]] = {}
         self.accumulated: dict[tuple[SSAValue, int], list[SSAValue]] = {}
         self.reduced: set[SSAValue] = set()
+        self.templates: dict[tuple[CallOp, int], Template] = {}
         self.argument_ports: list[dict[str, Attribute]] = []
         self.first_stage: dict[SSAValue, int] = {}
         self.users: dict[SSAValue, set[int]] = defaultdict(set)
@@ -215,17 +226,18 @@ class Assembler:
             self._send_results(call, Place(stage_of(call), replica, None))
 
     def _run(self, call: CallOp, place: Place) -> None:
-        name = self.calls[call]
-        callee = self.placed_functions[name]
-        states = self.lowering.argument_states[name]
-        operands = [
-            value
-            for operand, (state,) in zip(call.operands, states, strict=True)
-            for value in self._operand(operand, place, state)
-        ]
-        group = self.layout.group(place.stage, place.replica)
-        types = [relocated(t, group) for t in callee.function_type.outputs.data]
-        op = DistCallOp(name, operands, group, types)
+        """Calls a stage function; all microbatches of a replica share what does not depend on the microbatch."""
+        key = (call, place.replica)
+        if key not in self.templates:
+            self.templates[key] = self._template(call, place)
+        template = self.templates[key]
+        for index, value, state in template.varying:
+            template.operands[index] = self._operand(value, place, state)
+        op = DistCallOp.create(
+            operands=[value for values in template.operands for value in values],
+            result_types=template.result_types,
+            properties=template.properties,
+        )
         self.block.add_op(op)
         tp = self.layout.tp
         for i, result in enumerate(call.results):
@@ -235,6 +247,26 @@ class Assembler:
             self.held[result, place] = values
             if place.microbatch is not None and self._leaves_loop(result):
                 self._accumulate(result, values, place)
+
+    def _template(self, call: CallOp, place: Place) -> Template:
+        name = self.calls[call]
+        group = self.layout.group(place.stage, place.replica)
+        prototype = DistCallOp(
+            name, [], group, [relocated(t, group) for t in self.placed_functions[name].function_type.outputs.data]
+        )
+        operands: list[list[SSAValue]] = []
+        varying: list[tuple[int, SSAValue, State]] = []
+        for index, (value, (state,)) in enumerate(zip(call.operands, self.lowering.argument_states[name], strict=True)):
+            operands.append(self._operand(value, place, state))
+            if self._varies(value):
+                varying.append((index, value, state))
+        return Template(list(prototype.result_types), dict(prototype.properties), operands, varying)
+
+    def _varies(self, value: SSAValue) -> bool:
+        """Whether a value is another one for every microbatch."""
+        if isinstance(value, OpResult):
+            return phase_of(value.op) in (FORWARD, BACKWARD)
+        return isinstance(self.tensors[value].batch, Sharded)
 
     def _operand(self, value: SSAValue, place: Place, state: State) -> list[SSAValue]:
         """A value on a stage, in the tensor state that a call needs."""

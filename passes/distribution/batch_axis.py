@@ -227,7 +227,11 @@ def explain(error: NeedsWhole, shards: int) -> DistirError:
     value = error.op.operands[error.operand]
     name = value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
     rule = rule_of(error.op)
-    known = "it has no rule (shardcombine-annotate finds them)" if rule is None else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
+    known = (
+        "it has no rule (shardcombine-annotate finds them)"
+        if rule is None
+        else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
+    )
     return DistirError(
         f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}, which the batch axis of {shards} parts "
         f"holds as {_describe(error.state)}: {known}; choose other batch dims or one part"

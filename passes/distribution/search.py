@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.machines import Machine
+from distir.interpreters.simulate import SummaryMemo, summarize
 from distir.passes.distribution.assemble import Layout
 from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.plan import TensorChoices, distribute
@@ -113,6 +114,7 @@ class Search:
     batch: str = ""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _choices: TensorChoices = field(default_factory=TensorChoices)
+    _memo: SummaryMemo = field(default_factory=SummaryMemo)
 
     def base(self, batch: int) -> ModuleOp:
         """The annotated program at a batch size."""
@@ -143,10 +145,9 @@ class Search:
         return Outcome(configuration, figures)
 
     def _figures(self, module: ModuleOp) -> Figures:
-        from distir.interpreters.simulate import simulate
         from distir.interpreters.work import Kind
 
-        simulation = simulate(module, self.machine, self.cost_model)
+        simulation = summarize(module, self.machine, self.cost_model, memo=self._memo)
         makespan = simulation.makespan_seconds
         busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()]
         total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
