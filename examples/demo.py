@@ -33,9 +33,9 @@ def main() -> None:
     type_command(f"{python} examples/gpt2_onnx.py out/gpt2.onnx")
     say("import it: a level 1 program, its weights beside it")
     type_command("distir import out/gpt2.onnx -o out/gpt2.mlir")
-    say("search: all D x T x P = 16 plans, 2 to 32 microbatches, on a DGX-2")
+    say("search: all D x T x P = 16 plans, 2 to 128 microbatches, on a DGX-2")
     type_command(
-        "distir search out/gpt2.mlir --shape input1=256,1,128 --machine dgx-2 --devices 16 --microbatches 2,4,8,16,32 "
+        "distir search out/gpt2.mlir --shape input1=256,1,128 --machine dgx-2 --devices 16 "
         "--csv out/plans.csv -o out/best.mlir"
     )
     say("the best plan is a program: what was simulated is what runs")
