@@ -51,13 +51,18 @@ class CostFunctions(InterpreterFunctions):
 
     def collective(self, kind: str, op: Operation, devices: Sequence[int]) -> tuple[tuple[str, float]]:
         """By the size of the whole tensor, the largest that any participant holds."""
-        whole = max(type_bytes(v.type) for v in (*op.operands, *op.results))
-        return ((kind, self.model.collective_seconds(kind, whole, devices)),)
+        seconds = self.model.operation_seconds(op, devices)
+        if seconds is None:
+            whole = max(type_bytes(v.type) for v in (*op.operands, *op.results))
+            seconds = self.model.collective_seconds(kind, whole, devices)
+        return ((kind, seconds),)
 
     @impl(SendOp)
     def send(self, interpreter: Interpreter, op: SendOp, args: PythonValues) -> PythonValues:
-        source, target = args
-        return (("send", self.model.send_seconds(type_bytes(op.input.type), source, target)),)
+        seconds = self.model.operation_seconds(op, args)
+        if seconds is None:
+            seconds = self.model.send_seconds(type_bytes(op.input.type), *args)
+        return (("send", seconds),)
 
     @impl(AllReduceOp)
     def allreduce(self, interpreter: Interpreter, op: AllReduceOp, args: PythonValues) -> PythonValues:
@@ -113,6 +118,8 @@ class Costs:
         if len(participants) > 1:
             raise DistirError(f"{op.name} runs on {len(participants)} devices: say what it costs with an @impl")
         work = work_of(op)
+        if (own := self.model.operation_seconds(op, participants)) is not None:
+            return ((str(work.kind), own),)
         match work.kind:
             case Kind.MATMUL:
                 seconds = self.model.matmul_seconds(work, _dtype(op))

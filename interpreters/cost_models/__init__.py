@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from xdsl.ir import Operation
+
 from distir.dialects.errors import DistirError
 from distir.interpreters.machines import Machine
 from distir.interpreters.work import Work
@@ -20,6 +22,11 @@ class CostModel(ABC):
 
     def __init__(self, machine: Machine):
         self.machine = machine
+
+    def operation_seconds(self, op: Operation, devices: Sequence[int]) -> float | None:
+        """An operation on these machine devices, for a model whose formulas need more than its work, such as shapes. None,
+        which is the default: the methods below, by its kind."""
+        return None
 
     @abstractmethod
     def matmul_seconds(self, work: Work, dtype: str) -> float:
@@ -47,7 +54,11 @@ def _analytic() -> type[CostModel]:
     return import_module("distir.interpreters.cost_models.analytic").AnalyticCostModel
 
 
-_REGISTRY: dict[str, Callable[[], type[CostModel]]] = {"analytic": _analytic}
+def _distir() -> type[CostModel]:
+    return import_module("distir.interpreters.cost_models.distir").DistirCostModel
+
+
+_REGISTRY: dict[str, Callable[[], type[CostModel]]] = {"analytic": _analytic, "distir": _distir}
 
 
 def register_cost_model(name: str, model: type[CostModel]) -> None:

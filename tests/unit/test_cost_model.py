@@ -244,8 +244,8 @@ def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
             return 2 * super().send_seconds(bytes, source, target)
 
     register_cost_model("doubled", Doubled)
-    assert cost_model_names() == ["analytic", "doubled"]
+    assert cost_model_names() == ["analytic", "distir", "doubled"]
     model: CostModel = make_cost_model("doubled", MACHINE)
     assert model.send_seconds(10**6, 0, 3) == pytest.approx(2 * (1e-5 + 1e-3))
-    with pytest.raises(DistirError, match="unknown cost model best: expected analytic or doubled"):
+    with pytest.raises(DistirError, match="unknown cost model best: expected analytic or distir or doubled"):
         make_cost_model("best", MACHINE)
