@@ -2,8 +2,8 @@
 state, repeated bodies tied by being one function, operations weighted by how often they run.
 
 The objective is communication time in seconds (latency and bytes, from a cost model) with the bytes of values at one row
-of the batch, so that the choice does not depend on the batch size; a small tie-break prefers sharded parameters and
-few conversions. Formulation: conversion flows are continuous, bounded by the producer's state and covering each
+of the batch, so that the choice does not depend on the batch size; a small tie-break prefers sharded parameters,
+few conversions and few pieces. Formulation: conversion flows are continuous, bounded by the producer's state and covering each
 consumer's need, which is tight (MetaDist's pairwise products are not)."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.space import TensorSpace, model_values
@@ -25,7 +25,8 @@ from distir.passes.structure import argument_attributes, functions, is_constant,
 
 MICROSECONDS = 1e6
 TIE_BREAK = 1e-3
-"""Microseconds for all parameters held whole rather than cut, and a tenth for each conversion: below any latency."""
+"""Microseconds for all parameters held whole rather than cut, and a tenth for each conversion and for each operation cut in
+pieces: below any latency."""
 
 States = dict[State, Any]
 """For each state, the linear expression that is 1 if it is chosen."""
@@ -161,6 +162,9 @@ def _add_operation(
         xs = [model.binary() for _ in found]
         model.problem += pulp.lpSum(xs) == 1
     model.variables[op] = xs
+    for option, x in zip(found, xs, strict=True):
+        if isinstance(option.choice, UseFactor) and len(option.choice.pieces) > 1:
+            model.ties.append(TIE_BREAK * 0.1 * x)
     for i, value in enumerate(op.operands):
         needs = _by_state([(option.operands[i], x) for option, x in zip(found, xs, strict=True)])
         if not (is_constant_value(value) and set(needs) == {REPLICATED}):
