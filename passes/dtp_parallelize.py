@@ -37,10 +37,12 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.structure import entry_function
 
         _check_degrees(self)
+        machine = load_machine(self.machine)
+        machine.check_devices(self.dp * self.tp * self.pp)
         prepare(ctx, op)
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
-        distribute(op, batch, layout, self.schedule, load_machine(self.machine))
+        distribute(op, batch, layout, self.schedule, machine)
 
 
 def prepare(ctx: Context, module: ModuleOp) -> None:

@@ -106,11 +106,6 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     microbatches = _integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
     limit = _bytes(args.memory_limit) if args.memory_limit else machine.device.memory_capacity_bytes
     configurations = grid(args.devices, batches, microbatches, schedules)
-    if not configurations:
-        raise DistirError(
-            f"no plan for {args.devices} devices divides the batch {', '.join(map(str, batches))}: every replica and "
-            "microbatch needs whole rows"
-        )
     return Search(bind, machine, args.cost_model, limit, args.batch), configurations, model
 
 
