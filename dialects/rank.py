@@ -27,14 +27,8 @@ from xdsl.irdl import (
 from xdsl.irdl.declarative_assembly_format import CustomDirective
 from xdsl.utils.exceptions import VerifyException
 
-from distir.dialects.dist.communication import (
-    Devices,
-    ScheduleEffect,
-    dim_property,
-    replaced,
-    tensor_type,
-    verify_shape,
-)
+from distir.dialects.dist.checks import dim_property, replaced, tensor_type, verify_shape
+from distir.dialects.dist.communication import Devices, ScheduleEffect
 from distir.dialects.reductions import Reduction, ReductionAttr
 
 STREAM = "rank.stream"

@@ -27,15 +27,8 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from distir.dialects.dist.attributes import RationalAttr, on_device, placed, placement
-from distir.dialects.dist.communication import (
-    ScheduleEffect,
-    dim_property,
-    replaced,
-    tensor_type,
-    verify_concatenable,
-    verify_same_types,
-    verify_shape,
-)
+from distir.dialects.dist.checks import dim_property, replaced, tensor_type, verify_concatenable, verify_same_types, verify_shape
+from distir.dialects.dist.communication import ScheduleEffect
 from distir.dialects.reductions import Reduction, ReductionAttr
 
 

@@ -18,7 +18,7 @@ from distir.dialects.dist import (
     SliceOp,
     ZerosOp,
 )
-from distir.dialects.dist.communication import replaced
+from distir.dialects.dist.checks import replaced
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
 

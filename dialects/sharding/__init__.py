@@ -1,0 +1,39 @@
+"""Sharding as attributes (level 2): the mesh, the rule that ShardCombine found for an op, the strategy chosen for it,
+and the sharding of a value. They print as part of the `dist` dialect."""
+
+from distir.dialects.sharding.mesh import AxesAttr, MeshOp
+from distir.dialects.sharding.rule_text import RuleAttr
+from distir.dialects.sharding.rules import Combine, Gather, Identity, InputDim, PartialRule, Reduce, Rule
+from distir.dialects.sharding.states import REPLICATED, Partial, Replicated, Sharded, State
+from distir.dialects.sharding.strategies import (
+    Choice,
+    Replicate,
+    ShardingAttr,
+    StrategyAttr,
+    UseFactor,
+    UsePartial,
+)
+
+__all__ = [
+    "REPLICATED",
+    "AxesAttr",
+    "Choice",
+    "Combine",
+    "Gather",
+    "Identity",
+    "InputDim",
+    "MeshOp",
+    "Partial",
+    "PartialRule",
+    "Reduce",
+    "Replicate",
+    "Replicated",
+    "Rule",
+    "RuleAttr",
+    "Sharded",
+    "ShardingAttr",
+    "State",
+    "StrategyAttr",
+    "UseFactor",
+    "UsePartial",
+]

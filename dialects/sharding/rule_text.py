@@ -1,0 +1,194 @@
+"""The text of a rule, `#dist.rule<...>`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.ir import Data
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding.rules import Combine, Gather, Identity, InputDim, PartialRule, Reduce, Rule
+
+
+def _parse_pieces(parser: AttrParser) -> tuple[int, ...]:
+    parser.parse_punctuation("=")
+    return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
+
+
+def parse_options(parser: AttrParser) -> tuple[int, tuple[int, ...]]:
+    """`halo = 1, pieces = [1, 1]` in any order, until the closing parenthesis."""
+    halo, pieces = 0, ()
+    while True:
+        keyword = parser.parse_identifier("`halo` or `pieces`")
+        if keyword == "halo":
+            parser.parse_punctuation("=")
+            halo = parser.parse_integer()
+        elif keyword == "pieces":
+            pieces = _parse_pieces(parser)
+        else:
+            parser.raise_error(f"expected `halo` or `pieces`, got `{keyword}`")
+        if parser.parse_optional_punctuation(",") is None:
+            return halo, pieces
+
+
+def _format_options(halo: int, pieces: Sequence[int]) -> list[str]:
+    return ([f"halo = {halo}"] if halo else []) + ([f"pieces = {list(pieces)}"] if pieces else [])
+
+
+def _parse_input_dim(parser: AttrParser) -> InputDim:
+    factor = parser.parse_identifier("a factor such as S1, or _")
+    if factor == "_":
+        return InputDim()
+    if parser.parse_optional_punctuation("("):
+        halo, pieces = parse_options(parser)
+        parser.parse_punctuation(")")
+        return InputDim(factor, halo, pieces)
+    return InputDim(factor)
+
+
+def _format_input_dim(dim: InputDim) -> str:
+    options = _format_options(dim.halo, dim.pieces)
+    return (dim.factor or "_") + (f"({', '.join(options)})" if options else "")
+
+
+def _parse_combine(parser: AttrParser) -> Combine:
+    kind = parser.parse_identifier("gather, reduce or identity")
+    if kind == "identity":
+        return Identity()
+    if kind not in ("gather", "reduce"):
+        parser.raise_error(f"expected gather, reduce or identity, got {kind}")
+    parser.parse_punctuation("(")
+    if kind == "reduce":
+        combine: Combine = Reduce(parser.parse_str_enum(Reduction))
+    else:
+        dim = parser.parse_integer()
+        options = parse_options(parser) if parser.parse_optional_punctuation(",") else (0, ())
+        combine = Gather(dim, *options)
+    parser.parse_punctuation(")")
+    return combine
+
+
+def _format_combine(combine: Combine) -> str:
+    match combine:
+        case Identity():
+            return "identity"
+        case Reduce(reduction):
+            return f"reduce({reduction})"
+        case Gather(dim, halo, pieces):
+            return f"gather({', '.join([str(dim), *_format_options(halo, pieces)])})"
+
+
+def _parse_partial(parser: AttrParser) -> PartialRule:
+    reduction = parser.parse_str_enum(Reduction)
+    parser.parse_punctuation(":")
+    factor = parser.parse_optional_identifier()
+    if factor is not None:
+        parser.parse_punctuation(",")
+
+    def parse_integers() -> tuple[int, ...]:
+        if parser.parse_optional_punctuation("("):
+            values = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_integer)
+            parser.parse_punctuation(")")
+            return tuple(values)
+        return (parser.parse_integer(),)
+
+    operands = parse_integers()
+    parser.parse_punctuation("->")
+    return PartialRule(reduction, operands, parse_integers(), factor)
+
+
+def _format_partial(rule: PartialRule) -> str:
+    def integers(values: tuple[int, ...]) -> str:
+        return str(values[0]) if len(values) == 1 else f"({', '.join(map(str, values))})"
+
+    factor = f"{rule.factor}, " if rule.factor else ""
+    return f"{rule.reduction}: {factor}{integers(rule.operands)} -> {integers(rule.results)}"
+
+
+@irdl_attr_definition
+class RuleAttr(Data[Rule]):
+    """`#dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, found = exact>`.
+
+    Lifecycle: `shardcombine-annotate` adds it, the search reads it, `apply-sharding` removes it."""
+
+    name = "dist.rule"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Rule:
+        def parse_dims() -> tuple[InputDim, ...]:
+            return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_input_dim(parser)))
+
+        def parse_entry() -> tuple[str, tuple[Combine, ...]]:
+            factor = parser.parse_identifier("a factor")
+            parser.parse_punctuation(":")
+            combines = parser.parse_optional_comma_separated_list(
+                parser.Delimiter.SQUARE, lambda: _parse_combine(parser)
+            )
+            return factor, tuple(combines) if combines is not None else (_parse_combine(parser),)
+
+        def parse_size() -> tuple[tuple[str, int], str]:
+            slot = parser.parse_identifier("an attribute or operand name")
+            with parser.in_square_brackets():
+                index = parser.parse_integer()
+            parser.parse_punctuation(":")
+            return (slot, index), parser.parse_identifier("a factor")
+
+        sizes: dict[tuple[str, int], str] = {}
+        partials: tuple[PartialRule, ...] = ()
+        offsets: tuple[str, ...] = ()
+        found = "exact"
+        with parser.in_angle_brackets():
+            inputs: list[tuple[InputDim, ...]] = []
+            if parser.parse_optional_punctuation("->") is None:
+                inputs = parser.parse_comma_separated_list(parser.Delimiter.NONE, parse_dims)
+                parser.parse_punctuation("->")
+            combines = dict(parser.parse_comma_separated_list(parser.Delimiter.BRACES, parse_entry))
+            while parser.parse_optional_punctuation(","):
+                key = parser.parse_identifier("sizes, partial, offset or found")
+                parser.parse_punctuation("=")
+                if key == "sizes":
+                    sizes = dict(parser.parse_comma_separated_list(parser.Delimiter.BRACES, parse_size))
+                elif key == "partial":
+                    partials = tuple(
+                        parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_partial(parser))
+                    )
+                elif key == "offset":
+                    offsets = (parser.parse_identifier("a factor"),)
+                elif key == "found":
+                    found = parser.parse_identifier("exact or probed")
+                else:
+                    parser.raise_error(f"expected sizes, partial, offset or found, got {key}")
+        return Rule(tuple(inputs), combines, sizes, partials, offsets, found)
+
+    def print_parameter(self, printer: Printer) -> None:
+        rule = self.data
+        inputs = ", ".join(f"[{', '.join(map(_format_input_dim, dims))}]" for dims in rule.inputs)
+
+        def combine_text(combines: tuple[Combine, ...]) -> str:
+            texts = [_format_combine(c) for c in combines]
+            return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+        parts = ["{" + ", ".join(f"{f}: {combine_text(c)}" for f, c in rule.combines.items()) + "}"]
+        if rule.sizes:
+            parts.append("sizes = {" + ", ".join(f"{n}[{i}]: {f}" for (n, i), f in rule.sizes.items()) + "}")
+        if rule.partials:
+            parts.append(f"partial = [{', '.join(map(_format_partial, rule.partials))}]")
+        parts += [f"offset = {factor}" for factor in rule.offsets]
+        parts.append(f"found = {rule.found}")
+        with printer.in_angle_brackets():
+            printer.print_string(f"{inputs} -> {', '.join(parts)}" if inputs else f"-> {', '.join(parts)}")
+
+    def verify(self) -> None:
+        rule = self.data
+        if rule.found not in ("exact", "probed"):
+            raise VerifyException(f"expected found = exact or probed, got {rule.found}")
+        named = {d.factor for dims in rule.inputs for d in dims} | set(rule.sizes.values())
+        for factor in rule.combines:
+            if factor not in named:
+                raise VerifyException(f"factor {factor} is combined but no input dim or size carries it")
+        if len({len(c) for c in rule.combines.values()}) > 1:
+            raise VerifyException("expected one combine per result for every factor")

@@ -1,0 +1,78 @@
+"""Rules: all ways found to run an op on shards.
+
+A rule names the *factors* of an op: dims that carry the same factor are cut together, and its combine says how the
+results of the shards become the whole result (MetaDist's ShardSpec and CombineSpec in one)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from distir.dialects.reductions import Reduction
+
+
+@dataclass(frozen=True)
+class InputDim:
+    """One dim of an operand: the factor it carries (None is the paper's NoShardDim) and how shards of it are cut."""
+
+    factor: str | None = None
+    halo: int = 0
+    pieces: tuple[int, ...] = ()
+    """Relative sizes of the segments that are each cut evenly; empty is one segment."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """The shards' results concatenate along `dim` (per piece)."""
+
+    dim: int
+    halo: int = 0
+    pieces: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """The shards' results are addends."""
+
+    reduction: Reduction
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Every shard computes the whole result."""
+
+
+Combine = Gather | Reduce | Identity
+
+
+@dataclass(frozen=True)
+class PartialRule:
+    """Partial `operands` (the others replicated, or cut along `factor`) give partial `results`."""
+
+    reduction: Reduction
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    factor: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """All ways found to run an op on shards."""
+
+    inputs: tuple[tuple[InputDim, ...], ...]
+    combines: Mapping[str, tuple[Combine, ...]]
+    sizes: Mapping[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    partials: tuple[PartialRule, ...] = ()
+    offsets: tuple[str, ...] = ()
+    found: str = "exact"
+
+    def __hash__(self) -> int:
+        return hash((self.inputs, tuple(self.combines.items()), tuple(self.sizes.items()), self.partials, self.found))
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        return tuple(self.combines)
+
+    def partner(self, factor: str) -> PartialRule | None:
+        """The partial operands that `factor` needs beside its cut dims (a bias in a split contraction)."""
+        return next((p for p in self.partials if p.factor == factor), None)
