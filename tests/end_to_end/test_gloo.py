@@ -1,0 +1,36 @@
+"""D/T/P programs on real processes, over gloo, against the sequential program. Starting a process costs seconds of importing
+torch, so there are few runs, of many things each."""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distir.backends.torch import run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from small_models import Model, gpt2, mlp
+
+
+@pytest.mark.parametrize(
+    ("build", "degrees"),
+    [
+        (partial(gpt2, layers=2), {"dp": 2, "tp": 2}),
+        (mlp, {"dp": 2, "tp": 2}),
+        (partial(gpt2, layers=2), {"pp": 2, "microbatches": 4, "schedule": "gpipe"}),
+        (mlp, {"pp": 2, "microbatches": 4, "schedule": "1f1b"}),
+    ],
+    ids=["gpt2-dp-tp", "mlp-dp-tp", "gpt2-pp", "mlp-pp"],
+)
+def test_processes_compute_what_the_model_computes(build: Callable[[], Model], degrees: dict[str, Any]):
+    model = build()
+    expected = model.sequential(np.float32)
+    got = run(model.distributed(**degrees), model.inputs)
+    assert got.keys() == expected.keys()
+    for name, value in expected.items():
+        assert got[name].dtype == value.dtype
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5 * max(1.0, np.abs(value).max()), err_msg=name)
