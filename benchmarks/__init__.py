@@ -1,0 +1,1 @@
+"""Measurements. Not installed, and no product code imports them."""

@@ -1,0 +1,1 @@
+"""The programs and tables of the DistIR paper."""
