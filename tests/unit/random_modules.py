@@ -57,8 +57,9 @@ def on(value: SSAValue) -> OnAttr:
 
 
 class Program:
-    """Draws functions @f0, @f1, ... and @main, each calling earlier ones. Every function has an argument on each device, so
-    that any earlier function can be called with arguments of the caller or with what became of them."""
+    """Draws functions @f0, @f1, ... and @main, each calling earlier ones. Every function has two arguments on each device, so
+    that any earlier function can be called with arguments of the caller or with what became of them, also with the same
+    one twice."""
 
     def __init__(self, draw: st.DrawFn, functions: int, length: int):
         self.draw = draw
@@ -66,7 +67,11 @@ class Program:
         for i in range(functions):
             self.functions.append(self.function(f"f{i}", length))
         main = self.function("main", length)
-        names = [DictionaryAttr({"dist.name": StringAttr(f"a{i}"), "dist.role": StringAttr("state")}) for i in range(3)]
+        names = [
+            DictionaryAttr({"dist.name": StringAttr(f"{letter}{device}"), "dist.role": StringAttr("state")})
+            for letter in "ab"
+            for device in range(DEVICES)
+        ]
         main.arg_attrs = ArrayAttr(names)
         main.res_attrs = ArrayAttr([self.one(names) for _ in main.function_type.outputs.data])
         self.module = ModuleOp([main, *reversed(self.functions)])
@@ -75,7 +80,7 @@ class Program:
         return self.draw(st.sampled_from(values))
 
     def function(self, name: str, length: int) -> FuncOp:
-        block = Block(arg_types=[TensorType(f32, [4], on_device(device)) for device in range(DEVICES)])
+        block = Block(arg_types=[TensorType(f32, [4], on_device(device)) for device in range(DEVICES)] * 2)
         values: list[SSAValue] = list(block.args)
         for _ in range(self.draw(st.integers(1, length))):
             if (op := self.operation(values)) is not None:

@@ -76,7 +76,7 @@ def peaks_by_listing(flat: ModuleOp) -> dict[int, int]:
     assert main.res_attrs is not None
     free: set[SSAValue] = set()
     for value, attributes in zip(ops[-1].operands, main.res_attrs.data, strict=True):
-        device = int(str(attributes.data["dist.name"]).strip('"')[1:])  # argument ai is on device i
+        device = int(str(attributes.data["dist.name"]).strip('"')[1:])  # arguments ai and bi are on device i
         free |= {t for t in tensors[value] if on(t).device == device}
     free -= set(main.body.block.args)
     peaks = dict.fromkeys(range(DEVICES), 0)

@@ -118,13 +118,13 @@ def test_values_on_a_device_that_no_type_names() -> None:
     """What an unplaced function makes in a placed program is on device 0, though its type does not say so."""
     same(
         parse("""
-    func.func @make(%x: tensor<8xf32>) -> tensor<8xf32> {
+    func.func @make(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) {
       %0 = "onnx.Relu"(%x) : (tensor<8xf32>) -> tensor<8xf32>
-      func.return %0 : tensor<8xf32>
+      func.return %0, %x : tensor<8xf32>, tensor<8xf32>
     }
     func.func @main(%x: tensor<8xf32>, %y: tensor<4xf32, #dist.on<1>>) -> tensor<4xf32, #dist.on<1>> {
-      %0 = func.call @make(%x) : (tensor<8xf32>) -> tensor<8xf32>
-      %1 = func.call @make(%0) : (tensor<8xf32>) -> tensor<8xf32>
+      %0, %1 = func.call @make(%x) : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+      %3, %4 = func.call @make(%0) : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
       %2 = "onnx.Relu"(%y) : (tensor<4xf32, #dist.on<1>>) -> tensor<4xf32, #dist.on<1>>
       func.return %2 : tensor<4xf32, #dist.on<1>>
     }""")
