@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import AnyFloat, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, AnyFloat, TensorType
 
 from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
@@ -92,9 +92,11 @@ def _global_shape(port: Port) -> tuple[int, ...]:
 
 
 def _checked(port: Port, value: Array) -> Array:
-    """The input, if it has the global shape (a dim of -1 is any) and a kind of element that the type can hold."""
+    """The input, if it has the global shape (an open dim is any) and a kind of element that the type can hold."""
     expected = _global_shape(port)
-    if len(expected) != value.ndim or any(e not in (-1, n) for e, n in zip(expected, value.shape, strict=True)):
+    if len(expected) != value.ndim or any(
+        e not in (DYNAMIC_INDEX, n) for e, n in zip(expected, value.shape, strict=True)
+    ):
         raise DistirError(f"input {port.name}: expected shape {list(expected)}, got {list(value.shape)}")
     element = cast(Type, port.type).element_type
     if value.dtype.kind in "fc" and not isinstance(element, AnyFloat) and numpy_dtype(element).kind in "iub":

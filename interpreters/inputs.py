@@ -26,7 +26,7 @@ from distir.interpreters.entry import Port, arguments_of, entry_function
 from distir.interpreters.global_arrays import Array
 from distir.interpreters.reference import run_operator
 from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
-from distir.interpreters.walk import Walk
+from distir.interpreters.walk import Walk, values_read
 from distir.interpreters.work import CONSTANTS
 
 PASS_ON = (BroadcastOp, CallOp, MoveOp, PackOp, SendOp, UnpackOp, func.CallOp)
@@ -190,7 +190,7 @@ class IndexWalk(Walk):
 
 def _indexed_extent(op: Operation, position: int, operands: PythonValues) -> int | None:
     """The extent that this operand indexes, or None."""
-    arrays = [_stand_in(value, operand) for value, operand in zip(operands, op.operands, strict=True)]
+    arrays = [_stand_in(value, operand) for value, operand in zip(operands, values_read(op), strict=True)]
     indices = cast(Array, arrays[position])
     if any(array is None and value is UNKNOWN for array, value in zip(arrays, operands, strict=True)):
         return None

@@ -9,6 +9,7 @@ that stays unknown is an open dimension of the type; `require_static` refuses th
 Each operation has several implementations; the first of these that fits its operands runs:
 
     concrete      all operands known               -> arrays, by the reference evaluator
+    bodies        If, Loop, Scan                   -> `mixed_bodies`
     from shapes   Shape and Size of a known shape  -> an array
     abstract      anything else                    -> types, by the operator's inference with the arrays that are known
 """
@@ -28,7 +29,8 @@ from distir.dialects.errors import DistirError
 from distir.dialects.grad import GradOp
 from distir.dialects.onnx import Constant, OnnxOperation, without_encoding
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
-from distir.interpreters.walk import Enter, Walk
+from distir.interpreters.onnx_bodies import has_bodies
+from distir.interpreters.walk import Enter, Walk, values_read
 
 Array = np.ndarray[Any, Any]
 MixedValue: TypeAlias = Array | Attribute | None
@@ -78,7 +80,10 @@ class MixedWalk(Walk):
         return self.call(function.sym_name.data, tuple(arguments))
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
-        results = super().run(op, operands)
+        if isinstance(op, OnnxOperation) and op.regions:
+            results = mixed_operator(op, operands, self.remember)
+        else:
+            results = super().run(op, operands)
         if not (len(results) == 1 and isinstance(results[0], Enter)):
             self.remember(op.results, results)
         return results
@@ -152,8 +157,18 @@ class Implementation(NamedTuple):
     run: Callable[[Operation, Sequence[MixedValue]], Sequence[MixedValue]]
 
 
-def mixed_operator(op: Operation, operands: Sequence[MixedValue]) -> PythonValues:
-    """The results of any operator, by the most precise implementation that accepts its operands."""
+def mixed_operator(
+    op: Operation,
+    operands: Sequence[MixedValue],
+    remember: Callable[[Sequence[SSAValue], Sequence[MixedValue]], None] | None = None,
+) -> PythonValues:
+    """The results of any operator, by the most precise implementation that accepts its operands.
+
+    The operands of an operator with graphs inside are followed by the values that those use from outside; `remember`
+    is told what is known of the values inside.
+    """
+    if has_bodies(op):
+        return tuple(_run_bodies(op, operands, remember))
     for implementation in IMPLEMENTATIONS:
         if implementation.accepts(op, operands):
             return tuple(implementation.run(op, operands))
@@ -161,9 +176,10 @@ def mixed_operator(op: Operation, operands: Sequence[MixedValue]) -> PythonValue
 
 
 def _all_known(op: Operation, operands: Sequence[MixedValue]) -> bool:
-    """Constants and operators on arrays; not those that draw at random, nor those with graphs inside."""
+    """Constants and operators on arrays that give arrays; not those that draw at random, nor those with graphs."""
     known = all(value is None or isinstance(value, np.ndarray) for value in operands)
-    return known and isinstance(op, OnnxOperation) and not op.regions and is_side_effect_free(op)
+    tensors = all(isinstance(result.type, TensorType | UnrankedTensorType | NoneType) for result in op.results)
+    return known and tensors and isinstance(op, OnnxOperation) and not op.regions and is_side_effect_free(op)
 
 
 def _run_concrete(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
@@ -172,7 +188,12 @@ def _run_concrete(op: Operation, operands: Sequence[MixedValue]) -> Sequence[Mix
     if isinstance(op, Constant):
         large = prod(op.value.type.get_shape()) > LARGEST_CONCRETE
         return [op.value.type if large else op.value.to_numpy()]
-    types = _run_abstract(op, operands)  # first: a few operands can ask for a result that does not fit in memory
+    try:
+        types = _run_abstract(op, operands)  # first: a few operands can ask for a result that does not fit in memory
+    except DistirError:
+        if not _are_small_numbers(operands):
+            raise
+        types = ()  # the evaluation takes more than the inference does: a scalar with a dim of 1, say
     if any(_is_large(type) for type in types):
         return types
     results = run_onnx(op, cast(Sequence[Array | None], operands))
@@ -180,6 +201,11 @@ def _run_concrete(op: Operation, operands: Sequence[MixedValue]) -> Sequence[Mix
         type_of(value) if isinstance(value, np.ndarray) and value.size > LARGEST_CONCRETE else value
         for value in results
     ]
+
+
+def _are_small_numbers(operands: Sequence[MixedValue]) -> bool:
+    numbers = [v for v in operands if isinstance(v, np.ndarray) and v.dtype.kind in "iuf"]
+    return all(v.size == 0 or abs(float(v.max())) + abs(float(v.min())) <= LARGEST_CONCRETE for v in numbers)
 
 
 def _is_large(type: MixedValue) -> bool:
@@ -207,6 +233,24 @@ def _run_on_shape(op: Operation, operands: Sequence[MixedValue]) -> Sequence[Mix
     return run_onnx(op, [np.broadcast_to(np.zeros((), np.bool_), shape)])
 
 
+def _run_bodies(
+    op: Operation,
+    operands: Sequence[MixedValue],
+    remember: Callable[[Sequence[SSAValue], Sequence[MixedValue]], None] | None,
+) -> Sequence[MixedValue]:
+    from distir.interpreters.mixed_bodies import infer_with_bodies
+
+    declared = [abstract(result.type) for result in op.results]
+    holds = _declaration_holds(op, operands)
+    try:
+        inferred = infer_with_bodies(op, operands, remember)
+    except DistirError:  # a branch that is never taken need not fit; then what was declared is what is known
+        if not holds:
+            raise
+        return declared
+    return [_refined(i, d) for i, d in zip(inferred, declared, strict=True)] if holds else inferred
+
+
 def _run_abstract(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
     if isinstance(op, GradOp):
         from distir.interpreters.grad import grad_types
@@ -228,7 +272,7 @@ def _declaration_holds(op: Operation, operands: Sequence[MixedValue]) -> bool:
     """Whether what is known of the operands is the declared types, perhaps with open dimensions bound."""
     return all(
         value is None or join(type_of(value), declared := abstract(operand.type)) == declared
-        for operand, value in zip(op.operands, operands, strict=True)
+        for operand, value in zip(values_read(op), operands, strict=False)
     )
 
 
@@ -254,8 +298,8 @@ IMPLEMENTATIONS = (
 
 
 def require_static(values: Mapping[SSAValue, MixedValue], function: func.FuncOp) -> None:
-    """Raise on the first value of the function with a dimension that is not known."""
-    for op in function.body.block.ops:
+    """Raise on the first value of the function, graphs of operators included, with a dimension that is not known."""
+    for op in function.body.walk():
         for i, result in enumerate(op.results):
             value = values.get(result, abstract(result.type))
             if not is_static(value):
@@ -271,6 +315,8 @@ def _unknown(value: MixedValue, index: int) -> str:
 
 def _reason(op: Operation, values: Mapping[SSAValue, MixedValue]) -> str:
     """The operands whose values would tell: not the first, which is the data, if there are others."""
+    if has_bodies(op):
+        return ": it depends on how its graphs run, which is not known here"
     names = [parameter.name for parameter in op.schema.inputs] if isinstance(op, OnnxOperation) else []
     unknown = [
         f"'{names[min(i, len(names) - 1)]}'" if names else f"operand {i}"

@@ -24,6 +24,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import SCHEMAS, Constant, NoValue, OnnxOperation, numpy_dtype
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME, ELEMENT_OF_TYPE
 from distir.frontends.onnx.protos import node_proto, type_proto
+from distir.interpreters.onnx_bodies import has_bodies, run_with_bodies
 
 Array = np.ndarray[Any, Any]
 
@@ -49,6 +50,8 @@ def run_onnx(
 ) -> list[Array | None]:
     """The results of one operation on arrays (None for an absent operand or result).
 
+    The operands of an operation with graphs inside are followed by the values that those use from outside.
+
     A result has the declared element type of the operation's result. With `floats`, or when a floating-point operand
     has another type than the operation declares, every declared floating-point type stands for that one instead, casts
     included. With an operand of objects, results are what numpy gives.
@@ -61,6 +64,8 @@ def run_onnx(
         value = op.value.to_numpy()
         return [value if floats is None or not _is_floating(value.dtype) else value.astype(floats)]
     assert isinstance(op, OnnxOperation)
+    if has_bodies(op):
+        return run_with_bodies(op, operands, lambda inner, values: run_onnx(inner, values, floats))
     exact = any(_kind(value) == "O" for value in operands) and not _is_string(op)
     floats = floats or (None if exact else _wider_floats(op, operands))
     try:

@@ -30,7 +30,7 @@ from distir.dialects.dist import (
 from distir.dialects.dist.attributes import on_device, placement
 from distir.dialects.dist.calls import function_devices, is_placed
 from distir.interpreters.module_check import fail
-from distir.interpreters.walk import Walk
+from distir.interpreters.walk import Walk, values_read
 
 Place = OnAttr | None
 Places = tuple[Place, ...]
@@ -49,7 +49,7 @@ def place(
     places: dict[SSAValue, Place] = dict(zip(function.body.block.args, arguments, strict=True))
     for op in function.body.block.ops:
         if not isinstance(op, func.ReturnOp):
-            places.update(zip(op.results, walk.run(op, tuple(places[v] for v in op.operands)), strict=True))
+            places.update(zip(op.results, walk.run(op, tuple(places[v] for v in values_read(op))), strict=True))
     return places
 
 

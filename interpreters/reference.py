@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ModuleOp, TensorType
 from xdsl.interpreter import InterpreterFunctions, PythonValues
 from xdsl.ir import Operation
 
@@ -124,7 +124,9 @@ class Reference(Walk):
             return value
         array, tensor = np.asarray(value), cast(TensorType[Any], type_)
         shape = tensor.get_shape()
-        if len(shape) != array.ndim or any(e not in (-1, n) for e, n in zip(shape, array.shape, strict=True)):
+        if len(shape) != array.ndim or any(
+            e not in (DYNAMIC_INDEX, n) for e, n in zip(shape, array.shape, strict=True)
+        ):
             raise DistirError(f"{op.name}: expected result {index} of shape {list(shape)}, got {list(array.shape)}")
         return array if array.dtype == object else array.astype(array_dtype(tensor, self.dtype), copy=False)
 

@@ -5,7 +5,8 @@ default implementation for operator ops. A domain is a set of `InterpreterFuncti
     walk.register_implementations(DistFunctions())          # @impl(AllReduceOp) ...
     results = walk.call("main", arguments)
 
-For each op of the function, in order: its implementation (`@impl`), else the default. An implementation may return one
+For each op of the function, in order: its implementation (`@impl`), else the default, on the values that it reads: its
+operands, then what its regions use from outside. An implementation may return one
 `Suspended` as its only value: `Enter` makes the walk run a function in its place; any other comes out of `steps`, which
 goes on with the values that it is sent. That is how several rank programs, each a walk, meet.
 """
@@ -27,6 +28,17 @@ Program = Generator["Suspended", PythonValues | None, PythonValues]
 """A function on its way: yields what it waits for, is sent the values, returns its results."""
 
 Default = Callable[[Operation, PythonValues], PythonValues]
+
+
+def values_read(op: Operation) -> Sequence[SSAValue]:
+    """What the op needs to run: its operands, then the values from outside that its regions use, in order of use."""
+    if not op.regions:
+        return op.operands
+    inner = list(op.walk())
+    own = {value for each in inner for value in each.results}
+    own |= {argument for each in inner for region in each.regions for block in region.blocks for argument in block.args}
+    used = (value for each in inner[1:] for value in each.operands)
+    return (*op.operands, *dict.fromkeys(value for value in used if value not in own))
 
 
 class Suspended:
@@ -80,7 +92,7 @@ class Walk(Interpreter):
         values: dict[SSAValue, Any] = dict(zip(block.args, arguments, strict=True))
         del arguments
         for op, dying in zip(block.ops, self._dying(block), strict=True):
-            operands = tuple(values[v] for v in op.operands)
+            operands = tuple(values[v] for v in values_read(op))
             if isinstance(op, func.ReturnOp):
                 return operands
             for value in dying:

@@ -2,7 +2,7 @@
 
 Interprets the program in the mixed domain, then rewrites it by what was found: an operation whose results are all known
 becomes constants, other results get the types that were inferred, an `If` on a known condition becomes the branch that
-is taken, and what is left without uses goes.
+is taken, a `Loop` of known length its iterations (`onnx_control_flow`), and what is left without uses goes.
 
 Requires: a level 1 program whose inputs are static, or made so by `shape`. Ensures: no open dimension in any type of
 the functions, or a DistirError that names the operation that leaves one. Keeps all `dist.*` attributes.
@@ -25,8 +25,9 @@ from xdsl.pattern_rewriter import (
 )
 
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import OPERATORS, Constant, TensorAttr, Yield
+from distir.dialects.onnx import OPERATORS, Constant, TensorAttr
 from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
+from distir.passes.onnx_control_flow import KnownBranchIsTaken, KnownLoopIsUnrolled, note_opaque
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class OnnxFoldShapesPass(ModulePass):
         require_static_arguments(main)
 
         values = infer(op)
-        while _take_known_branches(op, values):
+        while _write_out_control_flow(op, values):
             values = infer(op)
+        note_opaque(op, values)
         for function in functions:
             require_static(values, function)
         patterns = GreedyRewritePatternApplier(
@@ -64,32 +66,9 @@ class OnnxFoldShapesPass(ModulePass):
             _make_signature_static(function, values)
 
 
-def _take_known_branches(module: ModuleOp, values: Mapping[SSAValue, object]) -> bool:
-    return PatternRewriteWalker(KnownBranchIsTaken(values)).rewrite_module(module)
-
-
-@dataclass
-class KnownBranchIsTaken(RewritePattern):
-    """An `onnx.If` on a known condition is replaced by the operations of one branch."""
-
-    values: Mapping[SSAValue, object]
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        from numpy import ndarray
-
-        if not isinstance(op, OPERATORS["If"]):
-            return
-        condition = self.values.get(op.operands[0])
-        if not isinstance(condition, ndarray):
-            return
-        else_branch, then_branch = op.regions  # in alphabetical order, as all attributes
-        block = (then_branch if condition.all() else else_branch).block
-        terminator = block.last_op
-        assert isinstance(terminator, Yield)
-        results = list(terminator.operands)
-        rewriter.erase(terminator)
-        rewriter.inline_block(block, rewriter.insertion_point)
-        rewriter.replace(op, [], results)
+def _write_out_control_flow(module: ModuleOp, values: Mapping[SSAValue, object]) -> bool:
+    patterns = GreedyRewritePatternApplier([KnownBranchIsTaken(values), KnownLoopIsUnrolled(values)])
+    return PatternRewriteWalker(patterns).rewrite_module(module)
 
 
 @dataclass
@@ -181,7 +160,8 @@ def _make_signature_static(function: FuncOp, values: Mapping[SSAValue, object]) 
     """Arguments and the function's type follow what was inferred."""
     from xdsl.rewriter import Rewriter
 
-    for argument in function.args:
+    inside = [region.block for op in function.body.walk() for region in op.regions if region.blocks]
+    for argument in (*function.args, *(argument for block in inside for argument in block.args)):
         inferred = values.get(argument)
         if isinstance(inferred, Attribute):
             Rewriter.replace_value_with_new_type(argument, _placed(inferred, argument.type))

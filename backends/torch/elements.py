@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import TensorType, UnrankedTensorType
 from xdsl.ir import Attribute
 
 from distir.backends.torch.exchange import Array, is_native, with_native_type
@@ -44,6 +44,19 @@ class ElementTypes:
 
     def of_tensor(self, type_: Attribute) -> torch.dtype:
         return self.of(cast(TensorType[Attribute], type_).element_type)
+
+    def holds(self, type_: Attribute) -> bool:
+        """Whether torch has this type: a tensor of elements that it can hold."""
+        element = (
+            ELEMENT_OF_TYPE.get(type_.element_type) if isinstance(type_, TensorType | UnrankedTensorType) else None
+        )
+        return element is not None and getattr(torch, element.numpy_name, None) in HELD
+
+    def value(self, value: object, device: torch.device) -> object:
+        """The value as a tensor; what torch cannot hold (strings, 4-bit numbers, sequences) stays as it is."""
+        if not isinstance(value, np.ndarray | np.generic) or getattr(torch, value.dtype.name, None) not in HELD:
+            return value
+        return self.tensor(np.asarray(cast(Array, value)), device)
 
     def tensor(self, array: Array, device: torch.device) -> torch.Tensor:
         """The array as a tensor of its own (never a view of read-only memory)."""

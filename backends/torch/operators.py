@@ -7,7 +7,7 @@ reference evaluation, through numpy. Attributes become Python values once, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -42,11 +42,12 @@ def _compile_onnx(op: OnnxOperation | NoValue, types: ElementTypes, device: torc
     if isinstance(op, NoValue):
         return lambda operands: (None,)
     if isinstance(op, Constant):
-        constant = types.tensor(op.value.to_numpy(), device)
+        constant = types.value(op.value.to_numpy(), device)
         return lambda operands: (constant,)
     by_reference = _by_reference(op, types, device)
     function = TABLE.get(op.schema.name) if not op.schema.domain else None
-    if function is None or not _element_types(op, types) <= EVERYDAY:
+    tensors = [v.type for v in (*op.operands, *op.results) if not isinstance(v.type, NoneType)]
+    if function is None or not all(map(types.holds, tensors)) or not _element_types(op, types) <= EVERYDAY:
         return by_reference
     node = _node(op, types, device)
 
@@ -96,11 +97,18 @@ def _by_reference(op: OnnxOperation, types: ElementTypes, device: torch.device) 
     def compute(operands: list[Any]) -> Sequence[Any]:
         from distir.interpreters.onnx_reference import run_onnx
 
-        arrays = [plain_array(value) if isinstance(value, Tensor) else value for value in operands]
+        arrays = [_plain(value) for value in operands]
         results = run_onnx(op, arrays, floats)
-        return [types.tensor(r, device) if isinstance(r, np.ndarray) and r.dtype != object else r for r in results]
+        return [types.value(result, device) for result in results]
 
     return compute
+
+
+def _plain(value: Any) -> Any:
+    """A tensor as an array, also in a sequence."""
+    if isinstance(value, list):
+        return [_plain(item) for item in cast(list[Any], value)]
+    return plain_array(value) if isinstance(value, Tensor) else value
 
 
 # --- grad ------------------------------------------------------------------------------------------------------------

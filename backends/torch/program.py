@@ -21,6 +21,7 @@ from distir.dialects.dist import AccumulateOp, ConcatOp, PackOp, ScaleOp, SliceO
 from distir.dialects.errors import DistirError
 from distir.dialects.rank import RankOp
 from distir.dialects.reductions import Reduction
+from distir.interpreters.walk import values_read
 
 _COMBINE: dict[Reduction, Callable[..., torch.Tensor]] = {
     Reduction.SUM: torch.add,
@@ -103,14 +104,15 @@ class Program:
         for op in operations:
             for result in op.results:
                 slots[result] = len(slots)
-        last = {operand: i for i, op in enumerate(operations) for operand in op.operands}
+        read = [values_read(op) for op in operations]
+        last = {value: i for i, values in enumerate(read) for value in values}
         instructions = [
             Instruction(
                 op.name,
                 self._compile(op),
-                tuple(slots[v] for v in op.operands),
+                tuple(slots[v] for v in read[i]),
                 tuple(slots[v] for v in op.results),
-                tuple(slots[v] for v in dict.fromkeys(op.operands) if last[v] == i),
+                tuple(slots[v] for v in dict.fromkeys(read[i]) if last[v] == i),
                 tuple(slots[v] for v in op.results if v not in last),
             )
             for i, op in enumerate(operations)

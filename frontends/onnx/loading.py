@@ -141,6 +141,11 @@ def _convert_to_newest(loaded: LoadedModel) -> None:
     changed = sorted({n.op_type for n in _nodes(loaded.proto.graph) if _has_changed(loaded.name, n, versions)})
     if not changed:
         return
+    if "Scan" in changed and version < 9:
+        raise DistirError(
+            f"{loaded.name}: Scan of opset {version} runs over a batch, which the operator of today does not: "
+            f"export it for opset 9 or newer"
+        )
     # Since IR version 4 initializers need not be inputs, and here they are not.
     loaded.proto.ir_version = max(loaded.proto.ir_version, 4)
     try:

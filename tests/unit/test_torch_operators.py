@@ -1,7 +1,5 @@
 """The torch operator table against onnx: each entry against the reference evaluation, and all of onnx's own node tests."""
 
-import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +12,6 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from xdsl.dialects.builtin import ModuleOp, TensorType, f32
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
 
 from distir.backends.torch import operators
@@ -22,9 +19,7 @@ from distir.backends.torch.elements import ElementTypes, plain_array
 from distir.backends.torch.layers import TABLE
 from distir.backends.torch.program import Program
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
-from distir.dialects.onnx import OPERATORS
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import weights_of
 from distir.interpreters.grad import run_grad
 from distir.interpreters.onnx_reference import run_onnx
 from distir.interpreters.walk import Walk
@@ -270,52 +265,3 @@ def test_grad_operators():
         results = compute([torch.from_numpy(value) for value in operands])
         for got, want in zip(results, run_grad(op, operands), strict=True):
             assert_close(plain_array(got), want.astype(np.float32), 1e-5, op.name)
-
-
-# --- onnx's own node tests --------------------------------------------------------------------------------------------
-
-# Random results; and what onnx's reference evaluator, which runs what the table does not, gets wrong.
-NOT_COMPARED = ("test_bernoulli", "test_flexattention", "test_scan_sum")
-NOT_IN_TORCH = ("i2", "ui2", "i4", "ui4", "f4E2M1FN", "f6E2M3FN", "f6E3M2FN")
-
-
-def runs_on_torch(module: ModuleOp) -> bool:
-    """Whether all operations are single-graph tensor operations of element types that torch has."""
-    (function,) = module.ops
-    assert isinstance(function, FuncOp)
-    text = str(module)
-    if "!onnx." in text or any(f"{t}>" in text for t in NOT_IN_TORCH):
-        return False
-    return not any(op.regions for op in function.body.block.ops)
-
-
-@pytest.mark.long
-def test_node_tests_of_onnx():
-    from onnx.backend.test.loader import load_model_tests
-
-    def array(value: object) -> Any:
-        return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
-
-    compared, failed = Counter[str](), list[str]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for test in load_model_tests(kind="node"):
-            module = import_model(test.model)
-            if test.name.startswith(NOT_COMPARED) or not runs_on_torch(module):
-                continue
-            inputs, outputs = test.data_sets[0]
-            values = dict(zip([v.name for v in test.model.graph.input], map(array, inputs), strict=False))
-            values |= dict(weights_of(module))
-            (function,) = module.ops
-            assert isinstance(function, FuncOp)
-            names = [str(a.data["dist.name"].data) for a in function.arg_attrs or ()]
-            try:
-                results = run_torch(module, [np.asarray(values[name]) for name in names])
-                for got, want in zip(results, map(array, outputs), strict=True):
-                    rtol = 2e-2 if want.dtype == ml_dtypes.bfloat16 else max(test.rtol, 1e-3)
-                    assert_close(np.asarray(got), np.asarray(want), rtol, test.name)
-            except Exception as error:
-                failed.append(f"{test.name}: {type(error).__name__} {str(error).strip()[:300]}")
-            compared.update({op.schema.name for op in function.walk() if isinstance(op, tuple(OPERATORS.values()))})
-    assert not failed, "\n".join(failed)
-    assert set(TABLE) <= set(compared)
