@@ -14,11 +14,12 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, Module
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
-from distir.dialects.dist import AccumulateOp, AllReduceOp, ConcatOp, PartAttr, SendOp, SliceOp
+from distir.dialects.dist import AccumulateOp, AllReduceOp, ConcatOp, PartAttr, SendOp, SliceOp, ZerosOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import on_device, placed, relocated
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Partial, Replicated, Sharded, State
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
 from distir.passes.distribution.conversions import convert, shard_ranges
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.options import local_shape
@@ -192,7 +193,7 @@ class Assembler:
             if value in self.reduced:
                 tensor = Tensor(Replicated(), tensor.tensor)
             for stage, replica in self._holders(value):
-                for rank, held in enumerate(self._whole(value, stage, replica)):
+                for rank, held in enumerate(self._addends(tensor, self._whole(value, stage, replica), replica)):
                     returned.append(held)
                     ports.append({**known, "dist.part": self._part(value, tensor, replica, rank)})
         self.block.add_op(ReturnOp(*returned))
@@ -205,6 +206,14 @@ class Assembler:
         self.module.body.block.erase_op(self.entry)
         self.module.attributes["dist.devices"] = IntegerAttr(self.layout.devices, i64)
         return new
+
+    def _addends(self, tensor: Tensor, values: list[SSAValue], replica: int) -> list[SSAValue]:
+        """What a replica returns: of a sum over tensor ranks that every replica holds, only the first one's addends."""
+        if replica and tensor.batch == REPLICATED and tensor.tensor == Partial(Reduction.SUM):
+            zeros = [ZerosOp(value.type) for value in values]
+            self.block.add_ops(zeros)
+            return [op.output for op in zeros]
+        return values
 
     def _holders(self, value: SSAValue) -> list[tuple[int, int]]:
         if isinstance(value, OpResult):
