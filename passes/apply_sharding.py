@@ -33,8 +33,15 @@ class ApplyShardingPass(ModulePass):
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        from distir.passes.distribution.lower import Lowering, Mesh, entry_ports
-        from distir.passes.structure import argument_attributes, calls_first, entry_function, result_attributes
+        from distir.passes.distribution.lower import Lowering, entry_ports
+        from distir.passes.distribution.mesh import Mesh
+        from distir.passes.structure import (
+            argument_attributes,
+            calls_first,
+            entry_function,
+            result_attributes,
+            shape_of,
+        )
 
         mesh_op = _the_mesh(op)
         mesh = Mesh(tuple(mesh_op.axis_sizes.items()))
@@ -42,13 +49,16 @@ class ApplyShardingPass(ModulePass):
         ordered = calls_first(op, self.entry)
         chosen = {o: _options(o, mesh_op) for f in ordered for o in f.body.block.ops if not isinstance(o, CallOp)}
         arguments = _arguments(ordered, mesh_op, chosen)
-        sources, returned = list(entry.body.block.args), list(entry.body.block.last_op.operands)  # pyright: ignore
+        last = entry.body.block.last_op
+        sources = [shape_of(v) for v in entry.body.block.args]
+        returned = [shape_of(v) for v in last.operands] if last is not None else []
         names, outputs = argument_attributes(entry), result_attributes(entry)
-        lowering = Lowering(op, mesh, chosen, arguments)
-        lowered = [lowering.lower(function) for function in ordered][-1]
+        lowering = Lowering(mesh, chosen, arguments, entry=self.entry)
+        for function in ordered:
+            lowering.lower(function)
         states = lowering.argument_states[self.entry], lowering.results[self.entry]
-        lowered.arg_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, sources, states[0], names)])
-        lowered.res_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, returned, states[1], outputs)])
+        entry.arg_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, sources, states[0], names)])
+        entry.res_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, returned, states[1], outputs)])
         op.attributes["dist.devices"] = IntegerAttr(mesh.devices, i64)
         op.body.block.erase_op(mesh_op)
 

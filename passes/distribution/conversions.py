@@ -19,10 +19,11 @@ from distir.dialects.dist import (
     ZerosOp,
 )
 from distir.dialects.dist.checks import replaced
+from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
 
-Insert = Callable[[Operation], None]
+Insert = Callable[[Operation], object]
 
 
 def hops(source: State, target: State) -> list[State]:
@@ -86,8 +87,10 @@ def _hop(values: list[SSAValue], source: State, target: State, insert: Insert) -
             return [take_shard(v, target, i, n, insert) for i, v in enumerate(values)]
         case Replicated(), Partial(Reduction.SUM):
             return [values[0], *(_add(ZerosOp(v.type), insert) for v in values[1:])]
-        case Replicated(), Partial():
+        case Replicated(), Partial(Reduction.MAX | Reduction.MIN):
             return values
+        case Replicated(), Partial(reduction):
+            raise DistirError(f"a whole value cannot be made partial {reduction}: only partial sum, max and min can")
         case Partial(reduction), Replicated():
             return _add_all(AllReduceOp(values, reduction), insert)
         case Partial(reduction), Sharded(dim, pieces):

@@ -1,298 +1,196 @@
 """Lowering of chosen options to devices: every function becomes a template over the devices of the mesh.
 
-Each op becomes one op per device on local shapes, each mismatch between what a value is and what a consumer needs becomes
-the conversion's collectives, each call a `dist.call` over all devices. Arguments and results are listed value by value,
-and for each value device by device (row-major over the mesh, last axis fastest)."""
+Rewrite patterns, one per kind of operation: an op becomes one op per device on local shapes, where it needs a value in
+another state than it is in, the conversion's collectives come first; a call becomes a `dist.call` over all devices; the
+return lists every device. Arguments and results are listed value by value, and for each value device by device
+(row-major over the mesh, last axis fastest)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
-from typing import Any, cast
 
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.pattern_rewriter import (
+    GreedyRewritePatternApplier,
+    PatternRewriter,
+    PatternRewriteWalker,
+    RewritePattern,
+    op_type_rewrite_pattern,
+)
 
 from distir.dialects.dist import CallOp as DistCallOp
-from distir.dialects.dist import PartAttr, ScaleOp
-from distir.dialects.dist.attributes import on_device, placed
-from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor
-from distir.passes.distribution.conversions import convert, shard_ranges
+from distir.dialects.dist import ScaleOp
+from distir.dialects.sharding import UseFactor
+from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
+from distir.passes.distribution.shards import Shards, state_on
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
-from distir.passes.structure import is_constant, shape_of
-
-AxisStates = tuple[State, ...]
-"""What a value is along each axis of the mesh, in mesh order."""
+from distir.passes.structure import is_constant
 
 STRATEGY, SHARDING, SITE = "dist.strategy", "dist.sharding", "dist.site"
 """`dist.site` marks an op of the annotated module, so that its copies in stages and local functions are recognised."""
 
 
-@dataclass(frozen=True)
-class Mesh:
-    """Axis sizes, last axis fastest."""
-
-    axes: tuple[tuple[str, int], ...]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(size for _, size in self.axes)
-
-    @property
-    def devices(self) -> int:
-        return prod(self.sizes)
-
-    def coordinates(self, device: int) -> tuple[int, ...]:
-        found: list[int] = []
-        for size in reversed(self.sizes):
-            device, coordinate = divmod(device, size)
-            found.append(coordinate)
-        return tuple(reversed(found))
-
-    def groups(self, axis: int) -> list[list[int]]:
-        """The devices of each group along one axis, in axis order."""
-        others = [range(size) for i, size in enumerate(self.sizes) if i != axis]
-        return [
-            [self._device((*rest[:axis], i, *rest[axis:])) for i in range(self.sizes[axis])]
-            for rest in product(*others)
-        ]
-
-    def _device(self, coordinates: Sequence[int]) -> int:
-        device = 0
-        for size, coordinate in zip(self.sizes, coordinates, strict=True):
-            device = device * size + coordinate
-        return device
-
-    def local_shape(self, shape: Sequence[int], states: AxisStates) -> tuple[int, ...]:
-        """The shape of one shard; raises DistirError where two axes cut one dim."""
-        local = list(shape)
-        cut: set[int] = set()
-        for (axis, size), state in zip(self.axes, states, strict=True):
-            if isinstance(state, Sharded):
-                if state.dim in cut:
-                    raise DistirError(
-                        f"axis {axis!r} cuts dim {state.dim} of {list(shape)}, which another axis cuts already"
-                    )
-                cut.add(state.dim)
-                local[state.dim] //= size
-        return tuple(local)
-
-    def part(self, shape: Sequence[int], states: AxisStates, device: int) -> PartAttr:
-        """Which part of the global array a device holds."""
-        dims: list[list[tuple[int, int]]] = [[(0, n)] for n in shape]
-        partial = None
-        for size, coordinate, state in zip(self.sizes, self.coordinates(device), states, strict=True):
-            if isinstance(state, Sharded):
-                dims[state.dim] = shard_ranges(state.pieces, coordinate, size)
-            elif isinstance(state, Partial):
-                if partial not in (None, state.reduction):
-                    raise DistirError(
-                        f"a result is partial {partial} on one axis and partial {state.reduction} on another"
-                    )
-                partial = state.reduction
-        return PartAttr(dims, shape, partial)
-
-
 class Lowering:
     """Lowers functions, callees first. `chosen` gives each op's option per axis, `arguments` each argument's states, and
-    `returned` those of a function's results (otherwise they are returned as they were produced)."""
+    `returned` those of a function's results (otherwise they are returned as they were produced; by the entry, if one is
+    named, so that all devices' addends make the value)."""
 
     def __init__(
         self,
-        module: ModuleOp,
         mesh: Mesh,
         chosen: Mapping[Operation, Sequence[Option]],
         arguments: Mapping[BlockArgument, AxisStates],
         returned: Mapping[str, Sequence[AxisStates]] | None = None,
+        entry: str | None = None,
     ):
-        self.module, self.mesh, self.chosen, self.arguments = module, mesh, chosen, arguments
-        self.returned = returned or {}
+        self.mesh, self.chosen, self.arguments = mesh, chosen, arguments
+        self.returned, self.entry = returned or {}, entry
         self.results: dict[str, list[AxisStates]] = {}
         self.argument_states: dict[str, list[AxisStates]] = {}
 
-    def lower(self, function: FuncOp) -> FuncOp:
-        """Replaces a function by its placed template of the same name; callees must have been lowered before."""
-        body = _Body(self, function)
-        lowered = body.build()
-        self.module.body.block.insert_op_before(lowered, function)
-        self.module.body.block.erase_op(function)
-        name = lowered.sym_name.data
-        self.results[name] = body.result_states
-        self.argument_states[name] = [self.arguments[a] for a in body.source_arguments]
-        return lowered
+    def lower(self, function: FuncOp) -> None:
+        """Makes a function a placed template, in place; callees must have been lowered before."""
+        block = function.body.block
+        sources, replaced = list(block.args), list(block.ops)
+        shards = Shards(self.mesh)
+        for argument in sources:
+            states = self.arguments[argument]
+            types = [shards.placed_type(argument.type, states, device) for device in range(self.mesh.devices)]
+            shards.define(argument, states, [block.insert_arg(type_, len(block.args)) for type_ in types])
+        patterns: list[RewritePattern] = [
+            OperationRunsOnShards(shards, self.chosen),
+            CallRunsOnEveryDevice(shards, self),
+            ReturnListsEveryDevice(shards, self, function.sym_name.data),
+        ]
+        PatternRewriteWalker(
+            GreedyRewritePatternApplier(patterns, dce_enabled=False), apply_recursively=False
+        ).rewrite_region(function.body)
+        for op in reversed(replaced[:-1]):
+            block.erase_op(op)
+        for argument in sources:
+            block.erase_arg(argument)
+        assert block.last_op is not None
+        function.function_type = FunctionType.from_lists(block.arg_types, [v.type for v in block.last_op.operands])
+        self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
 
-    def placed_type(self, type_: Attribute, states: AxisStates, device: int) -> Attribute:
-        if not isinstance(type_, TensorType):
-            return type_
-        tensor = cast(TensorType[Any], type_)
-        local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
-        return placed(local, on_device(device))
 
+@dataclass
+class OperationRunsOnShards(RewritePattern):
+    """An op becomes one op per device, on the shards that its options need; means over shards become addends."""
 
-class _Body:
-    """One function being lowered."""
+    shards: Shards
+    chosen: Mapping[Operation, Sequence[Option]]
 
-    def __init__(self, lowering: Lowering, function: FuncOp):
-        self.lowering, self.function, self.mesh = lowering, function, lowering.mesh
-        self.source_arguments = list(function.body.block.args)
-        self.whole = (REPLICATED,) * len(self.mesh.axes)
-        self.block = Block()
-        self.states: dict[SSAValue, AxisStates] = {}
-        self.held: dict[tuple[SSAValue, AxisStates], list[SSAValue]] = {}
-        self.result_states: list[AxisStates] = []
-
-    def build(self) -> FuncOp:
-        for argument in self.source_arguments:
-            states = self.lowering.arguments[argument]
-            values: list[SSAValue] = []
-            for device in range(self.mesh.devices):
-                type_ = self.lowering.placed_type(argument.type, states, device)
-                values.append(self.block.insert_arg(type_, len(self.block.args)))
-            self.define(argument, states, values)
-        returned: list[SSAValue] = []
-        for op in self.function.body.block.ops:
-            if isinstance(op, ReturnOp):
-                produced = [self.states_of(v) for v in op.operands]
-                self.result_states = list(self.lowering.returned.get(self.function.sym_name.data, produced))
-                returned = [
-                    value
-                    for v, states in zip(op.operands, self.result_states, strict=True)
-                    for value in self.get(v, states)
-                ]
-            elif isinstance(op, CallOp):
-                self.call(op)
-            elif not is_constant(op):
-                self.operation(op)
-        self.block.add_op(ReturnOp(*returned))
-        types = list(self.block.arg_types), [v.type for v in returned]
-        name, visibility = self.function.sym_name.data, self.function.sym_visibility
-        return FuncOp(name, types, Region(self.block), visibility)
-
-    def define(self, value: SSAValue, states: AxisStates, values: list[SSAValue]) -> None:
-        self.states[value] = states
-        self.held[value, states] = values
-        for device, new in enumerate(values):
-            new.name_hint = f"{value.name_hint}_{device}" if value.name_hint else None
-
-    def states_of(self, value: SSAValue) -> AxisStates:
-        return self.states.get(value, self.whole)
-
-    def get(self, value: SSAValue, needed: AxisStates) -> list[SSAValue]:
-        """The value in the states that a consumer needs, on every device; converted at most once per states."""
-        if (value, needed) in self.held:
-            return self.held[value, needed]
-        if value not in self.states:
-            self.constant(value)
-            return self.get(value, needed)
-        values, here = list(self.held[value, self.states[value]]), list(self.states[value])
-        for axis, target in sorted(enumerate(needed), key=lambda item: isinstance(item[1], Sharded)):
-            if here[axis] != target:
-                for group in self.mesh.groups(axis):
-                    converted = convert([values[d] for d in group], here[axis], target, self.block.add_op)
-                    for device, new in zip(group, converted, strict=True):
-                        values[device] = new
-                here[axis] = target
-        self.held[value, needed] = values
-        return values
-
-    def constant(self, value: SSAValue) -> None:
-        """A constant is stated on every device where it is first used."""
-        source = value.owner
-        assert isinstance(source, Operation)
-        if not isinstance(value.type, TensorType):
-            op = source.clone()
-            self.block.add_op(op)
-            self.define(value, self.whole, [op.results[0]] * self.mesh.devices)
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if op not in self.chosen or is_constant(op) or isinstance(op, (CallOp, ReturnOp)):
             return
-        self.define(value, self.whole, [self.state(source, device) for device in range(self.mesh.devices)])
-
-    def state(self, constant: Operation, device: int) -> SSAValue:
-        op = constant.clone()
-        placed_op = type(op).create(
-            result_types=[placed(r.type, on_device(device)) for r in op.results],
-            properties=op.properties,
-            attributes=op.attributes,
-        )
-        self.block.add_op(placed_op)
-        return placed_op.results[0]
-
-    def operation(self, op: Operation) -> None:
-        chosen = self.lowering.chosen[op]
-        results = [tuple(option.results[i] for option in chosen) for i in range(len(op.results))]
-        factors: dict[str, int] = {}
-        for option, size in zip(chosen, self.mesh.sizes, strict=True):
-            if isinstance(option.choice, UseFactor):
-                factors[option.choice.factor] = factors.get(option.choice.factor, 1) * size
-        divisors = divisors_of(rule_of(op), factors)
+        options, mesh = self.chosen[op], self.shards.mesh
+        divisors = divisors_of(rule_of(op), _cut_factors(options, mesh))
         rewritten = local_constants(op, divisors)
+        properties = local_properties(op, divisors)
+        attributes = {k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY, SITE)}
         operands = [
-            [] if i in rewritten else self.get(v, tuple(option.operands[i] for option in chosen))
+            [] if i in rewritten else self.shards.get(v, tuple(o.operands[i] for o in options), rewriter.insert)
             for i, v in enumerate(op.operands)
         ]
-        copies = [self.copy(op, device, operands, rewritten, results, divisors) for device in range(self.mesh.devices)]
+        results = [tuple(option.results[i] for option in options) for i in range(len(op.results))]
+        copies: list[Operation] = []
+        for device in range(mesh.devices):
+            own = [
+                state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[device]
+                for i, values in enumerate(operands)
+            ]
+            types = [
+                self.shards.placed_type(r.type, states, device) for r, states in zip(op.results, results, strict=True)
+            ]
+            regions = [region.clone() for region in op.regions]
+            copy = type(op).create(
+                operands=own, result_types=types, properties=properties, attributes=attributes, regions=regions
+            )
+            copies.append(rewriter.insert(copy))
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
-            means = prod(size for option, size in zip(chosen, self.mesh.sizes, strict=True) if i in option.means)
+            means = prod(size for option, size in zip(options, mesh.sizes, strict=True) if i in option.means)
             if means > 1:
-                scales = [ScaleOp(v, 1, means) for v in values]
-                self.block.add_ops(scales)
-                values = [scale.output for scale in scales]
-            self.define(result, states, values)
+                values = [rewriter.insert(ScaleOp(v, 1, means)).output for v in values]
+            self.shards.define(result, states, values)
 
-    def copy(
-        self,
-        op: Operation,
-        device: int,
-        operands: Sequence[Sequence[SSAValue]],
-        rewritten: Mapping[int, Operation],
-        results: Sequence[AxisStates],
-        divisors: Mapping[tuple[str, int], int],
-    ) -> Operation:
-        own = [
-            self.state(rewritten[index], device) if index in rewritten else values[device]
-            for index, values in enumerate(operands)
+
+def _cut_factors(options: Sequence[Option], mesh: Mesh) -> dict[str, int]:
+    """Into how many parts each factor is cut, over all axes."""
+    factors: dict[str, int] = {}
+    for option, size in zip(options, mesh.sizes, strict=True):
+        if isinstance(option.choice, UseFactor):
+            factors[option.choice.factor] = factors.get(option.choice.factor, 1) * size
+    return factors
+
+
+@dataclass
+class CallRunsOnEveryDevice(RewritePattern):
+    """A call becomes a `dist.call` of the lowered function over all devices."""
+
+    shards: Shards
+    lowering: Lowering
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: CallOp, rewriter: PatternRewriter) -> None:
+        name, devices = op.callee.string_value(), range(self.shards.mesh.devices)
+        needed, given = self.lowering.argument_states[name], self.lowering.results[name]
+        operands = [
+            value
+            for v, states in zip(op.operands, needed, strict=True)
+            for value in self.shards.get(v, states, rewriter.insert)
         ]
-        types = [self.lowering.placed_type(r.type, s, device) for r, s in zip(op.results, results, strict=True)]
-        copy = type(op).create(
-            operands=own,
-            result_types=types,
-            properties=local_properties(op, divisors),
-            attributes={k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY, SITE)},
-            regions=[region.clone() for region in op.regions],
-        )
-        self.block.add_op(copy)
-        return copy
-
-    def call(self, op: CallOp) -> None:
-        name = op.callee.string_value()
-        arguments = self.lowering.argument_states[name]
-        operands = [value for v, states in zip(op.operands, arguments, strict=True) for value in self.get(v, states)]
-        results = self.lowering.results[name]
         types = [
-            self.lowering.placed_type(r.type, states, device)
-            for r, states in zip(op.results, results, strict=True)
-            for device in range(self.mesh.devices)
+            self.shards.placed_type(r.type, states, device)
+            for r, states in zip(op.results, given, strict=True)
+            for device in devices
         ]
-        call = DistCallOp(name, operands, list(range(self.mesh.devices)), types)
+        call = DistCallOp(name, operands, devices, types)
         call.attributes.update(op.attributes)
-        self.block.add_op(call)
-        n = self.mesh.devices
-        for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
-            self.define(result, states, list(call.results[i * n : (i + 1) * n]))
+        rewriter.insert(call)
+        n = len(devices)
+        for i, (result, states) in enumerate(zip(op.results, given, strict=True)):
+            self.shards.define(result, states, list(call.results[i * n : (i + 1) * n]))
+
+
+@dataclass
+class ReturnListsEveryDevice(RewritePattern):
+    """The return gives every result device by device, as it was produced or as was asked for."""
+
+    shards: Shards
+    lowering: Lowering
+    function: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReturnOp, rewriter: PatternRewriter) -> None:
+        produced = [self.shards.states_of(v) for v in op.operands]
+        if self.function == self.lowering.entry:
+            produced = [as_addends(states) for states in produced]
+        states = list(self.lowering.returned.get(self.function, produced))
+        self.lowering.results[self.function] = states
+        values = [
+            value for v, s in zip(op.operands, states, strict=True) for value in self.shards.get(v, s, rewriter.insert)
+        ]
+        rewriter.replace(op, ReturnOp(*values))
 
 
 def entry_ports(
-    mesh: Mesh, values: Sequence[SSAValue], states: Sequence[AxisStates], attributes: Sequence[Mapping[str, Attribute]]
+    mesh: Mesh,
+    shapes: Sequence[Sequence[int]],
+    states: Sequence[AxisStates],
+    attributes: Sequence[Mapping[str, Attribute]],
 ) -> list[dict[str, Attribute]]:
-    """Attributes of an entry's arguments or results after lowering: those of the value, and its part, per device."""
+    """Attributes of an entry's arguments or results after lowering, by their global shapes: those that each had, and its
+    part, per device."""
     ports: list[dict[str, Attribute]] = []
-    for value, state, known in zip(values, states, attributes, strict=True):
+    for shape, state, known in zip(shapes, states, attributes, strict=True):
         for device in range(mesh.devices):
             kept = {k: v for k, v in known.items() if k != SHARDING}
-            ports.append({**kept, "dist.part": mesh.part(shape_of(value), state, device)})
+            ports.append({**kept, "dist.part": mesh.part(shape, state, device)})
     return ports

@@ -27,7 +27,8 @@ from distir.passes.distribution.batch_axis import (
 from distir.passes.distribution.ilp import Plan, solve
 from distir.passes.distribution.inline import erase_unreached, inline_calls
 from distir.passes.distribution.localize import Localizer
-from distir.passes.distribution.lower import SITE, Lowering, Mesh
+from distir.passes.distribution.lower import SITE, Lowering
+from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
@@ -168,7 +169,7 @@ def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan |
         for a in function.body.block.args
     }
     returned = {name: [(state,) for state in states] for name, states in plan.results.items()} if plan else {}
-    lowering = Lowering(module, Mesh((("tp", tp),)), chosen, arguments, returned)
+    lowering = Lowering(Mesh((("tp", tp),)), chosen, arguments, returned)
     for function in reached:
         lowering.lower(function)
     lowering.argument_states[program.local.sym_name.data] = [arguments[a] for a in program.local.body.block.args]

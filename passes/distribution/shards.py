@@ -1,0 +1,83 @@
+"""The values of one function on every device of the mesh, while its operations are replaced one by one."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from distir.dialects.dist.attributes import on_device, placed
+from distir.dialects.sharding import REPLICATED
+from distir.passes.distribution.conversions import Insert, convert
+from distir.passes.distribution.mesh import AxisStates, Mesh, conversion_order
+from distir.passes.structure import shape_of
+
+
+class Shards:
+    """For every value of a function, what it is along each axis and the value on each device, per states asked for."""
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+        self.whole = (REPLICATED,) * len(mesh.axes)
+        self._states: dict[SSAValue, AxisStates] = {}
+        self._held: dict[tuple[SSAValue, AxisStates], list[SSAValue]] = {}
+
+    def placed_type(self, type_: Attribute, states: AxisStates, device: int) -> Attribute:
+        """The type of one device's shard."""
+        if not isinstance(type_, TensorType):
+            return type_
+        tensor = cast(TensorType[Any], type_)
+        local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
+        return placed(local, on_device(device))
+
+    def define(self, value: SSAValue, states: AxisStates, values: list[SSAValue]) -> None:
+        """Records what replaces a value, device by device."""
+        self._states[value] = states
+        self._held[value, states] = values
+        for device, new in enumerate(values):
+            new.name_hint = f"{value.name_hint}_{device}" if value.name_hint else None
+
+    def states_of(self, value: SSAValue) -> AxisStates:
+        """What a value is as it was produced; a constant is whole everywhere."""
+        return self._states.get(value, self.whole)
+
+    def get(self, value: SSAValue, needed: AxisStates, insert: Insert) -> list[SSAValue]:
+        """The value in the states that a consumer needs, on every device; converted at most once per states."""
+        if (value, needed) in self._held:
+            return self._held[value, needed]
+        if value not in self._states:
+            self._state_everywhere(value, insert)
+            return self.get(value, needed, insert)
+        self.mesh.local_shape(shape_of(value), needed)
+        values, here = list(self._held[value, self._states[value]]), list(self._states[value])
+        for axis, target in conversion_order(here, needed):
+            for group in self.mesh.groups(axis):
+                converted = convert([values[d] for d in group], here[axis], target, insert)
+                for device, new in zip(group, converted, strict=True):
+                    values[device] = new
+            here[axis] = target
+        self._held[value, needed] = values
+        return values
+
+    def _state_everywhere(self, value: SSAValue, insert: Insert) -> None:
+        """A constant is stated on every device where it is first used."""
+        source = value.owner
+        assert isinstance(source, Operation)
+        if isinstance(value.type, TensorType):
+            self.define(value, self.whole, [state_on(source, d, insert) for d in range(self.mesh.devices)])
+            return
+        op = source.clone()
+        insert(op)
+        self.define(value, self.whole, [op.results[0]] * self.mesh.devices)
+
+
+def state_on(constant: Operation, device: int, insert: Insert) -> SSAValue:
+    """A copy of a constant on a device."""
+    op = type(constant).create(
+        result_types=[placed(r.type, on_device(device)) for r in constant.results],
+        properties=dict(constant.properties),
+        attributes=dict(constant.attributes),
+    )
+    insert(op)
+    return op.results[0]
