@@ -100,7 +100,7 @@ def save(module: ModuleOp, path: str | os.PathLike[str]) -> None:
         module.attributes[WEIGHTS] = StringAttr(weights_path.name)
     text = StringIO()
     Printer(text).print_op(module)
-    _write_atomically(path, lambda temporary: temporary.write_text(f"{text.getvalue()}\n"))
+    write_atomically(path, lambda temporary: temporary.write_text(f"{text.getvalue()}\n"))
 
 
 def _write_weights(weights: Mapping[str, Array], path: Path) -> None:
@@ -116,12 +116,12 @@ def _write_weights(weights: Mapping[str, Array], path: Path) -> None:
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
 
     try:
-        _write_atomically(path, lambda temporary: save_file(arrays, temporary))
+        write_atomically(path, lambda temporary: save_file(arrays, temporary))
     except safetensors.SafetensorError as error:
         raise DistirError(f"{path}: weights cannot be written: {error}") from error
 
 
-def _write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Write a temporary file in the same folder, then rename it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

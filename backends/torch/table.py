@@ -162,7 +162,7 @@ def einsum(node: Node, *operands: Tensor) -> Tensor:
 
 def _reduction(function: Callable[[Tensor, list[int], bool], Tensor], floats_only: bool = False) -> Operator:
     def run(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-        dims: list[int] = [] if axes is None else axes.tolist()
+        dims: list[int] = [] if axes is None else axes.reshape(-1).tolist()
         if (floats_only and not x.is_floating_point()) or (not dims and node["noop_with_empty_axes"]) or not x.numel():
             raise NotInTable
         if x.ndim == 0:
@@ -232,12 +232,12 @@ def transpose(node: Node, x: Tensor) -> Tensor:
 
 @operator("Squeeze")
 def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    return x.squeeze() if axes is None else x.squeeze(tuple(axes.tolist()))
+    return x.squeeze() if axes is None else x.squeeze(tuple(axes.reshape(-1).tolist()))
 
 
 @operator("Unsqueeze")
 def unsqueeze(node: Node, x: Tensor, axes: Tensor) -> Tensor:
-    dims: list[int] = axes.tolist()
+    dims: list[int] = axes.reshape(-1).tolist()
     for dim in sorted(d % (x.ndim + len(dims)) for d in dims):
         x = x.unsqueeze(dim)
     return x

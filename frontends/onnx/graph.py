@@ -8,7 +8,7 @@ import onnx
 import onnx.inliner
 import onnx.shape_inference
 from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
-from xdsl.dialects.builtin import FloatAttr, NoneType, StringAttr, f64
+from xdsl.dialects.builtin import FloatAttr, NoneType, StringAttr, UnrankedTensorType, f64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
@@ -199,7 +199,9 @@ class GraphImporter:
             type = NoneType() if not name else self.types.get(name)
             if type is None:
                 inferred = self._inferred(node) if inferred is None else inferred
-                type = inferred.get(name) or type_of(self.loaded.declared.get(name, onnx.TypeProto()))
+                type = inferred.get(name)
+                if type is None or isinstance(type, UnrankedTensorType):
+                    type = type_of(self.loaded.declared.get(name, onnx.TypeProto())) or type
             if type is None:
                 raise DistirError(
                     f"{self.loaded.name}: the type of '{name}', a result of {node.op_type} ({where}), cannot be "

@@ -47,7 +47,9 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
         name, folder, model = str(path), path.parent, _read(path)
     loaded = LoadedModel(name, folder, model)
     loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}
-    loaded.declared = {v.name: v.type for v in (*model.graph.value_info, *model.graph.output)}
+    for value in (*model.graph.value_info, *model.graph.output):
+        (declared := onnx.TypeProto()).CopyFrom(value.type)
+        loaded.declared[value.name] = declared
     _take_parameters(loaded)
     _refuse_unknown_domains(loaded)
     _inline_functions(loaded)
