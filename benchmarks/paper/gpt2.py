@@ -8,7 +8,7 @@ Sequences have 8 tokens, weights are f16, and each layer's causal mask is a weig
 * Blocks end after the second matmul of each MLP; what is left is a block too. As many on each device as on any other, the
   first devices one more. They run one per step of the schedule, and what a block makes for blocks on other devices is
   sent when the step ends: the residual, the product, and sizes, which cost nothing but make both devices wait for each
-  other; the sizes of the ids go straight to the last device.
+  other; the sizes of the output go straight from the first device to the last.
 * Tensor parallelism is Megatron's: attention heads and the MLP's inner width; an allreduce after the second matmul of each.
 * Outputs of microbatches are concatenated one by one; those of replicas stay where they are.
 """
@@ -76,7 +76,7 @@ class _Builder:
             return [[*self.view(block - 1, "mlp"), *attention], mlp]
         embedding = [
             *_numbered("embedding", pieces.embedding_weights),
-            *_numbered("integers.embedding", pieces.embedding_integers),
+            *_numbered("integers.embedding", [*pieces.embedding_integers, pieces.past]),
         ]
         return [[*embedding, *attention], mlp]
 
@@ -114,8 +114,8 @@ class _Builder:
                 if stage.index < self.model.layers:
                     states[k] = self.block(f, stage.index, states[k], operands, devices)
                     if stage.index == 0:
-                        dims[k] = [state[:3] for state in states[k]]
-                        states[k] = [state[3:] for state in states[k]]
+                        dims[k] = [state[:-4] for state in states[k]]
+                        states[k] = [state[-4:] for state in states[k]]
                 else:
                     outputs = self.collect(f, k, outputs, states.pop(k), dims.pop(k), operands, devices)
             if c.P > 1:
@@ -132,7 +132,7 @@ class _Builder:
         packed: Sequence[Sequence[SSAValue]],
         devices: Sequence[int],
     ) -> list[list[SSAValue]]:
-        """The state after a block, on each device; block 0 takes ids, and gives their sizes first."""
+        """The state after a block, on each device; block 0 takes ids, and gives the output's sizes first."""
         first = self.attention if index else self.embedding
         made = [
             list(f.call(first, [*state, values[0]], [device]))

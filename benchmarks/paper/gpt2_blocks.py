@@ -129,7 +129,8 @@ class Piece(Function):
         return self.same("Sub", kept, hidden)
 
     def attention(self, x: SSAValue, values: Sequence[SSAValue], heads: int, head_size: int) -> State:
-        """Up to the product of its second matmul."""
+        """Up to the product of its second matmul. `head_size` is the model's: where the degree of tensor parallelism does
+        not divide the heads, the original has fewer and larger ones."""
         weight, bias, mask, out_weight, out_bias, minus_one, width, *counts, two, zero, three, out_minus_one = values
         joint = self.shaped(*self.product(x, minus_one, weight, bias), width)
         rows, _, columns = shape_of(joint)
@@ -140,16 +141,17 @@ class Piece(Function):
         k = self.heads(split[1], heads, counts[1], (0, 2, 3, 1))
         v = self.heads(split[2], heads, counts[2], (0, 2, 1, 3))
         scores = self.op("MatMul", [q, k], (rows, heads, SEQUENCE, SEQUENCE))
+        size = shape_of(v)[-1]
         scores = self.same("Div", scores, self.constant(sqrt(head_size)))
         scores = self.masked(scores, mask, two, zero, three)
         weights = self.same("Softmax", scores, axis=IntegerAttr(3, SIGNED))
-        attended = self.op("MatMul", [weights, v], (rows, heads, SEQUENCE, head_size))
+        attended = self.op("MatMul", [weights, v], (rows, heads, SEQUENCE, size))
         order = ArrayAttr([IntegerAttr(axis, i64) for axis in (0, 2, 1, 3)])
-        attended = self.op("Transpose", [attended], (rows, SEQUENCE, heads, head_size), perm=order)
-        batch, sequence, count, size = (self.size(attended, axis) for axis in range(4))
-        merged = self.same("Mul", count, size)
+        attended = self.op("Transpose", [attended], (rows, SEQUENCE, heads, size), perm=order)
+        batch, sequence, *heads_and_size = (self.size(attended, axis) for axis in range(4))
+        merged = self.same("Mul", *heads_and_size)
         sizes = [self.vector(batch), self.vector(sequence), self.vector(merged)]
-        attended = self.view(attended, sizes, (rows, SEQUENCE, heads * head_size))
+        attended = self.view(attended, sizes, (rows, SEQUENCE, heads * size))
         return self.product(attended, out_minus_one, out_weight, out_bias)
 
     def split(self, x: SSAValue, sizes: SSAValue, part: Attribute) -> Sequence[SSAValue]:
@@ -198,24 +200,27 @@ class Pieces:
         """The width of the view with which a piece begins."""
         self.embedding_weights = [tensor((VOCABULARY, d), 0, f16), tensor((POSITIONS, d), 0, f16)]
         self.embedding_integers = [integers] * 3
+        self.past = tensor((), 0, i64)
+        """The length of what came before: a scalar, 0."""
         self.final_weights = [vector, vector]
         self.ids = tensor((rows, 1, SEQUENCE), 0, i64)
         scalar = tensor((), 0, i64)
-        self.dims = [scalar] * 3
-        """The sizes of the ids, for the shape of the output."""
+        self.dims = [scalar] * 4
+        """The sizes of the output: those of the ids, and the width."""
         self.residual = tensor((rows, SEQUENCE, d), 0, f16)
         self.state = [self.residual, scalar, scalar, tensor((rows * SEQUENCE, d), 0, f16)]
         self.output = tensor((rows, 1, SEQUENCE, d), 0, f16)
 
     def embedding(self) -> FuncOp:
         """ids, values -> dims, state after the first attention."""
-        types = [*self.embedding_weights, *self.embedding_integers, *self.attention_weights, *self.attention_integers]
-        f = Piece("embedding", [self.ids, tuple_type(tuple(types))])
+        types = [*self.embedding_weights, *self.embedding_integers, self.past]
+        f = Piece("embedding", [self.ids, tuple_type((*types, *self.attention_weights, *self.attention_integers))])
         ids, packed = f.arguments
-        tokens, positions, minus_one, zero, minus_one_too, *values = f.unpack(packed)
+        tokens, positions, minus_one, zero, minus_one_too, past, *values = f.unpack(packed)
         dims = [f.size(ids, axis) for axis in range(3)]
         flat = f.view(ids, [minus_one, f.vector(dims[2])], (self.rows, SEQUENCE))
-        ones = f.op("ConstantOfShape", [f.vector(dims[2])], (SEQUENCE,), value=constant(1, (1,), i64))
+        end = f.same("Add", dims[2], past)
+        ones = f.op("ConstantOfShape", [f.vector(end)], (SEQUENCE,), value=constant(1, (1,), i64))
         counted = f.op("NonZero", [ones], (1, SEQUENCE))
         order = ArrayAttr([IntegerAttr(1, i64), IntegerAttr(0, i64)])
         counted = f.op("Transpose", [counted], (SEQUENCE, 1), perm=order)
@@ -227,6 +232,7 @@ class Pieces:
         embedded = f.op("Gather", [tokens, flat], (self.rows, SEQUENCE, self.model.width), axis=axis)
         placed = f.op("Gather", [positions, place], (1, SEQUENCE, self.model.width), axis=axis)
         residual = f.same("Add", embedded, placed)
+        dims.append(f.size(residual, 2))
         return f.finish([*dims, *self.attended(f, residual, values)])
 
     def attended(self, f: Piece, residual: SSAValue, values: Sequence[SSAValue]) -> State:
@@ -262,7 +268,6 @@ class Pieces:
         f = Piece("final", [*self.dims, *self.state, tuple_type((*self.view_integers, *self.final_weights))])
         *given, packed = f.arguments
         width, weight, bias = f.unpack(packed)
-        h = f.normalized(self.began(f, given[3:], width), weight, bias)
-        columns = f.size(h, 2)
-        sizes = [f.vector(size) for size in (*given[:3], columns)]
+        h = f.normalized(self.began(f, given[4:], width), weight, bias)
+        sizes = [f.vector(size) for size in given[:4]]
         return f.finish([f.view(h, sizes, (self.rows, 1, SEQUENCE, self.model.width))])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
 
-from benchmarks.paper import mlp
+from benchmarks.paper import gpt2, mlp
 from benchmarks.paper.mlp_stages import Configuration
 from distir.interpreters.simulate import SummaryMemo, summarize
 
@@ -79,6 +79,8 @@ def read_points() -> list[Point]:
 
 def program(model: str, configuration: Configuration) -> ModuleOp:
     """The level-3 program of a model of the data."""
+    if model in gpt2.MODELS:
+        return gpt2.build(gpt2.MODELS[model], configuration)
     return mlp.build(mlp.MODELS[model], configuration)
 
 

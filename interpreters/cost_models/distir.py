@@ -100,6 +100,12 @@ def _unary(device: Device, op: Operation) -> float:
     return device.elementwise(op.operands[0], 1) if _shape(op.operands[0]) else 0.0
 
 
+def _cast(device: Device, op: Operation) -> float:
+    """Free of integers."""
+    element = cast(TensorType[Any], op.operands[0].type).element_type
+    return 0.0 if isinstance(element, IntegerType) else _unary(device, op)
+
+
 def _subtract(device: Device, op: Operation) -> float:
     """A constant minus a tensor is free."""
     return _elementwise(device, op) if _shape(op.operands[0]) else 0.0
@@ -136,7 +142,8 @@ FORMULAS: dict[str, Formula] = {
     **_onnx(_matmul, "MatMul"),
     **_onnx(_gemm, "Gemm"),
     **_onnx(_elementwise, "Add Div Mul Pow Relu Sqrt Tanh"),
-    **_onnx(_unary, "Cast ReduceMean Softmax Transpose"),
+    **_onnx(_unary, "ReduceMean Softmax Transpose"),
+    **_onnx(_cast, "Cast"),
     **_onnx(_subtract, "Sub"),
     **_onnx(_launch, "Concat ConstantOfShape Gather NonZero Reshape Shape Slice Split Squeeze Unsqueeze"),
     **_onnx(_nothing, "Constant Identity"),
