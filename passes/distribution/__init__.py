@@ -1,3 +1,6 @@
-"""What the distribution passes share: the options that a rule gives an op along one axis (`options`), the batch axis
-(`batch_axis`, `localize`), stages (`stages`), the tensor axis (`space`, `ilp`), lowering to devices (`conversions`,
-`lower`) and schedules (`tasks`, `assemble`)."""
+"""What the distribution passes share, in the order in which `plan` uses it:
+
+`options` (what a rule lets an op do along one axis), `batch_axis` (what the batch does to the program), `stages` and
+`weights` (which stage an op belongs to), `localize` and `sizes` (bodies at the rows of one microbatch), `space`, `ilp` and
+`variants` (the tensor axis), `mesh`, `conversions`, `shards` and `lower` (bodies on devices), `tasks` and `assemble` (the
+schedule and the entry), `search` (a grid of plans), `inline`."""

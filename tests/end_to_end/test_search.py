@@ -59,6 +59,15 @@ def test_plans_are_ranked_and_written(gpt2: Path, capsys: pytest.CaptureFixture[
     assert main(["verify", "gpt2.mlir", "best.mlir"]) == 0
 
 
+def test_the_report_is_one_page(gpt2: Path) -> None:
+    assert main([*SEARCH, "--microbatches", "2", "--report", "report.html"]) == 0
+    page = (gpt2 / "report.html").read_text()
+    assert page.count("<tr") == 1 + 6  # a header and six plans
+    assert "<svg" in page
+    assert "<script" not in page
+    assert 'src="http' not in page
+
+
 def test_batch_sizes_need_an_open_batch(gpt2: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SEARCH, "--microbatches", "2", "--batch-sizes", "4..16", "--csv", "plans.csv"]) == 0
     assert {row["batch_size"] for row in plans(gpt2 / "plans.csv")} == {"4", "8", "16"}

@@ -56,6 +56,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--memory-limit", metavar="BYTES", help="per device, as in 28GB (default: the machine's)")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
+    parser.add_argument("--report", metavar="F.html", help="write a page with all plans, throughput against memory")
     parser.add_argument("-o", "--output", metavar="BEST.mlir", help="write the best plan's program")
     parser.set_defaults(run=run)
 
@@ -63,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: Namespace) -> int:
     from distir.passes.distribution.search import ranked
 
-    for path in (args.csv, args.output):
+    for path in (args.csv, args.report, args.output):
         if path is not None:
             check_output(path)
     if args.devices < 1 or args.top < 1:
@@ -75,6 +76,13 @@ def run(args: Namespace) -> int:
     if args.csv is not None:
         write_whole(args.csv, lambda stream: stream.write(_csv(outcomes, best).encode()))
         print(f"wrote {len(outcomes)} plans to {args.csv}")
+    if args.report is not None:
+        from distir.backends.report import search_report
+
+        title = f"{args.model} on {args.devices} devices of {search.machine.name}"
+        page = search_report(title, outcomes, best, search.memory_limit_bytes)
+        write_whole(args.report, lambda stream: stream.write(page.encode()))
+        print(f"wrote the report to {args.report}")
     if not best:
         if interrupted:
             return INTERRUPTED
