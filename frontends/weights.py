@@ -7,11 +7,12 @@ through passes, which change a module in place. A clone of a module has none.
 A program without values can have them drawn from a seed.
 """
 
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 from zlib import crc32
 
@@ -25,6 +26,7 @@ from xdsl.printer import Printer
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
+from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +50,7 @@ def weights_of(module: ModuleOp, base_dir: str | os.PathLike[str] | None = None)
     """The values of the module's parameters by `dist.name`; empty when it has none.
 
     Those attached in memory, or else those of the file that `dist.weights` names, relative to `base_dir` (by default
-    the folder that the module was loaded from) and inside it. A file's tensors are read when they are asked for.
+    the folder that the module was loaded from) and inside it. A file's tensors are mapped, not read.
     """
     if module in _attached:
         return _attached[module]
@@ -65,7 +67,8 @@ def weights_of(module: ModuleOp, base_dir: str | os.PathLike[str] | None = None)
 
 
 class WeightFile(Mapping[str, Array]):
-    """The tensors of a safetensors file, each read when it is asked for and not kept."""
+    """The tensors of a safetensors file, each mapped into memory when it is asked for: who takes a part of one reads
+    that part of the file."""
 
     def __init__(self, path: Path) -> None:
         from safetensors import SafetensorError, safe_open
@@ -73,21 +76,76 @@ class WeightFile(Mapping[str, Array]):
         if not path.is_file():
             raise DistirError(f"weights are missing: no file {path}: keep it beside the program")
         try:
-            self._file = safe_open(path, framework="numpy")
+            with safe_open(path, framework="numpy") as file:  # checks the header and the length of the file
+                self._names: list[str] = list(file.keys())
         except SafetensorError as error:
             raise DistirError(f"{path}: not a safetensors file, or cut short ({error})") from error
-        self._names: list[str] = list(self._file.keys())
+        self._path = path
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            self._header: dict[str, Any] = json.loads(file.read(length))
+        self._start = 8 + length
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._file.get_tensor(name)
+        entry = self._header[name]
+        code, shape = str(entry["dtype"]), tuple(entry["shape"])
+        dtype = _MAPPED_DTYPES.get(code)
+        if dtype is None:
+            raise DistirError(f"{self._path}: parameter '{name}' has elements of type {code}, which are not supported")
+        return map_array(
+            self._path, numpy_dtype(ELEMENT_OF_NUMPY_NAME[dtype].type), shape, self._start + entry["data_offsets"][0]
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+_MAPPED_DTYPES = {
+    **{f"{kind}{bits}": f"{name}{bits}" for kind, name in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)},
+    **{"BOOL": "bool", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64"},
+    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
+}
+"""numpy's names of safetensors' element types."""
+
+
+def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
+    """An array that is this part of a file; the system reads what is touched."""
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+
+
+class FilePart(NamedTuple):
+    """Part of an array that lies in a file: what another process needs to map it. Per dim, the ranges that are taken."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    ranges: tuple[tuple[tuple[int, int], ...], ...]
+
+    def read(self) -> Array:
+        """The part; only its bytes (and their pages) are read."""
+        dtype = numpy_dtype(ELEMENT_OF_NUMPY_NAME[self.dtype].type)
+        whole = map_array(Path(self.path), dtype, tuple(self.shape), self.offset)
+        pieces = whole
+        for dim, ranges in enumerate(self.ranges):
+            before = (slice(None),) * dim
+            taken = [pieces[(*before, slice(start, stop))] for start, stop in ranges]
+            pieces = taken[0] if len(taken) == 1 else np.concatenate(taken, dim)
+        return np.asarray(pieces)
+
+
+def file_part(array: Array, ranges: Sequence[Sequence[tuple[int, int]]] | None = None) -> FilePart | None:
+    """Where a part of a mapped array lies (all of it without `ranges`); None for an array in memory."""
+    if not isinstance(array, np.memmap) or isinstance(array.base, np.ndarray) or array.filename is None:
+        return None
+    parts = [[(0, size)] for size in array.shape] if ranges is None else ranges
+    path, offset = str(Path(array.filename).resolve()), int(cast(Any, array).offset)
+    return FilePart(path, array.dtype.name, array.shape, offset, tuple(tuple(dim) for dim in parts))
 
 
 def save(module: ModuleOp, path: str | os.PathLike[str]) -> None:

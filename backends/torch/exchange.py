@@ -2,7 +2,8 @@
 
     job.json              what all ranks share
     3.mlir                the program of rank 3
-    3.inputs.safetensors  its arguments, in order
+    3.inputs.safetensors  its arguments, in order, but for
+    3.mapped.json         those that are parts of weight files: where, and which part
     3.outputs.safetensors its results, in order, and the seconds of each timed run
     3.error.json          or why it failed, and when
     3.log                 what it printed
@@ -13,12 +14,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from distir.frontends.weights import FilePart
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -71,6 +75,24 @@ class Failure:
 
 def program_path(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.mlir"
+
+
+def save_mapped(folder: Path, rank: int, parts: Mapping[int, FilePart]) -> None:
+    """Says which arguments of a rank are parts of files, which the rank maps itself."""
+    _write_text(folder / f"{rank}.mapped.json", json.dumps({str(i): list(part) for i, part in parts.items()}))
+
+
+def load_arguments(folder: Path, rank: int) -> Iterator[Array]:
+    """The arguments of a rank, in order, each read when its turn comes."""
+    parts = {int(i): FilePart(*part) for i, part in json.loads((folder / f"{rank}.mapped.json").read_text()).items()}
+    given = iter(load_arrays(inputs_path(folder, rank))[0])
+    for i in count():
+        if (part := parts.get(i)) is not None:
+            yield part.read()
+        elif (array := next(given, None)) is not None:
+            yield array
+        else:
+            return
 
 
 def inputs_path(folder: Path, rank: int) -> Path:

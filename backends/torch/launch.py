@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from distir.backends.torch.exchange import (
     Failure,
@@ -35,9 +35,12 @@ from distir.backends.torch.exchange import (
     outputs_path,
     program_path,
     save_arrays,
+    save_mapped,
 )
 from distir.dialects.errors import DistirError
+from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import GroupOp
+from distir.frontends.weights import FilePart, file_part
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, results_of
 from distir.interpreters.global_arrays import Array, Site, assemble, distribute
 
@@ -78,16 +81,21 @@ def execute(
     programs = [project(module, rank, entry) for rank in range(world)]
     functions = [entry_function(program, entry) for program in programs]
     arguments = [Site(rank, port) for rank, function in enumerate(functions) for port in arguments_of(function)]
-    values = ChainMap(dict(inputs), cast(dict[str, Array], weights_of(module)))
+    weights = weights_of(module)
+    values = ChainMap(dict(inputs), cast(dict[str, Array], weights))
     floating = None if dtype is None else np.dtype(dtype)
-    parts = distribute(arguments, values, floating)
+    mapped = _mapped(arguments, inputs, weights)
+    sites = [site for i, site in enumerate(arguments) if i not in mapped]
+    parts = distribute(sites, values, floating)
     with TemporaryDirectory(prefix="distir-") as name:
         folder = Path(name)
         Job(backend, world, entry, _groups(programs), measure, floating is not None).save(folder)
         for rank, program in enumerate(programs):
             program_path(folder, rank).write_text(str(program))
-            own = [part for site, part in zip(arguments, parts, strict=True) if site.device == rank]
+            own = [part for site, part in zip(sites, parts, strict=True) if site.device == rank]
             save_arrays(inputs_path(folder, rank), own)
+            places = [i for i, site in enumerate(arguments) if site.device == rank]
+            save_mapped(folder, rank, {place: mapped[i] for place, i in enumerate(places) if i in mapped})
         del parts
         with Workers(folder, world) as workers:
             workers.wait(timeout_seconds)
@@ -96,6 +104,23 @@ def execute(
     outputs = assemble(results, [array for arrays, _ in answers for array in arrays])
     slowest = [max(seconds) for seconds in zip(*(seconds for _, seconds in answers), strict=True)]
     return Execution(outputs, statistics.median(slowest))
+
+
+def _mapped(sites: Sequence[Site], inputs: Mapping[str, Array], weights: Mapping[str, Array]) -> dict[int, FilePart]:
+    """By argument, the parts of weight files that ranks map themselves: they never pass through this process."""
+    found: dict[int, FilePart] = {}
+    for i, (_, port) in enumerate((site.device, site.port) for site in sites):
+        if port.name in inputs or port.name not in weights or not isinstance(port.type, TensorType):
+            continue
+        array, part = weights[port.name], port.part
+        type_ = cast(TensorType[Any], port.type)
+        shape = type_.get_shape() if part is None else part.global_shape
+        if shape != array.shape or array.dtype != numpy_dtype(type_.element_type):
+            continue  # refused, with the reason, where the others are cut
+        where = file_part(array, None if part is None else part.dims)
+        if where is not None and (part is None or part.reduction is None):
+            found[i] = where
+    return found
 
 
 def _check(backend: str, dtype: DTypeLike | None) -> None:

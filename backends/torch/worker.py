@@ -25,8 +25,7 @@ from xdsl.parser import Parser
 from distir.backends.torch.exchange import (
     Failure,
     Job,
-    inputs_path,
-    load_arrays,
+    load_arguments,
     outputs_path,
     program_path,
     save_arrays,
@@ -66,7 +65,7 @@ def work(folder: Path, rank: int, job: Job) -> None:
     types = ElementTypes(job.in_float64)
     communicator = Communicator(rank, [tuple(group) for group in job.groups], types, device)
     entry = Program(module, types, device, communicator).function(job.entry)
-    arguments = [types.tensor(array, device) for array in load_arrays(inputs_path(folder, rank))[0]]
+    arguments = [types.tensor(array, device) for array in load_arguments(folder, rank)]
 
     def timed_run() -> tuple[list[Any], float]:
         dist.barrier()

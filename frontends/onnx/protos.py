@@ -40,6 +40,7 @@ from distir.dialects.onnx import (
     numpy_dtype,
 )
 from distir.dialects.onnx.types import ELEMENT_OF_ONNX_NAME, ELEMENT_OF_TYPE
+from distir.frontends.weights import map_array
 
 Array = np.ndarray[Any, Any]
 SI64 = IntegerType(64, Signedness.SIGNED)
@@ -124,14 +125,14 @@ def _external_array(tensor: TensorProto, folder: Path | None, model: str) -> Arr
         raise DistirError(f"{where} is missing: no file {path}")
     type = element_type(tensor.data_type)
     dtype, shape = numpy_dtype(type), tuple(tensor.dims)
-    offset = int(fields.get("offset", "0"))
+    offset = int(number) if (number := fields.get("offset", "0")).isascii() and number.isdigit() else -1
+    if offset < 0 or any(dim < 0 for dim in shape):
+        raise DistirError(f"{where} is at offset '{number}' of shape {list(shape)}: expected numbers of at least 0")
     available = path.stat().st_size - offset
     needed = dtype.itemsize * prod(shape)
     if dtype.kind == "O" or needed > available:
         raise DistirError(f"{where} needs {needed} bytes at {offset} in {path}, which has {available}")
-    if not prod(shape):
-        return np.zeros(shape, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+    return map_array(path, dtype, shape, offset)
 
 
 # Attributes. A property's kind is the schema's; discardable attributes are not sent back to ONNX.

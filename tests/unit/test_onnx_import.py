@@ -185,7 +185,7 @@ def check_light_model(name: str) -> None:
     ramp = (np.arange(size, dtype=np.float32) / size).reshape(shape)
     expected = numpy_helper.to_array(onnx.load_tensor(str(LIGHT_MODELS / f"light_{name}_output_0.pb")))
     (actual,) = execute(module, {argument: ramp})
-    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_light_squeezenet() -> None:
