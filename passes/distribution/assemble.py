@@ -36,6 +36,8 @@ from distir.passes.distribution.stages import (
 from distir.passes.distribution.tasks import steps
 from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of, text
 
+SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -189,11 +191,9 @@ class Assembler:
         ports: list[dict[str, Attribute]] = []
         results = cast(ReturnOp, self.entry.body.block.last_op).operands
         for value, known in zip(results, result_attributes(self.entry), strict=True):
-            tensor = self.tensors[value]
-            if value in self.reduced:
-                tensor = Tensor(Replicated(), tensor.tensor)
+            tensor = self._returned(value)
             for stage, replica in self._holders(value):
-                for rank, held in enumerate(self._addends(tensor, self._whole(value, stage, replica), replica)):
+                for rank, held in enumerate(self._addends(value, tensor, stage, replica)):
                     returned.append(held)
                     ports.append({**known, "dist.part": self._part(value, tensor, replica, rank)})
         self.block.add_op(ReturnOp(*returned))
@@ -207,13 +207,30 @@ class Assembler:
         self.module.attributes["dist.devices"] = IntegerAttr(self.layout.devices, i64)
         return new
 
-    def _addends(self, tensor: Tensor, values: list[SSAValue], replica: int) -> list[SSAValue]:
-        """What a replica returns: of a sum over tensor ranks that every replica holds, only the first one's addends."""
-        if replica and tensor.batch == REPLICATED and tensor.tensor == Partial(Reduction.SUM):
-            zeros = [ZerosOp(value.type) for value in values]
-            self.block.add_ops(zeros)
-            return [op.output for op in zeros]
-        return values
+    def _returned(self, value: SSAValue) -> Tensor:
+        """What a result is over replicas and tensor ranks: as it is held, products multiplied out."""
+        batch, tensor = self.tensors[value].batch, self.tensors[value].tensor
+        if batch == PRODUCT:
+            self._reduce(value)
+        if isinstance(batch, Partial) and (value in self.reduced or self.layout.dp == 1):
+            batch = REPLICATED
+        return Tensor(batch, REPLICATED if tensor == PRODUCT else tensor)
+
+    def _addends(self, value: SSAValue, returned: Tensor, stage: int, replica: int) -> list[SSAValue]:
+        """What a replica returns: of a sum over replicas or tensor ranks that the others hold too, only the first adds."""
+        values = convert(
+            self._whole(value, stage, replica), self.tensors[value].tensor, returned.tensor, self.block.add_op
+        )
+        if SUM not in (returned.batch, returned.tensor):
+            return values
+        adds = [
+            (replica == 0 or returned.batch != REPLICATED) and (rank == 0 or returned.tensor != REPLICATED)
+            for rank in range(len(values))
+        ]
+        zeros = [ZerosOp(v.type) for v, adding in zip(values, adds, strict=True) if not adding]
+        self.block.add_ops(zeros)
+        others = iter(zeros)
+        return [v if adding else next(others).output for v, adding in zip(values, adds, strict=True)]
 
     def _holders(self, value: SSAValue) -> list[tuple[int, int]]:
         if isinstance(value, OpResult):

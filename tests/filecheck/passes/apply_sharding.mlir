@@ -154,3 +154,36 @@ func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>) -> tensor<4x6xf32> {
 // CHECK-SAME: %w_2: tensor<4x6xf32, #dist.on<2>> {dist.part = #dist.part<[0:4, 0:6] of [8, 6]>}
 // CHECK:      %0, %1 = dist.allreduce sum %h, %h_1 : (tensor<2x6xf32, #dist.on<0>>, tensor<2x6xf32, #dist.on<1>>)
 // CHECK-NEXT: %2, %3 = dist.allreduce sum %h_2, %h_3 : (tensor<2x6xf32, #dist.on<2>>, tensor<2x6xf32, #dist.on<3>>)
+
+// -----
+
+// Axes take over each other's dims ("a" columns to rows, "b" rows to columns): one goes through the replicated value, so that
+// no dim is ever cut twice.
+dist.mesh @mesh = <["a" = 2, "b" = 3]>
+func.func @main(%x: tensor<6x12xf32> {dist.sharding = #dist.sharding<@mesh, [{"b"}, {"a"}]>}) -> tensor<6x12xf32> {
+  %y = "onnx.Neg"(%x) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, partial = [sum: 0 -> 0], found = exact>, dist.strategy = #dist.strategy<@mesh, {"a": S1, "b": S2}>} : (tensor<6x12xf32>) -> tensor<6x12xf32>
+  func.return %y : tensor<6x12xf32>
+}
+
+// "a" is gathered (devices 0 and 3, 1 and 4, 2 and 5), "b" exchanged, "a" cut.
+// CHECK:      func.func @main(%x: tensor<2x6xf32, #dist.on<0>>
+// CHECK-NEXT: %0, %1 = dist.allgather %x, %x_3 dim 1 : (tensor<2x6xf32, #dist.on<0>>, tensor<2x6xf32, #dist.on<3>>) -> (tensor<2x12xf32, #dist.on<0>>, tensor<2x12xf32, #dist.on<3>>)
+// CHECK-NEXT: dist.allgather
+// CHECK-NEXT: dist.allgather
+// CHECK-NEXT: dist.alltoall {{.*}} split 1 concat 0 : (tensor<2x12xf32, #dist.on<0>>, tensor<2x12xf32, #dist.on<1>>, tensor<2x12xf32, #dist.on<2>>) -> (tensor<6x4xf32, #dist.on<0>>, tensor<6x4xf32, #dist.on<1>>, tensor<6x4xf32, #dist.on<2>>)
+// CHECK-NEXT: dist.alltoall
+// CHECK-NEXT: dist.slice {{.*}} [0:3, 0:4]
+
+// -----
+
+// Addends along "a" that "b" replicates would be added twice: those of the second half leave as zeros.
+dist.mesh @mesh = <["a" = 2, "b" = 2]>
+func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>) -> tensor<4x6xf32> {
+  %h = "onnx.MatMul"(%x, %w) {dist.rule = #dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact>, dist.strategy = #dist.strategy<@mesh, {"a": S2}>} : (tensor<4x8xf32>, tensor<8x6xf32>) -> tensor<4x6xf32>
+  func.return %h : tensor<4x6xf32>
+}
+
+// CHECK:      func.func @main
+// CHECK:      %0 = dist.zeros : tensor<4x6xf32, #dist.on<1>>
+// CHECK-NEXT: %1 = dist.zeros : tensor<4x6xf32, #dist.on<3>>
+// CHECK-NEXT: func.return %h, %0, %h_2, %1
