@@ -14,11 +14,12 @@ from functools import cache
 from math import sqrt
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, Attribute, FloatAttr, IntegerAttr, IntegerType, Signedness, f16, f32, i64
+from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, IntegerType, Signedness, f16, f32, i64
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from benchmarks.paper.program import Function, shape_of, tensor, tuple_type
+from distir.dialects.onnx import OPERATORS
 from distir.dialects.onnx.structure import Constant
 from distir.dialects.onnx.tensors import TensorAttr
 
@@ -155,8 +156,6 @@ class Piece(Function):
         return self.product(attended, out_minus_one, out_weight, out_bias)
 
     def split(self, x: SSAValue, sizes: SSAValue, part: Attribute) -> Sequence[SSAValue]:
-        from distir.dialects.onnx import OPERATORS
-
         axis = {"axis": IntegerAttr(2, SIGNED)}
         op = OPERATORS["Split"].create(operands=[x, sizes], result_types=[part] * 3, properties=axis)
         self.block.add_op(op)

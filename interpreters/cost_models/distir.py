@@ -21,6 +21,7 @@ from typing import Any, cast
 from xdsl.dialects.builtin import IntegerType, TensorType
 from xdsl.ir import Operation, SSAValue
 
+from distir.dialects.dist.attributes import placement
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.machines import Machine
 from distir.interpreters.work import Work, element_bytes, type_bytes
@@ -167,7 +168,10 @@ class DistirCostModel(CostModel):
 
     def operation_seconds(self, op: Operation, devices: Sequence[int]) -> float | None:
         if op.name in ("dist.gather", "dist.reduce"):
-            return self._gathered_seconds(type_bytes(op.operands[0].type), _element_bytes(op.operands[0]), devices)
+            places = dict.fromkeys(placement(value.type) for value in (*op.operands, *op.results))
+            root = devices[list(places).index(placement(op.results[0].type))]
+            bytes = type_bytes(op.operands[0].type) * _element_bytes(op.operands[0])
+            return self._gathered_seconds(bytes, root, devices)
         if op.name == "dist.send":
             type_ = cast(TensorType[Any], op.operands[0].type)
             is_integer = isinstance(type_.element_type, IntegerType)
@@ -193,13 +197,13 @@ class DistirCostModel(CostModel):
 
     def collective_seconds(self, kind: str, bytes: int, devices: Sequence[int]) -> float:
         """An allgather is an allreduce of one operand's size; `reducescatter` and `alltoall`, which the original lacks,
-        are taken as an allgather. Broadcast and scatter are free. Without a calibration for the group's size an
-        allreduce is a ring over the mean bandwidth of all pairs."""
+        are taken as an allgather. Broadcast and scatter are free. A group size without calibration is a ring over the
+        mean bandwidth of all pairs. Gather and reduce go to the first device; `operation_seconds` knows better."""
         count = len(devices)
         if count < 2 or kind in ("broadcast", "scatter"):
             return 0.0
         if kind in ("gather", "reduce"):
-            return self._gathered_seconds(bytes // count if kind == "gather" else bytes, 1, devices)
+            return self._gathered_seconds(bytes / count if kind == "gather" else bytes, devices[0], devices)
         gigabits = (bytes if kind == "allreduce" else bytes / count) / BYTES_IN_GIGABIT
         fit = None if self.calibration is None else self.calibration["allreduce"].get(str(count))
         if fit is not None:
@@ -207,10 +211,10 @@ class DistirCostModel(CostModel):
         pairs = [self._gigabits_per_second(*pair) for pair in combinations(devices, 2)]
         return 2 * (count - 1) / count * gigabits / (sum(pairs) / len(pairs))
 
-    def _gathered_seconds(self, bytes: int, element: int, devices: Sequence[int]) -> float:
-        """The slowest of the messages; bytes are multiplied by the element's size once more."""
-        pairs = [self._gigabits_per_second(*pair) for pair in combinations(devices, 2)]
-        return bytes * element / BYTES_IN_GIGABIT / min(pairs) if pairs else 0.0
+    def _gathered_seconds(self, bytes: float, root: int, devices: Sequence[int]) -> float:
+        """The slowest of the messages to the root."""
+        rates = [self._gigabits_per_second(device, root) for device in devices if device != root]
+        return bytes / BYTES_IN_GIGABIT / min(rates) if rates else 0.0
 
     def _gigabits_per_second(self, source: int, target: int) -> float:
         if self.calibration is not None:
