@@ -30,7 +30,7 @@ class Port:
     on: OnAttr | None
 
 
-def entry_function(module: ModuleOp, entry: str) -> FuncOp:
+def entry_function(module: ModuleOp, entry: str = "main") -> FuncOp:
     """The function of this name; DistirError names those that there are."""
     functions = {f.sym_name.data: f for f in module.ops if isinstance(f, FuncOp)}
     if entry not in functions:

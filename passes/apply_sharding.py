@@ -33,15 +33,10 @@ class ApplyShardingPass(ModulePass):
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.interpreters.entry import entry_function
         from distir.passes.distribution.lower import Lowering, entry_ports
         from distir.passes.distribution.mesh import Mesh
-        from distir.passes.structure import (
-            argument_attributes,
-            calls_first,
-            entry_function,
-            result_attributes,
-            shape_of,
-        )
+        from distir.passes.structure import argument_attributes, calls_first, result_attributes, shape_of
 
         mesh_op = _the_mesh(op)
         mesh = Mesh(tuple(mesh_op.axis_sizes.items()))

@@ -30,11 +30,11 @@ class DtpParallelizePass(ModulePass):
     machine: str = "dgx-a100"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.assemble import Layout
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import distribute
-        from distir.passes.structure import entry_function
 
         _check_degrees(self)
         machine = load_machine(self.machine)

@@ -16,7 +16,8 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
-from distir.passes.structure import entry_function, is_constant, unique_symbol
+from distir.interpreters.entry import entry_function
+from distir.passes.structure import is_constant, unique_symbol
 
 IGNORED_ATTRIBUTES = frozenset({"onnx_node_name"})
 """Attributes that name an instance and say nothing about what it computes."""

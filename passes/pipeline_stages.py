@@ -27,10 +27,10 @@ class PipelineStagesPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
+        from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import cut_into_stages
-        from distir.passes.structure import entry_function
 
         if self.stages < 1:
             raise DistirError(f"stages: expected at least 1, got {self.stages}")

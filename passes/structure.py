@@ -11,7 +11,6 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import Pure
 
 from distir.dialects.dist.calls import CallOp as DistCallOp
-from distir.dialects.errors import DistirError
 
 ENTRY = "main"
 
@@ -19,14 +18,6 @@ ENTRY = "main"
 def functions(module: ModuleOp) -> dict[str, FuncOp]:
     """All functions by symbol name, in module order."""
     return {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, FuncOp)}
-
-
-def entry_function(module: ModuleOp, name: str = ENTRY) -> FuncOp:
-    """The entry; raises DistirError if there is none."""
-    function = functions(module).get(name)
-    if function is None or not function.body.blocks:
-        raise DistirError(f"the module has no function @{name} with a body: the entry must be called @{name}")
-    return function
 
 
 def unique_symbol(module: ModuleOp, stem: str) -> str:

@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Choice, State, UseFactor
+from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.assemble import Assembler, Layout, Tensor
 from distir.passes.distribution.batch_axis import (
@@ -34,7 +35,7 @@ from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
 from distir.passes.distribution.variants import alternate
 from distir.passes.distribution.weights import stage_weights
-from distir.passes.structure import callee_of, calls_first, entry_function, functions, shape_of, unique_symbol
+from distir.passes.structure import callee_of, calls_first, functions, shape_of, unique_symbol
 
 SAME = 1e-6
 """Plans whose communication differs by less than this fraction communicate alike."""

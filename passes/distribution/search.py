@@ -12,12 +12,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import SummaryMemo, summarize
 from distir.passes.distribution.assemble import Layout
 from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.plan import TensorChoices, distribute
-from distir.passes.structure import entry_function
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
 """What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""

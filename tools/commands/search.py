@@ -93,10 +93,11 @@ def run(args: Namespace) -> int:
 
 
 def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
+    from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine
     from distir.passes.distribution.batch_axis import parse_batch
     from distir.passes.distribution.search import PAPER_MICROBATCHES, Search, grid
-    from distir.passes.structure import entry_function, result_attributes, text
+    from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
     machine = load_machine(args.machine)
@@ -122,7 +123,7 @@ def _binder(
 ) -> Callable[[int], ModuleOp]:
     """Gives the model at a batch size: its batch dims set, its other open dims as `--shape` says."""
     from distir.frontends.shapes import argument_dims, argument_name, bind_arguments
-    from distir.passes.structure import entry_function
+    from distir.interpreters.entry import entry_function
     from distir.tools.commands.model import make_static
 
     def bind(size: int) -> ModuleOp:
@@ -154,7 +155,7 @@ def _binder(
 def _own_batch(name: str, model: ModuleOp, shapes: dict[str, tuple[int, ...]], batch: dict[int, int]) -> int:
     """The batch size that the model, or `--shape`, has."""
     from distir.frontends.shapes import argument_dims, argument_name
-    from distir.passes.structure import entry_function
+    from distir.interpreters.entry import entry_function
 
     entry = entry_function(model)
     for index, dim in batch.items():
