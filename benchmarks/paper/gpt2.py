@@ -16,6 +16,7 @@ Sequences have 8 tokens, weights are f16, and each layer's causal mask is a weig
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -47,6 +48,7 @@ class _Builder:
         self.embedding, self.attention, self.mlp, self.final = (
             self.add(f) for f in (pieces.embedding(), pieces.attention(), pieces.mlp(), pieces.final())
         )
+        self.first_block, self.block = self.block_function(0), self.block_function(1)
         blocks = model.layers + 1
         self.stages = [Stage(i, device) for i, device in enumerate(sorted(i % c.P for i in range(blocks)))]
 
@@ -112,10 +114,13 @@ class _Builder:
                 operands = [packed[t][stage.index] for t in self.ts]
                 devices = [t * c.P + stage.device for t in self.ts]
                 if stage.index < self.model.layers:
-                    states[k] = self.block(f, stage.index, states[k], operands, devices)
+                    block = self.block if stage.index else self.first_block
+                    given_to = [[*state, *values] for state, values in zip(states[k], operands, strict=True)]
+                    made = f.call(block, list(chain.from_iterable(given_to)), devices)
+                    by_device = self.by_device(made)
                     if stage.index == 0:
-                        dims[k] = [state[:-4] for state in states[k]]
-                        states[k] = [state[-4:] for state in states[k]]
+                        dims[k] = [values[:-4] for values in by_device]
+                    states[k] = [values[-4:] for values in by_device]
                 else:
                     outputs = self.collect(f, k, outputs, states.pop(k), dims.pop(k), operands, devices)
             if c.P > 1:
@@ -124,25 +129,23 @@ class _Builder:
                         self.send(f, stage, states[k], dims[k])
         return self.add(f.finish(outputs))
 
-    def block(
-        self,
-        f: Function,
-        index: int,
-        states: Sequence[Sequence[SSAValue]],
-        packed: Sequence[Sequence[SSAValue]],
-        devices: Sequence[int],
-    ) -> list[list[SSAValue]]:
-        """The state after a block, on each device; block 0 takes ids, and gives the output's sizes first."""
-        first = self.attention if index else self.embedding
-        made = [
-            list(f.call(first, [*state, values[0]], [device]))
-            for state, values, device in zip(states, packed, devices, strict=True)
-        ]
+    def block_function(self, index: int) -> FuncOp:
+        """A block on devices 0..T-1. Per device: state, packed values of its two pieces -> state. Block 0 takes ids for the
+        state, and gives the output's sizes before it."""
+        first, taken = (self.attention, self.pieces.state) if index else (self.embedding, [self.pieces.ids])
+        packed = [tuple_type(tuple(type_ for _, type_ in piece)) for piece in self.values(index)]
+        f = Function(f"block{index}", [moved(type_, t) for t in self.ts for type_ in (*taken, *packed)])
+        given = self.by_device(f.arguments)
+        made = [list(f.call(first, values[:-1], [t])) for t, values in enumerate(given)]
         self.reduce(f, made)
-        for state, values, device in zip(made, packed, devices, strict=True):
-            state[-4:] = f.call(self.mlp, [*state[-4:], values[1]], [device])
+        for t, state in enumerate(made):
+            state[-4:] = f.call(self.mlp, [*state[-4:], given[t][-1]], [t])
         self.reduce(f, made)
-        return made
+        return self.add(f.finish(list(chain.from_iterable(made))))
+
+    def by_device(self, values: Sequence[SSAValue]) -> list[list[SSAValue]]:
+        count = len(values) // self.c.T
+        return [list(values[t * count : (t + 1) * count]) for t in self.ts]
 
     def reduce(self, f: Function, states: Sequence[list[SSAValue]]) -> None:
         """Sums the products."""

@@ -7,7 +7,7 @@ functions have equal types, and types are interned, so that the simulator recogn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -98,7 +98,8 @@ class Function:
         return self.add(ConcatOp(values, 0))
 
     def send(self, value: SSAValue, device: int) -> SSAValue:
-        return self.add(SendOp(value, moved(value.type, device)))
+        type_ = moved(value.type, device)
+        return self.add(SendOp.create(operands=[value], result_types=[type_], properties=_to(type_)))
 
     def allreduce(self, values: Sequence[SSAValue]) -> Sequence[SSAValue]:
         op = AllReduceOp(values)
@@ -119,8 +120,8 @@ class Function:
 
     def call(self, callee: FuncOp, arguments: Sequence[SSAValue], devices: Sequence[int]) -> Sequence[SSAValue]:
         """Results are the callee's on these devices."""
-        results = [moved(type_, devices[_device(type_)]) for type_ in callee.function_type.outputs.data]
-        op = CallOp(callee.sym_name.data, arguments, devices, results)
+        properties, results = _placed(callee, tuple(devices))
+        op = CallOp.create(operands=arguments, result_types=results, properties=properties)
         self.block.add_op(op)
         return op.results
 
@@ -128,6 +129,18 @@ class Function:
         self.block.add_op(ReturnOp(*results))
         types = FunctionType.from_lists(self.block.arg_types, [value.type for value in results])
         return FuncOp(self.name, types, Region(self.block))
+
+
+@cache
+def _to(result_type: Any) -> dict[str, Attribute]:
+    return {"to": IntegerAttr(result_type.encoding.device, i64)}
+
+
+@lru_cache(maxsize=256)
+def _placed(callee: FuncOp, devices: tuple[int, ...]) -> tuple[dict[str, Attribute], list[Attribute]]:
+    """What the calls of a function on the same devices share: properties and result types."""
+    results = [moved(type_, devices[_device(type_)]) for type_ in callee.function_type.outputs.data]
+    return dict(CallOp(callee.sym_name.data, [], devices, []).properties), results
 
 
 @cache
