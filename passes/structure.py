@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
@@ -85,9 +85,3 @@ def text(attributes: Mapping[str, Attribute], key: str, default: str) -> str:
     """A string attribute's text."""
     value = attributes.get(key)
     return value.data if isinstance(value, StringAttr) else default
-
-
-def operations(module: ModuleOp) -> Iterator[Operation]:
-    """All operations of all functions."""
-    for function in functions(module).values():
-        yield from function.body.block.ops
