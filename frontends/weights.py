@@ -21,12 +21,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
-from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
+from distir.frontends.text import parse_program
 
 Array = np.ndarray[Any, Any]
 
@@ -208,8 +208,7 @@ def load(path: str | os.PathLike[str]) -> ModuleOp:
     context = Context()
     for name, factory in (Universe.get_multiverse().all_dialects | DISTIR_UNIVERSE.all_dialects).items():
         context.register_dialect(name, factory)
-    module = Parser(context, text, str(path)).parse_module()
-    module.verify()
+    module = parse_program(context, text, str(path))
     _folder_of[module] = path.parent
     return module
 

@@ -26,6 +26,7 @@ from xdsl.utils.exceptions import (
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from distir.dialects.errors import DistirError
+from distir.frontends.text import bound_lexer
 from distir.tools.universe import DISTIR_UNIVERSE
 
 
@@ -156,6 +157,7 @@ def main(args: Sequence[str] | None = None) -> None:
     gc.set_threshold(200_000, 50, 50)
     try:
         try:
+            bound_lexer()
             driver = DistirOptMain("distir's optimizer driver: parse, run passes, print", args)
         except SystemExit as usage:  # argparse has printed what is wrong, or what was asked for
             sys.exit(1 if usage.code else 0)

@@ -298,6 +298,8 @@ class Literal:
         if not isinstance(type, TensorType):
             self.parser.raise_error(f"expected a tensor type, got {type}", self.start)
         plain = without_encoding(cast(TensorType[Attribute], type))
+        if plain.element_type not in ELEMENT_OF_TYPE:
+            self.parser.raise_error(f"no ONNX element type {plain.element_type}", self.start)
         try:
             attribute = self._typed(plain)
             attribute.verify()

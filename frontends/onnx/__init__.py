@@ -17,11 +17,13 @@ import os
 from collections.abc import Mapping, Sequence
 
 import onnx
+import onnx.checker
 import onnx.shape_inference
 from onnx import ModelProto
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, UnrankedTensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region
+from xdsl.utils.exceptions import DiagnosticException
 
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx.graph import GraphImporter
@@ -43,7 +45,32 @@ def import_model(
 
     `shapes` binds the open dimensions of inputs. Raises DistirError, one line, for a mistake in the file or the shapes.
     """
-    loaded = load_model(path_or_model)
+    name = "the model" if isinstance(path_or_model, ModelProto) else str(path_or_model)
+    try:
+        return _import(load_model(path_or_model), shapes)
+    except (DiagnosticException, DistirError):
+        raise
+    except MemoryError as error:
+        raise DistirError(f"{name}: does not fit in memory: is a shape in it too large?") from error
+    except Exception as error:  # a file that is not what onnx says a model is can fail anywhere
+        raise DistirError(f"{name}: not a valid ONNX model: {_reason(path_or_model, error)}") from error
+
+
+def _reason(path_or_model: str | os.PathLike[str] | ModelProto, error: Exception) -> str:
+    """What onnx's checker says, or the error if it finds nothing wrong."""
+    try:
+        model = (
+            path_or_model
+            if isinstance(path_or_model, ModelProto)
+            else onnx.load(path_or_model, load_external_data=False)
+        )
+        onnx.checker.check_model(model)
+    except Exception as found:
+        error = found
+    return f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
+
+
+def _import(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]] | None) -> ModuleOp:
     open_dims = _bind_inputs(loaded, shapes or {})
     inputs = [value.name for value in loaded.proto.graph.input]
     types = _value_types(loaded)

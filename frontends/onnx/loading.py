@@ -46,6 +46,7 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
         path = Path(path_or_model)
         name, folder, model = str(path), path.parent, _read(path)
     loaded = LoadedModel(name, folder, model)
+    _refuse_broken_text(loaded)
     loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}
     for value in (*model.graph.value_info, *model.graph.output):
         (declared := onnx.TypeProto()).CopyFrom(value.type)
@@ -73,6 +74,21 @@ def _read(path: Path) -> ModelProto:
     if not model.HasField("graph") or not model.opset_import:
         raise DistirError(f"{path}: not an ONNX model: it has no graph or no opset; give a .onnx file")
     return model
+
+
+def _refuse_broken_text(loaded: LoadedModel) -> None:
+    """protobuf gives text that is not UTF-8 as bytes, in any field."""
+    graph = loaded.proto.graph
+    texts: list[object] = [tensor.name for tensor in graph.initializer]
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
+    for node in _nodes(graph):
+        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        texts += [attribute.name for attribute in node.attribute]
+    texts += [text for entry in loaded.proto.metadata_props for text in (entry.key, entry.value)]
+    for text in texts:
+        if not isinstance(text, str):
+            raise DistirError(f"{loaded.name}: the name {text!r} is not text: is the file damaged?")
 
 
 def _take_parameters(loaded: LoadedModel) -> None:

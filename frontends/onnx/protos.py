@@ -50,7 +50,9 @@ SI64 = IntegerType(64, Signedness.SIGNED)
 
 
 def element_type(code: int) -> Attribute:
-    """The element type of a `TensorProto.DataType`."""
+    """The element type of a `TensorProto.DataType`; DistirError for a number that is none."""
+    if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
+        raise DistirError(f"no ONNX element type has the number {code}")
     return ELEMENT_OF_ONNX_NAME[TensorProto.DataType.Name(code).lower()].type
 
 
