@@ -70,7 +70,9 @@ def axis_of_entry(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], sha
 
 
 def _callees_with(module: ModuleOp, error: NeedsWhole) -> frozenset[str]:
-    """The functions that reach the op of an error, other than the entry itself."""
+    """The functions that reach the op of an error, other than the entry itself; of a call, the one that it names."""
+    if isinstance(error.op, CallOp):
+        return frozenset({error.op.callee.string_value()})
     holder = error.op.parent_op()
     reaching = {holder.sym_name.data} if isinstance(holder, FuncOp) else set[str]()
     for function in calls_first(module):

@@ -25,7 +25,8 @@ from distir.passes.distribution.options import Option, options
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.project_to_rank import project
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
-from distir.passes.structure import argument_attributes, entry_function, shape_of
+from distir.interpreters.entry import entry_function
+from distir.passes.structure import argument_attributes, shape_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from random_models import BATCH, EXTENTS, Program, models
@@ -118,6 +119,30 @@ def test_addends_that_others_hold_too_count_once(dp: int, tp: int, microbatches:
     program = Program(SUMS, {"x": (12, 6), "w0": (6, 12), "w1": (12, 6)})
     seen: Counter[str] = Counter()
     check(program, {"dp": dp, "tp": tp, "microbatches": microbatches}, seen)
+    assert seen["distributed"]
+
+
+PARTLY_AFTER = """
+func.func @main(%x: tensor<12x6xf32> {dist.name = "x", dist.role = "input"})
+    -> (tensor<1x6xf32> {dist.name = "s", dist.role = "output"}, tensor<12x6xf32> {dist.name = "y", dist.role = "output"}) {
+  %rows = onnx.Constant dense<[0]> : tensor<1xi64>
+  %sum = "onnx.ReduceSum"(%x, %rows) <{keepdims = 1 : si64}> : (tensor<12x6xf32>, tensor<1xi64>) -> tensor<1x6xf32>
+  %whole = "onnx.Tanh"(%sum) : (tensor<1x6xf32>) -> tensor<1x6xf32>
+  %s, %y = func.call @both(%whole, %x) : (tensor<1x6xf32>, tensor<12x6xf32>) -> (tensor<1x6xf32>, tensor<12x6xf32>)
+  func.return %s, %y : tensor<1x6xf32>, tensor<12x6xf32>
+}
+func.func private @both(%t: tensor<1x6xf32>, %x: tensor<12x6xf32>) -> (tensor<1x6xf32>, tensor<12x6xf32>) {
+  %s = "onnx.Neg"(%t) : (tensor<1x6xf32>) -> tensor<1x6xf32>
+  %y = "onnx.Neg"(%x) : (tensor<12x6xf32>) -> tensor<12x6xf32>
+  func.return %s, %y : tensor<1x6xf32>, tensor<12x6xf32>
+}
+"""
+
+
+def test_a_call_that_is_partly_after_the_loop_is_opened():
+    """Tanh needs the whole sum, so it and its Neg run after the loop; the other Neg, of the batch, runs inside it."""
+    seen: Counter[str] = Counter()
+    check(Program(PARTLY_AFTER, {"x": (12, 6)}), {"dp": 2, "microbatches": 2}, seen)
     assert seen["distributed"]
 
 
