@@ -18,6 +18,7 @@ from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
 from distir.dialects.sharding import Choice, MeshOp, Partial, Sharded, ShardingAttr, State, StrategyAttr
+from distir.interpreters.entry import entry_function
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run, run_ranks
 from distir.passes.apply_sharding import ApplyShardingPass
@@ -25,7 +26,6 @@ from distir.passes.distribution.options import Option, options
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.project_to_rank import project
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
-from distir.interpreters.entry import entry_function
 from distir.passes.structure import argument_attributes, shape_of
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -10,9 +10,9 @@ import pytest
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 
 from distir.dialects.errors import DistirError
-from distir.interpreters.entry import arguments_of
+from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.simulate import simulate
-from distir.passes.structure import entry_function, functions
+from distir.passes.structure import functions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_models import gpt2, mlp
