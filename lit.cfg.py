@@ -28,8 +28,7 @@ def tool(name: str, module: str) -> tuple[str, str]:
 config.substitutions += [
     (
         "DISTIR_ROUNDTRIP",
-        "distir-opt %s --split-input-file --print-op-generic"
-        " | distir-opt --split-input-file | filecheck %s",
+        "distir-opt %s --split-input-file --print-op-generic | distir-opt --split-input-file | filecheck %s",
     ),
     (
         "DISTIR_DIAGNOSTICS",
