@@ -11,6 +11,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import Pure
 
 from distir.dialects.dist.calls import CallOp as DistCallOp
+from distir.dialects.errors import DistirError
 
 ENTRY = "main"
 
@@ -47,6 +48,8 @@ def calls_first(module: ModuleOp, entry: str = ENTRY) -> list[FuncOp]:
         if name in done:
             return
         function = table[name]
+        if not function.body.blocks:
+            raise DistirError(f"@{name} has no body: a program that is distributed defines every function it calls")
         for op in function.body.block.ops:
             if (callee := callee_of(op)) is not None:
                 visit(callee)

@@ -44,6 +44,7 @@ SAME = 1e-6
 def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: Machine) -> None:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
     there are fewer calls than stages, are inlined first."""
+    calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
     weigh = stage_weights(module, machine)
     axis = axis_of_entry(module, entry, batch, shards)
@@ -207,7 +208,7 @@ def assemble(module: ModuleOp, program: LocalProgram, lowering: Lowering, layout
 
 def is_annotated(module: ModuleOp) -> bool:
     """Whether any op carries a rule."""
-    return any("dist.rule" in op.attributes for f in functions(module).values() for op in f.body.block.ops)
+    return any("dist.rule" in op.attributes for f in calls_first(module) for op in f.body.block.ops)
 
 
 @dataclass
