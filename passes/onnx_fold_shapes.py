@@ -3,6 +3,7 @@
 Interprets the program in the mixed domain, then rewrites it by what was found: an operation whose results are all known
 becomes constants, other results get the types that were inferred, an `If` on a known condition becomes the branch that
 is taken, a `Loop` of known length its iterations (`onnx_control_flow`), and what is left without uses goes.
+Constants that broadcasting operators repeat keep one slice (`onnx_narrow`).
 
 Requires: a level 1 program whose inputs are static, or made so by `shape`. Ensures: no open dimension in any type of
 the functions, or a DistirError that names the operation that leaves one. Keeps all `dist.*` attributes.
@@ -28,6 +29,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPERATORS, Constant, TensorAttr
 from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
 from distir.passes.onnx_control_flow import KnownBranchIsTaken, KnownLoopIsUnrolled, note_opaque
+from distir.passes.onnx_narrow import RepeatedConstantsAreNarrow
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class OnnxFoldShapesPass(ModulePass):
         )
         PatternRewriteWalker(patterns).rewrite_module(op)
         PatternRewriteWalker(
-            GreedyRewritePatternApplier([RowOperatorNeedsNoFlatten()], dce_enabled=True)
+            GreedyRewritePatternApplier([RowOperatorNeedsNoFlatten(), RepeatedConstantsAreNarrow()], dce_enabled=True)
         ).rewrite_module(op)
         for function in functions:
             _make_signature_static(function, values)

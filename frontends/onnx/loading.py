@@ -12,7 +12,7 @@ import onnx
 import onnx.inliner
 import onnx.version_converter
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto, helper
+from onnx import AttributeProto, ModelProto, TensorProto, helper
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
@@ -46,7 +46,7 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
         path = Path(path_or_model)
         name, folder, model = str(path), path.parent, _read(path)
     loaded = LoadedModel(name, folder, model)
-    _refuse_broken_text(loaded)
+    _refuse_damage(loaded)
     loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}
     for value in (*model.graph.value_info, *model.graph.output):
         (declared := onnx.TypeProto()).CopyFrom(value.type)
@@ -76,15 +76,32 @@ def _read(path: Path) -> ModelProto:
     return model
 
 
-def _refuse_broken_text(loaded: LoadedModel) -> None:
-    """protobuf gives text that is not UTF-8 as bytes, in any field."""
+_KINDS = {
+    **{AttributeProto.FLOAT: "f", AttributeProto.INT: "i", AttributeProto.STRING: "s", AttributeProto.TENSOR: "t"},
+    **{AttributeProto.GRAPH: "g", AttributeProto.SPARSE_TENSOR: "sparse_tensor", AttributeProto.TYPE_PROTO: "tp"},
+    **{AttributeProto.FLOATS: "floats", AttributeProto.INTS: "ints", AttributeProto.STRINGS: "strings"},
+    **{AttributeProto.TENSORS: "tensors", AttributeProto.GRAPHS: "graphs"},
+    **{AttributeProto.SPARSE_TENSORS: "sparse_tensors", AttributeProto.TYPE_PROTOS: "type_protos"},
+}
+"""The field that holds an attribute's value, by its type."""
+
+
+def _refuse_damage(loaded: LoadedModel) -> None:
+    """What onnx's C++ code takes for granted. protobuf gives text that is not UTF-8 as bytes, in any field."""
     graph = loaded.proto.graph
     texts: list[object] = [tensor.name for tensor in graph.initializer]
     for value in (*graph.input, *graph.output, *graph.value_info):
         texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
     for node in _nodes(graph):
         texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        texts += [attribute.name for attribute in node.attribute]
+        for attribute in node.attribute:
+            texts.append(attribute.name)
+            held = {field.name for field, _ in attribute.ListFields()} - {"name", "type", "doc_string", "ref_attr_name"}
+            if not held <= {_KINDS.get(attribute.type)}:
+                raise DistirError(
+                    f"{loaded.name}: attribute '{attribute.name}' of node '{node.name}' is of type {attribute.type}, but "
+                    f"holds {', '.join(sorted(held))}: is the file damaged?"
+                )
     texts += [text for entry in loaded.proto.metadata_props for text in (entry.key, entry.value)]
     for text in texts:
         if not isinstance(text, str):

@@ -1,0 +1,20 @@
+"""Real exports, through `benchmarks/onnx_models.py`: transformers with random weights, offline."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs pip install 'distir[models]'")
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "onnx_models.py"))
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BENCHMARK["MODELS"])
+def test_export_imports_with_static_shapes_and_computes_what_torch_does(name: str) -> None:
+    outcome = BENCHMARK["examine"](name, [])
+    assert outcome.nodes > 10
+    assert outcome.is_static
+    assert outcome.difference < 1e-5
