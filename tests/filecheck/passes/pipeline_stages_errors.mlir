@@ -21,12 +21,3 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (
   %y = "onnx.Softmax"(%x) <{axis = 0 : si64}> {dist.rule = #dist.rule<[_, S1] -> {S1: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
   func.return %y : tensor<4x8xf32>
 }
-
-// -----
-
-func.func private @f(tensor<4xf32>) -> tensor<4xf32>
-func.func @main(%x: tensor<4xf32> {dist.name = "x", dist.role = "input"}) -> tensor<4xf32> {
-  %y = func.call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
-  func.return %y : tensor<4xf32>
-}
-// CHECK: @f has no body: a program that is distributed defines every function it calls
