@@ -117,12 +117,14 @@ def lives_of(body: Body, aliases: Slots | None) -> list[Life]:
     for step in reversed(body.steps):
         uses = step.uses if aliases is None else _renamed(step.uses, aliases)
         if isinstance(step, Call):
-            distinct = set(uses)
+            first = dict(zip(reversed(uses), range(len(uses) - 1, -1, -1), strict=True))
+            """The first position of every slot that is used."""
+            distinct = set(first)
             used = distinct if all(step.callee.used) else set(compress(uses, step.callee.used))
-            positions = tuple(sorted([uses.index(slot) for slot in used - needed]))
+            positions = tuple(sorted([first[slot] for slot in used - needed]))
             dying = tuple([uses[position] for position in positions])
             later = tuple([slot in needed for slot in step.makes])
-            same = None if len(distinct) == len(uses) else tuple([uses.index(slot) for slot in uses])
+            same = None if len(distinct) == len(uses) else tuple([first[slot] for slot in uses])
             context = None
             if outside.isdisjoint(dying) and outside.isdisjoint(step.makes):
                 context = Context(positions, tuple(map(int, later)), same)

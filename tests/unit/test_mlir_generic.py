@@ -1,6 +1,6 @@
 """The generic form of every level is MLIR: a stock parser, with unregistered dialects allowed, takes it.
 
-jaxlib, of the extra `dev`, ships MLIR's Python bindings; skipped without it."""
+jaxlib, of the extra `models` that `make check-long` installs, ships MLIR's Python bindings."""
 
 import runpy
 from io import StringIO
@@ -18,11 +18,12 @@ from distir.passes.outline_repeats import OutlineRepeatsPass
 from distir.passes.project_to_rank import project
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 
-ir = pytest.importorskip("jaxlib.mlir.ir", reason="needs jaxlib: pip install 'distir[dev]'")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def parse_as_mlir(module: ModuleOp) -> None:
+    from jaxlib.mlir import ir
+
     stream = StringIO()
     Printer(stream, print_generic_format=True).print_op(module)
     with ir.Context() as context:
@@ -30,6 +31,7 @@ def parse_as_mlir(module: ModuleOp) -> None:
         ir.Module.parse(stream.getvalue())
 
 
+@pytest.mark.long
 def test_the_generic_form_of_every_level_parses_in_mlir() -> None:
     build = runpy.run_path(str(EXAMPLES / "gpt2_onnx.py"))["build"]
     model = build(n_layer=2, d_model=32, n_head=4, vocab=64, n_ctx=32)
@@ -46,6 +48,7 @@ def test_the_generic_form_of_every_level_parses_in_mlir() -> None:
         parse_as_mlir(project(module, rank))
 
 
+@pytest.mark.long
 def test_training_steps_and_graphs_inside_operators_parse_in_mlir() -> None:
     build = runpy.run_path(str(EXAMPLES / "mlp_onnx.py"))["build"]
     parse_as_mlir(import_model(build([4, 8, 2], batch="batch")))
@@ -53,8 +56,11 @@ def test_training_steps_and_graphs_inside_operators_parse_in_mlir() -> None:
     parse_as_mlir(import_model(fuzz["models"]()[2]))
 
 
+@pytest.mark.long
 def test_what_is_not_mlir_is_refused() -> None:
     """The parser of these tests can fail."""
+    from jaxlib.mlir import ir
+
     with ir.Context() as context:
         context.allow_unregistered_dialects = True
         with pytest.raises(ir.MLIRError):

@@ -1,20 +1,26 @@
-"""Real exports, through `benchmarks/onnx_models.py`: transformers with random weights, offline."""
+"""Real exports, through `benchmarks/onnx_models.py`: transformers with random weights, offline. Long tests, for which
+`make check-long` installs the extra `models`."""
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers", reason="needs pip install 'distir[models]'")
+MODELS = ["gpt2", "llama", "bert", "vit", "t5", "mixtral", "resnet"]
 
-BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "onnx_models.py"))
+
+@pytest.fixture(scope="module")
+def benchmark() -> dict[str, Any]:
+    return runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "onnx_models.py"))
 
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", BENCHMARK["MODELS"])
-def test_export_imports_with_static_shapes_and_computes_what_torch_does(name: str) -> None:
-    outcome = BENCHMARK["examine"](name, [])
+@pytest.mark.parametrize("name", MODELS)
+def test_export_imports_with_static_shapes_and_computes_what_torch_does(name: str, benchmark: dict[str, Any]) -> None:
+    assert set(benchmark["MODELS"]) == set(MODELS)
+    outcome = benchmark["examine"](name, [])
     assert outcome.nodes > 10
     assert outcome.is_static
     assert outcome.difference < 1e-5
@@ -23,10 +29,10 @@ def test_export_imports_with_static_shapes_and_computes_what_torch_does(name: st
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["bert", "t5"])
-def test_distributed_export_equals_the_sequential_one(name: str) -> None:
+def test_distributed_export_equals_the_sequential_one(name: str, benchmark: dict[str, Any]) -> None:
     """Of the others, `dtp-parallelize` refuses with the reason: no rule cuts the batch of a reshape that merges two pairs
     of dims (GPT-2, Llama, Mixtral) or of a convolution (ViT, ResNet)."""
-    outcome = BENCHMARK["examine"](name)
+    outcome = benchmark["examine"](name)
     assert outcome.plans
     for plan, result in outcome.plans.items():
         assert isinstance(result, float), f"{plan}: {result}"
