@@ -106,23 +106,53 @@ def summarize(
 ) -> Summary:
     """The time and memory of the program, equal to those of `simulate`, which accepts the same modules and raises the
     same errors. With a `memo`, functions equal to those of earlier programs are not simulated again."""
+    return open_program(module, machine, cost_model, entry, functions, memo).summary()
+
+
+@dataclass(frozen=True)
+class OpenProgram:
+    """A program read for simulation: its entry as a body placed on the machine, and what is known of its functions."""
+
+    known: Known
+    reader: Reader
+    entry: str
+    body: Body
+    devices: Devices
+    frame: Frame
+    sharing: set[int]
+    """Slots of results that are in the memory of the arguments that they update."""
+
+    def summary(self) -> Summary:
+        """Time and memory of the whole."""
+        body, devices, frame = self.body, self.devices, self.frame
+        clocks = dict(zip(body.streams, frame.run([0] * len(body.streams)), strict=True))
+        executions = [(body, devices, frame, 1), *self.known.frames.executions(body, devices)]
+        memory = self.known.liveness.entry(body, self.sharing)
+        peaks = dict.fromkeys(range(len(devices)), 0)
+        for device, bytes_ in body.slots[: body.arguments]:
+            peaks[device] += bytes_
+        for device, peak in zip(devices, memory.peak, strict=False):
+            peaks[device] += peak
+        return Summary(len(devices), clocks, peaks, executions)
+
+
+def open_program(
+    module: ModuleOp,
+    machine: Machine | str,
+    cost_model: str | type[CostModel] = "analytic",
+    entry: str = "main",
+    functions: Sequence[InterpreterFunctions] = (),
+    memo: SummaryMemo | None = None,
+) -> OpenProgram:
+    """Reads a program; the same arguments and errors as `summarize`."""
     known = (memo or SummaryMemo()).known(machine, cost_model, functions)
     reader = Reader(module, known.library)
     function = reader.walk.function(entry)
     count = entry_devices(module, function)
     known.machine.check_devices(count)
     body, devices = reader.entry(entry, count), tuple(range(count))
-    frame = known.frames.entry(body, devices)
-    clocks = dict(zip(body.streams, frame.run([0] * len(body.streams)), strict=True))
-    executions = [(body, devices, frame, 1), *known.frames.executions(body, devices)]
     sharing = updating(function, arguments_of(body), body.results, [device for device, _ in body.slots])
-    memory = known.liveness.entry(body, sharing)
-    peaks = dict.fromkeys(range(count), 0)
-    for device, bytes_ in body.slots[: body.arguments]:
-        peaks[device] += bytes_
-    for device, peak in zip(devices, memory.peak, strict=False):
-        peaks[device] += peak
-    return Summary(count, clocks, peaks, executions)
+    return OpenProgram(known, reader, entry, body, devices, known.frames.entry(body, devices), sharing)
 
 
 def arguments_of(body: Body) -> list[Slots]:

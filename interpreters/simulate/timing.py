@@ -160,7 +160,7 @@ class Frames:
     def of(self, body: Body, devices: Devices) -> Frame:
         """The body on these devices."""
         if (frame := self._placed.get((body, devices))) is None:
-            costs, inner = self._outside(body, devices)
+            costs, inner = self.outside(body, devices)
             key = (body, *costs.values(), *inner.values())
             if (frame := self._frames.get(key)) is None:
                 frame = self._frames[key] = _frame(body, costs, inner)
@@ -169,9 +169,9 @@ class Frames:
 
     def entry(self, body: Body, devices: Devices) -> Frame:
         """The entry, which is not remembered."""
-        return _frame(body, *self._outside(body, devices))
+        return _frame(body, *self.outside(body, devices))
 
-    def _outside(self, body: Body, devices: Devices) -> tuple[dict[Message, Cost], dict[tuple[Body, Devices], Frame]]:
+    def outside(self, body: Body, devices: Devices) -> tuple[dict[Message, Cost], dict[tuple[Body, Devices], Frame]]:
         """What the body alone does not say: the costs of its messages, and the frames of its calls."""
         costs = {message: self._cost(message, devices) for message in body.messages}
         inner = {(callee, on): self.of(callee, on_devices(on, devices)) for callee, on in body.calls}
