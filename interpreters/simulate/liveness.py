@@ -66,21 +66,18 @@ class Liveness:
 
     def entry(self, body: Body, sharing: set[int]) -> Memory:
         """Of the entry: arguments and results stay. `sharing` are the results in the memory of arguments."""
-        fates = tuple([SHARES if slot in sharing else LIVES for slot in body.made])
-        return self.run(body, Context((), fates, None))
+        return self.run(body, entry_context(body, sharing))
 
     def run(self, body: Body, context: Context) -> Memory:
         slots = body.slots
-        fates = dict(zip(body.made, context.fates, strict=True))
-        kept = set(range(body.arguments)).difference(context.dying)
-        kept.update([slot for slot, fate in fates.items() if fate != DIES])
+        kept, fates = surviving(body, context)
         net, peak = [0] * body.devices, [0] * body.devices
         lives = self._lives.get((body, context.aliases))
         if lives is None:
             lives = self._lives[body, context.aliases] = lives_of(body, context.aliases)
         for step, life in zip(body.steps, lives, strict=True):
             if isinstance(step, Call):
-                inner = life.context or _context(step, life, kept, fates)
+                inner = life.context or step_context(step, life, kept, fates)
                 added, most = self.of(step.callee, inner)
                 for device, change, height in zip(step.devices, added, most, strict=True):
                     before = net[device]
@@ -101,7 +98,20 @@ class Liveness:
         return Memory(net, peak)
 
 
-def _context(call: Call, life: Life, kept: set[int], fates: dict[int, int]) -> Context:
+def entry_context(body: Body, sharing: set[int]) -> Context:
+    """Nothing that the entry is given or returns dies; `sharing` are results in the memory of arguments."""
+    return Context((), tuple([SHARES if slot in sharing else LIVES for slot in body.made]), None)
+
+
+def surviving(body: Body, context: Context) -> tuple[set[int], dict[int, int]]:
+    """The slots that a call leaves alive, and what becomes of those that it makes and returns."""
+    fates = dict(zip(body.made, context.fates, strict=True))
+    kept = set(range(body.arguments)).difference(context.dying)
+    kept.update([slot for slot, fate in fates.items() if fate != DIES])
+    return kept, fates
+
+
+def step_context(call: Call, life: Life, kept: set[int], fates: dict[int, int]) -> Context:
     """The surroundings of a call in a body with surroundings itself."""
     dying = [position for slot, position in zip(life.dying, life.positions, strict=True) if slot not in kept]
     outcome = [fates.get(slot) or int(lives) for slot, lives in zip(call.makes, life.lives, strict=True)]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from xdsl.ir import Operation
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation
 
 from distir.dialects.dist.communication import CommunicationOp
 from distir.interpreters.costs import PICOSECONDS, Cost
-
-Stream = tuple[int, str]
-"""A machine device, and the name of one of its streams (`""` is the main one)."""
-
-PER_MICROSECOND = 1_000_000
+from distir.interpreters.simulate.labels import call_text, labels_of
+from distir.interpreters.simulate.spans import CALL, Level, Span, Stream, trace_events
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,67 +142,60 @@ class Simulation:
         return changes
 
     def trace(self) -> dict[str, Any]:
-        """The timeline as Chrome trace events, JSON-able, for Perfetto or chrome://tracing: a process per device, a
-        thread per stream, a slice per operation inside the slices of its calls, and each device's live memory."""
-        threads = {stream: i for i, stream in enumerate(sorted(self.clocks))}
-        events = [*self._names(threads), *self._call_slices(threads), *self._slices(threads)]
-        for device in range(self.devices):
-            events += self._memory_counters(device)
-        return {"traceEvents": events, "displayTimeUnit": "ms"}
+        """The timeline as Chrome trace events, JSON-able, for Perfetto: a process per device, a thread per stream, a slice
+        per operation inside the slices of its calls, and each device's live memory."""
+        devices = range(self.devices)
+        records = [*self.spans(), *(level for device in devices for level in self.levels(device))]
+        return {"traceEvents": list(trace_events(records, devices, self.clocks)), "displayTimeUnit": "ms"}
 
-    def _names(self, threads: dict[Stream, int]) -> Iterator[dict[str, Any]]:
-        for device in range(self.devices):
-            yield {"ph": "M", "name": "process_name", "pid": device, "args": {"name": f"device {device}"}}
-        for (device, stream), thread in threads.items():
-            yield {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": device,
-                "tid": thread,
-                "args": {"name": stream or "main"},
-            }
-
-    def _slices(self, threads: dict[Stream, int]) -> Iterator[dict[str, Any]]:
-        for step in self.steps:
+    def spans(self) -> Iterator[Span]:
+        """All spans, calls before what is inside them. An operation's are those of its streams; a call is on a stream from
+        its first operation there to its last."""
+        labels: dict[Block, Mapping[Operation, str]] = {}
+        calls = iter(self.calls)
+        coming = next(calls, None)
+        around: list[tuple[CallSpan, tuple[str, ...]]] = []
+        for number, step in enumerate(self.steps):
+            while around and around[-1][0].last <= number:
+                around.pop()
+            while coming is not None and coming.first <= number:
+                path = around[-1][1] if around else ()
+                if coming.last > number:
+                    label = _label(coming.call, labels)
+                    for stream, (start, end) in self._extent(coming).items():
+                        yield Span(stream, start, end, path, label, coming.function, coming.function, CALL, False)
+                    around.append((coming, (*path, call_text(coming.call, label))))
+                coming = next(calls, None)
             placed = step.placed
-            if placed.cost.picoseconds == 0:
-                continue
-            for stream in placed.streams:
-                yield {
-                    "ph": "X",
-                    "name": _label(placed.op),
-                    "cat": "communication" if placed.communicates else "compute",
-                    "pid": stream[0],
-                    "tid": threads[stream],
-                    "ts": step.start_picoseconds / PER_MICROSECOND,
-                    "dur": placed.cost.picoseconds / PER_MICROSECOND,
-                    "args": {"op": placed.op.name, "function": placed.function, "kind": placed.cost.kind},
-                }
+            if placed.cost.picoseconds:
+                path = around[-1][1] if around else ()
+                label = _label(placed.op, labels)
+                for stream in placed.streams:
+                    yield Span(
+                        stream,
+                        step.start_picoseconds,
+                        step.end_picoseconds,
+                        path,
+                        label,
+                        placed.op.name,
+                        placed.function,
+                        placed.cost.kind,
+                        placed.communicates,
+                    )
 
-    def _call_slices(self, threads: dict[Stream, int]) -> Iterator[dict[str, Any]]:
-        """A call is on a stream from its first operation there to its last; slices nest because calls do."""
-        for call in self.calls:
-            spans: dict[Stream, tuple[int, int]] = {}
-            for step in self.steps[call.first : call.last]:
-                if step.placed.cost.picoseconds == 0:
-                    continue
+    def _extent(self, call: CallSpan) -> dict[Stream, tuple[int, int]]:
+        """From the first operation of a call on a stream to its last."""
+        extents: dict[Stream, tuple[int, int]] = {}
+        for step in self.steps[call.first : call.last]:
+            if step.placed.cost.picoseconds:
                 for stream in step.placed.streams:
-                    start, _ = spans.get(stream, (step.start_picoseconds, 0))
-                    spans[stream] = (start, step.end_picoseconds)
-            for stream, (start, end) in spans.items():
-                yield {
-                    "ph": "X",
-                    "name": _label(call.call),
-                    "cat": "call",
-                    "pid": stream[0],
-                    "tid": threads[stream],
-                    "ts": start / PER_MICROSECOND,
-                    "dur": (end - start) / PER_MICROSECOND,
-                    "args": {"function": call.function},
-                }
+                    start, _ = extents.get(stream, (step.start_picoseconds, 0))
+                    extents[stream] = (start, step.end_picoseconds)
+        return extents
 
-    def _memory_counters(self, device: int) -> Iterator[dict[str, Any]]:
-        """Live bytes in program order. Streams of one device may run out of that order; time then stands still."""
+    def levels(self, device: int) -> Iterator[Level]:
+        """Live memory of a device wherever it changes, in program order. Streams of one device may run out of that order;
+        time then stands still."""
         time = 0
         for step, after, live in self.memory_profile(device):
             if 0 <= step < len(self.steps):
@@ -212,10 +203,14 @@ class Simulation:
                 time = max(time, at)
             elif after:
                 continue  # what the run leaves: nothing is freed after it
-            counter = {"ph": "C", "name": "live memory", "pid": device, "ts": time / PER_MICROSECOND}
-            yield {**counter, "args": {"bytes": live}}
+            yield Level(device, time, live)
 
 
-def _label(op: Operation) -> str:
-    """What a reader knows an operation by: its first result's name in the text, else the operation's."""
-    return next((v.name_hint for v in op.results if v.name_hint), None) or op.name
+def _label(op: Operation, known: dict[Block, Mapping[Operation, str]]) -> str:
+    """The operation's label in its function."""
+    block, function = op.parent, op.parent_op()
+    assert block is not None
+    assert isinstance(function, FuncOp)
+    if block not in known:
+        known[block] = labels_of(function)
+    return known[block][op]

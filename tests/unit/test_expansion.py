@@ -1,0 +1,70 @@
+"""A timeline opened lazily equals the op-by-op simulation's after filtering, for all programs; so do memory and its peak."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.interpreters.simulate import simulate
+from distir.interpreters.simulate.expansion import Expansion
+from distir.interpreters.simulate.summaries import open_program
+
+sys.path.append(str(Path(__file__).parent))
+
+import random_modules
+import random_programs
+
+QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def expanded(module: ModuleOp) -> Expansion:
+    return Expansion(open_program(module, "dgx-2", random_modules.Uneven))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
+@given(random_modules.programs(), st.data())
+def test_a_window_is_the_filtered_timeline(module: ModuleOp, data: Any) -> None:
+    oracle, expansion = simulate(module, "dgx-2", random_modules.Uneven), expanded(module)
+    everything = list(oracle.spans())
+    assert sorted(expansion.spans()) == sorted(everything)
+    end = oracle.makespan_picoseconds
+    start = data.draw(st.integers(0, end))
+    window = (start, data.draw(st.integers(start, end + 1)))
+    devices = data.draw(st.frozensets(st.integers(0, random_modules.DEVICES - 1)))
+    depth = data.draw(st.sampled_from([1, 2, 3, None]))
+    expected = [s for s in everything if s.meets(window, devices) and (depth is None or len(s.path) < depth)]
+    assert sorted(expansion.spans(window, devices, depth)) == sorted(expected)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
+@given(random_programs.programs())
+def test_all_spans_of_programs_with_every_operation(program: random_programs.Program) -> None:
+    oracle = simulate(program.module, "dgx-2", random_modules.Uneven)
+    assert sorted(expanded(program.module).spans()) == sorted(oracle.spans())
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
+@given(random_modules.programs(), st.data())
+def test_memory_over_time(module: ModuleOp, data: Any) -> None:
+    """All levels, and at any depth the same peak."""
+    oracle, expansion = simulate(module, "dgx-2", random_modules.Uneven), expanded(module)
+    levels = list(expansion.levels())
+    for device in range(oracle.devices):
+        expected = [level for level in oracle.levels(device)]
+        found = [level for level in levels if level.device == device]
+        assert _changes(found) == _changes(expected)
+    depth = data.draw(st.integers(1, 3))
+    peaks = dict.fromkeys(range(oracle.devices), 0)
+    for level in expansion.levels(depth=depth):
+        peaks[level.device] = max(peaks[level.device], level.bytes)
+    assert peaks == oracle.peak_memory_bytes
+
+
+def _changes(levels: list[Any]) -> list[Any]:
+    """Levels that differ from the one before."""
+    return [
+        level for before, level in zip([None, *levels], levels, strict=False) if before is None or before[2] != level[2]
+    ]
