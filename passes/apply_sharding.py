@@ -26,8 +26,8 @@ class ApplyShardingPass(ModulePass):
     """Lowers an annotated module over its mesh.
 
     Requires: one `dist.mesh`; rules and strategies on ops; optionally `dist.sharding` on arguments of functions (without
-    it an argument is what its first consumer needs). Ensures: level 3 on `dist.devices` devices; the mesh, rules,
-    strategies and shardings are gone. Raises an error on an op whose strategy does not fit its rule or shapes."""
+    it an argument is what its first consumer needs) and on all results of a function (without it they leave as they are).
+    Ensures: level 3 on `dist.devices` devices; the mesh, rules, strategies and shardings are gone. Raises an error on an op whose strategy does not fit its rule or shapes."""
 
     name = "apply-sharding"
     entry: str = "main"
@@ -48,7 +48,7 @@ class ApplyShardingPass(ModulePass):
         sources = [shape_of(v) for v in entry.body.block.args]
         returned = [shape_of(v) for v in last.operands] if last is not None else []
         names, outputs = argument_attributes(entry), result_attributes(entry)
-        lowering = Lowering(mesh, chosen, arguments, entry=self.entry)
+        lowering = Lowering(mesh, chosen, arguments, _returned(ordered, mesh_op), entry=self.entry)
         for function in ordered:
             lowering.lower(function)
         states = lowering.argument_states[self.entry], lowering.results[self.entry]
@@ -92,13 +92,14 @@ def _arguments(
 ) -> dict[BlockArgument, tuple[State, ...]]:
     """States of all arguments, callees first: as the user says, else what the first consumer needs."""
     from distir.passes.distribution.lower import SHARDING
-    from distir.passes.structure import argument_attributes, functions
+    from distir.passes.structure import argument_attributes, functions, shape_of
 
     found: dict[BlockArgument, tuple[State, ...]] = {}
     for function in ordered:
         for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
             if (sharding := attributes.get(SHARDING)) is not None:
-                found[argument] = _stated(cast(ShardingAttr, sharding), argument, mesh)
+                where = f"argument {argument.index}"
+                found[argument] = _stated(cast(ShardingAttr, sharding), shape_of(argument), where, mesh)
                 continue
             found[argument] = (REPLICATED,) * len(mesh.axis_sizes)
             first = next((u for o in function.body.block.ops for u in argument.uses if u.operation is o), None)
@@ -113,16 +114,31 @@ def _arguments(
     return found
 
 
-def _stated(sharding: ShardingAttr, argument: BlockArgument, mesh: MeshOp) -> tuple[State, ...]:
-    """An argument's states as the user says; raises DistirError where they do not fit the mesh or the shape."""
+def _returned(ordered: list[FuncOp], mesh: MeshOp) -> dict[str, list[tuple[State, ...]]]:
+    """States of the results of those functions that say so for all of them."""
+    from distir.passes.distribution.lower import SHARDING
+    from distir.passes.structure import result_attributes, shape_of
+
+    found: dict[str, list[tuple[State, ...]]] = {}
+    for function in ordered:
+        attributes, last = result_attributes(function), function.body.block.last_op
+        if last is None or not attributes or any(SHARDING not in a for a in attributes):
+            continue
+        found[function.sym_name.data] = [
+            _stated(cast(ShardingAttr, a[SHARDING]), shape_of(value), f"result {i}", mesh)
+            for i, (a, value) in enumerate(zip(attributes, last.operands, strict=True))
+        ]
+    return found
+
+
+def _stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, mesh: MeshOp) -> tuple[State, ...]:
+    """An argument's or result's states as the user says; raises DistirError where they do not fit the mesh or the shape."""
     from distir.dialects.errors import DistirError
     from distir.dialects.sharding import Sharded
-    from distir.passes.distribution.options import whole_pieces
-    from distir.passes.structure import shape_of
 
-    shape = shape_of(argument)
+    found = dict(sharding.states)
     for axis, state in sharding.states.items():
-        where = f"{sharding} on argument {argument.index} of shape {list(shape)}"
+        where = f"{sharding} on {what} of shape {list(shape)}"
         if axis not in mesh.axis_sizes:
             raise DistirError(f'{where}: the mesh has no axis "{axis}"')
         if isinstance(state, Sharded):
@@ -133,5 +149,5 @@ def _stated(sharding: ShardingAttr, argument: BlockArgument, mesh: MeshOp) -> tu
                 raise DistirError(
                     f'{where}: dim {state.dim} is not cut evenly by axis "{axis}" of size {mesh.axis_sizes[axis]}'
                 )
-    states = [sharding.states.get(axis, REPLICATED) for axis in mesh.axis_sizes]
-    return tuple(whole_pieces(argument, s.dim) if isinstance(s, Sharded) and not s.pieces else s for s in states)
+            found[axis] = Sharded(state.dim, pieces)
+    return tuple(found.get(axis, REPLICATED) for axis in mesh.axis_sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, cast
 
 from xdsl.dialects.builtin import TensorType
@@ -10,7 +11,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.sharding import REPLICATED
 from distir.passes.distribution.conversions import Insert, convert
-from distir.passes.distribution.mesh import AxisStates, Mesh, conversion_order
+from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.structure import shape_of
 
 
@@ -51,9 +52,10 @@ class Shards:
             return self.get(value, needed, insert)
         self.mesh.local_shape(shape_of(value), needed)
         values, here = list(self._held[value, self._states[value]]), list(self._states[value])
-        for axis, target in conversion_order(here, needed):
+        for axis, target in self.mesh.route(prod(shape_of(value)), self._states[value], needed):
+            before, after = (self.mesh.local_state(axis, state, here) for state in (here[axis], target))
             for group in self.mesh.groups(axis):
-                converted = convert([values[d] for d in group], here[axis], target, insert)
+                converted = convert([values[d] for d in group], before, after, insert)
                 for device, new in zip(group, converted, strict=True):
                     values[device] = new
             here[axis] = target

@@ -52,10 +52,10 @@ func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
 
 dist.mesh @mesh = <["dp" = 2, "tp" = 2]>
 func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
-  %y = "onnx.Neg"(%x) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>, dist.strategy = #dist.strategy<@mesh, {"dp": S1, "tp": S1}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
+  %y = "onnx.Neg"(%x) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>, dist.strategy = #dist.strategy<@mesh, {"dp": S2, "tp": S2}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
   func.return %y : tensor<4x6xf32>
 }
-// CHECK: axis 'tp' cuts dim 0 of [4, 6], which another axis cuts already
+// CHECK: a value of shape [4, 6] cannot be sharded over {'dp': 2, 'tp': 2}: dim 1 in pieces [6] is not cut evenly into 4 parts
 
 // -----
 
@@ -71,7 +71,7 @@ dist.mesh @mesh = <["dp" = 2, "tp" = 2]>
 func.func @main(%x: tensor<4x6xf32> {dist.sharding = #dist.sharding<@mesh, [{}, {}], partial = {"dp": sum, "tp": max}>}) -> tensor<4x6xf32> {
   func.return %x : tensor<4x6xf32>
 }
-// CHECK: a result is partial sum on one axis and partial max on another
+// CHECK: a value of shape [4, 6] cannot be sharded over {'dp': 2, 'tp': 2}: partial max and partial sum
 
 // -----
 

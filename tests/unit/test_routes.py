@@ -1,0 +1,87 @@
+"""A value gets from any sharding over a mesh to any other: executed, the parts make the whole again."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.parser import Parser
+
+from distir.dialects.dist import Dist
+from distir.dialects.dist.communication import CommunicationOp
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import REPLICATED, Partial, Sharded, ShardingAttr, State
+from distir.interpreters.entry import entry_function
+from distir.interpreters.module_check import check_module
+from distir.interpreters.reference import run
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.mesh import Mesh
+
+SHAPE = (24, 8)
+AXES = (("a", 2), ("b", 2), ("c", 2))
+SUM = Partial(Reduction.SUM)
+
+
+def identity(axes: tuple[tuple[str, int], ...], source: dict[str, State], target: dict[str, State]) -> ModuleOp:
+    """A program that only says how its argument arrives and leaves, distributed."""
+    context = Context()
+    context.load_dialect(Builtin)
+    context.load_dialect(func.Func)
+    context.load_dialect(Dist)
+    sizes = ", ".join(f'"{axis}" = {size}' for axis, size in axes)
+    shardings = [ShardingAttr.of("mesh", len(SHAPE), states) for states in (source, target)]
+    module = Parser(
+        context,
+        f"""dist.mesh @mesh = <[{sizes}]>
+        func.func @main(%x: tensor<24x8xf32> {{dist.name = "x", dist.role = "input", dist.sharding = {shardings[0]}}})
+            -> (tensor<24x8xf32> {{dist.name = "y", dist.sharding = {shardings[1]}}}) {{
+          func.return %x : tensor<24x8xf32>
+        }}""",
+    ).parse_module()
+    ApplyShardingPass().apply(context, module)
+    module.verify()
+    check_module(module)
+    return module
+
+
+def collectives(module: ModuleOp) -> list[str]:
+    return [op.name for op in entry_function(module).body.block.ops if isinstance(op, CommunicationOp)]
+
+
+def states(is_target: bool) -> st.SearchStrategy[dict[str, State]]:
+    cuts = [Sharded(0, (24,)), Sharded(1, (8,)), Sharded(0, (8, 16))]
+    options: list[State] = [REPLICATED, *cuts] + ([SUM] if is_target else [])
+    return st.fixed_dictionaries({axis: st.sampled_from(options) for axis, _ in AXES})
+
+
+@given(states(False), states(True))
+@settings(max_examples=40)
+def test_any_sharding_reaches_any_other(source: dict[str, State], target: dict[str, State]):
+    mesh = Mesh(AXES)
+    assume(mesh.conflict(tuple(source.values())) is None and mesh.conflict(tuple(target.values())) is None)
+    assume(SUM not in target.values() or REPLICATED not in target.values())  # a replica of a sum would be added again
+    x = np.arange(24 * 8, dtype=np.float32).reshape(SHAPE)
+    np.testing.assert_array_equal(run(identity(AXES, source, target), {"x": x})["y"], x)
+
+
+WHOLE_CUT, OTHER_CUT = Sharded(0, (24,)), Sharded(1, (8,))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        # A dim cut by both axes: the inner axis is gathered before the outer one.
+        ({"a": WHOLE_CUT, "b": WHOLE_CUT}, {}, ["allgather"] * 4),
+        # The outer axis leaves: the inner one has to let go of the dim, and takes it again locally.
+        ({"a": WHOLE_CUT, "b": WHOLE_CUT}, {"b": WHOLE_CUT}, ["allgather"] * 4),
+        ({"a": WHOLE_CUT}, {"a": OTHER_CUT}, ["alltoall"] * 2),
+        # Two axes exchange their dims: the inner one lets go, the outer one exchanges, the inner one cuts.
+        ({"a": WHOLE_CUT, "b": OTHER_CUT}, {"a": OTHER_CUT, "b": WHOLE_CUT}, ["allgather"] * 2 + ["alltoall"] * 2),
+        ({}, {"a": WHOLE_CUT, "b": OTHER_CUT}, []),
+    ],
+)
+def test_hops(source: dict[str, State], target: dict[str, State], expected: list[str]):
+    """By hand, on a 2 x 2 mesh: two groups along each axis."""
+    assert collectives(identity((("a", 2), ("b", 2)), source, target)) == [f"dist.{kind}" for kind in expected]
