@@ -100,7 +100,7 @@ class Mesh:
         coordinates = self.coordinates(device)
         dims: list[list[tuple[int, int]]] = [[(0, n)] for n in shape]
         partial = None
-        for axis, state in enumerate(states):
+        for state in states:
             if isinstance(state, Sharded):
                 inner = [a for a, s in enumerate(states) if isinstance(s, Sharded) and s.dim == state.dim]
                 shard = 0

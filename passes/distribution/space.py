@@ -1,13 +1,13 @@
-"""The choices along the tensor axis: per operation the options that are allowed, given which factors the axis may cut.
+"""The choices along an axis: per operation the options that are allowed, given which factors the axis may cut.
 
-Factors link dims across the program. The tensor axis cuts what cuts parameters and never what cuts the batch; a
+Factors link dims across the program. In D/T/P, the tensor axis cuts what cuts parameters and never what cuts the batch; a
 contraction that can be cut must be cut, so that the axis always divides the work. Pieces (the fused QKV weight) start at
 the operations whose rules demand them and are followed through the program in both directions."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -73,57 +73,24 @@ def _carriers(inputs: Iterable[Iterable[object]], factor: str) -> list[tuple[int
     ]
 
 
-class TensorSpace:
-    """Options of every operation along the tensor axis, closed under pieces."""
+class AxisSpace:
+    """Options of every operation along one axis of `shards`, closed under pieces. `allowed` says which dims of which values
+    the axis may cut."""
 
-    def __init__(
-        self,
-        module: ModuleOp,
-        entry: FuncOp,
-        batch: Mapping[int, int],
-        shards: int,
-        fixed: Mapping[Operation, Choice] | None = None,
-    ):
-        """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes."""
+    def __init__(self, module: ModuleOp, entry: FuncOp, shards: int, allowed: Callable[[SSAValue, int], bool]):
         self.module, self.entry, self.shards = module, entry, shards
         self.functions = calls_first(module, entry.sym_name.data)
-        self._table = functions(module)
         self.options: dict[Operation, list[Option]] = {}
-        if fixed is not None and self._fix(fixed):
-            return
-        links = link_dims(module, entry)
-        arguments = entry.body.block.args
-        roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
-        model = {
-            links.find((v, d))
-            for v, role in zip(arguments, roles, strict=True)
-            if role in ("parameter", "state")
-            for d in range(_rank(v))
-        }
-        data = {links.find((arguments[i], d)) for i, d in batch.items()}
-        self._allowed = lambda value, dim: (root := links.find((value, dim))) in model and root not in data
+        self._table = functions(module)
+        self._allowed = allowed
         self._pieces: dict[SSAValue, set[tuple[int, ...]]] = defaultdict(set)
         self._callers: dict[Operation | None, list[Operation]] = defaultdict(list)
         for function in self.functions:
             for op in function.body.block.ops:
                 if isinstance(op, CallOp):
                     self._callers[self._table[op.callee.string_value()]].append(op)
-        self._close()
 
-    def _fix(self, choices: Mapping[Operation, Choice]) -> bool:
-        """Takes all choices as they are; False if one does not fit."""
-        for function in self.functions:
-            for op in function.body.block.ops:
-                if isinstance(op, (CallOp, ReturnOp)):
-                    continue
-                option = chosen_option(op, choices.get(op, Replicate()), self.shards)
-                if option is None:
-                    self.options.clear()
-                    return False
-                self.options[op] = [option]
-        return True
-
-    def _close(self) -> None:
+    def close(self) -> None:
         """Options with the pieces that neighbours use, until nothing is added."""
         pending = dict.fromkeys(
             op for function in self.functions for op in function.body.block.ops if not isinstance(op, ReturnOp)
@@ -133,6 +100,10 @@ class TensorSpace:
             del pending[op]
             for value in self._visit_call(op) if isinstance(op, CallOp) else self._visit(op):
                 pending.update(dict.fromkeys(self._neighbours(value)))
+
+    def keep(self, op: Operation, found: list[Option]) -> list[Option]:
+        """Which of the allowed options of an op to keep: all."""
+        return found
 
     def _neighbours(self, value: SSAValue) -> list[Operation]:
         """The ops whose options depend on a value's pieces; those of a function's argument or result are its callers."""
@@ -149,7 +120,7 @@ class TensorSpace:
         values = (*op.operands, *op.results)
         cuts = {p for v in values for p in self._pieces[v]}
         found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._is_allowed(op, o)]
-        self.options[op] = _divide_the_work(op, found)
+        self.options[op] = self.keep(op, found)
         changed: list[SSAValue] = []
         for option in self.options[op]:
             for value, state in zip(values, (*option.operands, *option.results), strict=True):
@@ -185,6 +156,65 @@ class TensorSpace:
         return all(self._allowed(value, dim) for value, dim in cuts)
 
 
+class TensorSpace(AxisSpace):
+    """The tensor axis: it cuts what cuts parameters and never what cuts the batch."""
+
+    def __init__(
+        self,
+        module: ModuleOp,
+        entry: FuncOp,
+        batch: Mapping[int, int],
+        shards: int,
+        fixed: Mapping[Operation, Choice] | None = None,
+    ):
+        """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes."""
+        reach = Reach(module, entry, batch)
+        super().__init__(module, entry, shards, reach.is_model)
+        if fixed is None or not self._fix(fixed):
+            self.close()
+
+    def _fix(self, choices: Mapping[Operation, Choice]) -> bool:
+        """Takes all choices as they are; False if one does not fit."""
+        for function in self.functions:
+            for op in function.body.block.ops:
+                if isinstance(op, (CallOp, ReturnOp)):
+                    continue
+                option = chosen_option(op, choices.get(op, Replicate()), self.shards)
+                if option is None:
+                    self.options.clear()
+                    return False
+                self.options[op] = [option]
+        return True
+
+    def keep(self, op: Operation, found: list[Option]) -> list[Option]:
+        """A contraction that can be cut is cut."""
+        cut = [o for o in found if isinstance(o.choice, UseFactor)]
+        return cut if cut and is_contraction(op) else found
+
+
+class Reach:
+    """Which dims are linked to the batch, and which to a dim of a parameter."""
+
+    def __init__(self, module: ModuleOp, entry: FuncOp, batch: Mapping[int, int]):
+        self._links = link_dims(module, entry)
+        arguments = entry.body.block.args
+        roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+        self._model = {
+            self._links.find((v, d))
+            for v, role in zip(arguments, roles, strict=True)
+            if role in ("parameter", "state")
+            for d in range(_rank(v))
+        }
+        self._data = {self._links.find((arguments[i], d)) for i, d in batch.items()}
+
+    def is_batch(self, value: SSAValue, dim: int) -> bool:
+        return self._links.find((value, dim)) in self._data
+
+    def is_model(self, value: SSAValue, dim: int) -> bool:
+        """Linked to a parameter and not to the batch."""
+        return (root := self._links.find((value, dim))) in self._model and root not in self._data
+
+
 def _scaled(cuts: Iterable[tuple[int, ...]], op: Operation) -> set[tuple[int, ...]]:
     """Piece lists at every extent that a dim of this op has: a reshape's inner dims scale the pieces of a factor."""
     extents = {n for v in (*op.operands, *op.results) for n in shape_of(v)}
@@ -206,12 +236,6 @@ def is_contraction(op: Operation) -> bool:
         any(isinstance(c, Reduce) for c in combines) and len({i for i, _ in _carriers(rule.inputs, factor)}) > 1
         for factor, combines in rule.combines.items()
     )
-
-
-def _divide_the_work(op: Operation, found: list[Option]) -> list[Option]:
-    """A contraction that can be cut is cut."""
-    cut = [o for o in found if isinstance(o.choice, UseFactor)]
-    return cut if cut and is_contraction(op) else found
 
 
 def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:
