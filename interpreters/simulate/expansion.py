@@ -75,6 +75,7 @@ class Expansion:
 
     program: OpenProgram
     _functions: dict[str, Function] = field(default_factory=dict[str, Function])
+    _makers: dict[Body, Mapping[int, int]] = field(default_factory=dict[Body, Mapping[int, int]])
     _stages: dict[tuple[Frame, str], list[Stage]] = field(default_factory=dict[tuple[Frame, str], list[Stage]])
     _extents: dict[tuple[Frame, tuple[int, ...]], tuple[list[int], list[Extent | None]]] = field(
         default_factory=dict[tuple[Frame, tuple[int, ...]], tuple[list[int], "list[tuple[int, int] | None]"]]
@@ -90,6 +91,13 @@ class Expansion:
             function = self.program.reader.walk.function(name)
             operations = list(function.body.block.ops)[:-1]
             known = self._functions[name] = Function(name, operations, labels_of(function))
+        return known
+
+    def makers(self, body: Body) -> Mapping[int, int]:
+        """By slot, the step that makes it."""
+        if (known := self._makers.get(body)) is None:
+            steps = enumerate(body.steps)
+            known = self._makers[body] = {slot: number for number, step in steps for slot in step.makes}
         return known
 
     def inside(self, scope: Scope, call: Call, op: Operation) -> Scope:

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.expansion import Expansion
+from distir.interpreters.simulate.holdings import peak_of
 from distir.interpreters.simulate.summaries import open_program
 
 sys.path.append(str(Path(__file__).parent))
@@ -68,3 +69,13 @@ def _changes(levels: list[Any]) -> list[Any]:
     return [
         level for before, level in zip([None, *levels], levels, strict=False) if before is None or before[2] != level[2]
     ]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
+@given(random_modules.programs())
+def test_what_is_live_adds_up_to_the_peak(module: ModuleOp) -> None:
+    oracle, expansion = simulate(module, "dgx-2", random_modules.Uneven), expanded(module)
+    for device, peak in oracle.peak_memory_bytes.items():
+        found = peak_of(expansion, device)
+        assert found.bytes == peak
+        assert sum(h.total_bytes for h in found.holdings) == peak
