@@ -18,7 +18,6 @@ from distir.interpreters.simulate.liveness import (
     SHARES,
     Context,
     entry_context,
-    lives_of,
     step_context,
     surviving,
 )
@@ -92,6 +91,11 @@ class Expansion:
             operations = list(function.body.block.ops)[:-1]
             known = self._functions[name] = Function(name, operations, labels_of(function))
         return known
+
+    @cached_property
+    def arguments(self) -> list[int]:
+        """Per argument slot of the entry, the argument."""
+        return [index for index, count in enumerate(self.program.body.arity) for _ in range(count)]
 
     def makers(self, body: Body) -> Mapping[int, int]:
         """By slot, the step that makes it."""
@@ -226,7 +230,7 @@ class Expansion:
         """The levels inside a scope; moves `live`."""
         body, liveness = scope.body, self.program.known.liveness
         kept, fates = surviving(body, context)
-        steps = zip(self.stages(scope), body.steps, lives_of(body, context.aliases), strict=True)
+        steps = zip(self.stages(scope), body.steps, liveness.lives(body, context.aliases), strict=True)
         for stage, step, life in steps:
             before = [clocks[s] for s in stage.streams]
             busy = self.advance(scope, stage, step, clocks)

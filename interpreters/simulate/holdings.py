@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from xdsl.dialects.builtin import DictionaryAttr, StringAttr
 
-from distir.interpreters.simulate.bodies import Body, Call
+from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import Expansion, Scope
 from distir.interpreters.simulate.labels import callee_name
 from distir.interpreters.simulate.liveness import (
@@ -18,7 +18,6 @@ from distir.interpreters.simulate.liveness import (
     SHARES,
     Context,
     entry_context,
-    lives_of,
     step_context,
     surviving,
 )
@@ -37,11 +36,11 @@ class Holding(NamedTuple):
     """The functions around the operation, from the entry's call."""
     bytes: int
     """Of one."""
-    count: int
+    copies: int
 
     @property
     def total_bytes(self) -> int:
-        return self.bytes * self.count
+        return self.bytes * self.copies
 
 
 class Peak(NamedTuple):
@@ -80,7 +79,7 @@ class Search:
         kept, fates = surviving(body, context)
         storage = dict(enumerate(arguments))
         net = 0
-        steps = zip(scope.function.operations, body.steps, lives_of(body, context.aliases), strict=True)
+        steps = zip(scope.function.operations, body.steps, liveness.lives(body, context.aliases), strict=True)
         for op, step, life in steps:
             label = scope.function.labels[op]
             if isinstance(step, Call):
@@ -129,7 +128,7 @@ def peak_of(expansion: Expansion, device: int) -> Peak:
     height = memory[device] if device < len(memory) else 0
     during = search.find(scope, entry_context(body, program.sharing), arguments, height) if height else ()
     counted = Counter(_described(expansion, kept) for kept in search.live.values())
-    holdings = [description._replace(count=count) for description, count in counted.items()]
+    holdings = [description._replace(copies=copies) for description, copies in counted.items()]
     holdings.sort(key=lambda h: (-h.total_bytes, h.name, h.path))
     return Peak(device, before + height, during, holdings)
 
@@ -141,7 +140,7 @@ def _described(expansion: Expansion, kept: Kept) -> Holding:
     path = [part.partition(":")[0] for part in scope.path]
     body, function = scope.body, scope.function.name
     if slot < body.arguments:
-        name, role = _port(expansion, body, function, slot)
+        name, role = _port(expansion, function, slot)
         return Holding(name, role, "", (), bytes_, 1)
     while True:
         number = expansion.makers(body)[slot]
@@ -155,9 +154,9 @@ def _described(expansion: Expansion, kept: Kept) -> Holding:
     return Holding(label, "update" if kept.shares else "activation", op.name, tuple(path), bytes_, 1)
 
 
-def _port(expansion: Expansion, body: Body, function: str, slot: int) -> tuple[str, str]:
+def _port(expansion: Expansion, function: str, slot: int) -> tuple[str, str]:
     """The `dist.name` and `dist.role` of the entry argument that holds a slot."""
-    index = next(i for i in range(len(body.arity)) if slot < sum(body.arity[: i + 1]))
+    index = expansion.arguments[slot]
     entry = expansion.program.reader.walk.function(function)
     attributes = entry.arg_attrs.data[index] if entry.arg_attrs is not None else DictionaryAttr({})
     name, role = attributes.data.get("dist.name"), attributes.data.get("dist.role")

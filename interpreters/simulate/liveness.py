@@ -68,14 +68,17 @@ class Liveness:
         """Of the entry: arguments and results stay. `sharing` are the results in the memory of arguments."""
         return self.run(body, entry_context(body, sharing))
 
+    def lives(self, body: Body, aliases: Slots | None) -> list[Life]:
+        """Per step of the body, what it does to memory."""
+        if (lives := self._lives.get((body, aliases))) is None:
+            lives = self._lives[body, aliases] = lives_of(body, aliases)
+        return lives
+
     def run(self, body: Body, context: Context) -> Memory:
         slots = body.slots
         kept, fates = surviving(body, context)
         net, peak = [0] * body.devices, [0] * body.devices
-        lives = self._lives.get((body, context.aliases))
-        if lives is None:
-            lives = self._lives[body, context.aliases] = lives_of(body, context.aliases)
-        for step, life in zip(body.steps, lives, strict=True):
+        for step, life in zip(body.steps, self.lives(body, context.aliases), strict=True):
             if isinstance(step, Call):
                 inner = life.context or step_context(step, life, kept, fates)
                 added, most = self.of(step.callee, inner)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.interpreters.simulate import simulate
+from distir.interpreters.simulate.critical import critical_path
 from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.holdings import peak_of
 from distir.interpreters.simulate.summaries import open_program
@@ -79,3 +80,17 @@ def test_what_is_live_adds_up_to_the_peak(module: ModuleOp) -> None:
         found = peak_of(expansion, device)
         assert found.bytes == peak
         assert sum(h.total_bytes for h in found.holdings) == peak
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
+@given(random_modules.programs())
+def test_the_critical_path_adds_up_to_the_makespan(module: ModuleOp) -> None:
+    """It has no gap, and neither have the entry's calls and operations on it."""
+    oracle, found = simulate(module, "dgx-2", random_modules.Uneven), critical_path(expanded(module))
+    assert found.picoseconds == oracle.makespan_picoseconds
+    ends = [0, *[span.end for span in found.spans]]
+    assert [span.start for span in found.spans] == ends[:-1]
+    assert ends[-1] == oracle.makespan_picoseconds
+    times = oracle.counts
+    for link, count in found.times.items():
+        assert 0 < count <= times[link.name]

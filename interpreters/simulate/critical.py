@@ -1,0 +1,128 @@
+"""What the makespan follows: from the last clock back to 0, on each stream what ran, and across streams where one waited for
+another. The path has no gaps, so its times add up to the makespan. A call is followed inside once per entry clocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from distir.interpreters.simulate.bodies import Call
+from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
+from distir.interpreters.simulate.labels import callee_name
+from distir.interpreters.simulate.spans import Span
+from distir.interpreters.simulate.timing import Frame
+
+
+class Link(NamedTuple):
+    """Operations on the path that are alike."""
+
+    function: str
+    """Where they stand."""
+    name: str
+    kind: str
+
+    @property
+    def communicates(self) -> bool:
+        return self.kind not in COMPUTE
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """Picoseconds of the path, and what the entry did on it, in order of time."""
+
+    links: Counter[Link]
+    times: Counter[Link]
+    """How many operations each link stands for."""
+    spans: list[Span]
+    """Calls and operations of the entry, each from where the path enters it to where it leaves it."""
+
+    @property
+    def picoseconds(self) -> int:
+        return sum(self.links.values())
+
+
+@dataclass
+class Way:
+    """The path through a scope, from one of its streams at the end back to one at the start."""
+
+    enters: int
+    links: Counter[Link]
+    times: Counter[Link]
+
+
+@dataclass
+class Follower:
+    """Follows paths; those of calls are remembered by their relative entry clocks."""
+
+    expansion: Expansion
+    spans: list[Span] = field(default_factory=list[Span])
+    _ways: dict[tuple[Frame, str, tuple[int, ...], int], Way] = field(
+        default_factory=dict[tuple[Frame, str, "tuple[int, ...]", int], Way]
+    )
+
+    def way(self, scope: Scope, entry: list[int], last: int) -> Way:
+        """The path that ends on the stream `last` of the scope."""
+        expansion, clocks = self.expansion, list(entry)
+        stages = expansion.stages(scope)
+        before: list[list[int]] = []
+        for stage, step in zip(stages, scope.body.steps, strict=True):
+            before.append([clocks[s] for s in stage.streams])
+            expansion.advance(scope, stage, step, clocks)
+        links, times, stream, at = Counter[Link](), Counter[Link](), last, clocks[last]
+        for number in range(len(stages) - 1, -1, -1):
+            stage, step = stages[number], scope.body.steps[number]
+            if stream not in stage.streams:
+                continue
+            known = before[number]
+            place = stage.streams.index(stream)
+            if isinstance(step, Call):
+                inside = expansion.inside(scope, step, stage.op)
+                found = self.inner(inside, tuple([clock - known[0] for clock in known]), place)
+                links += found.links
+                times += found.times
+                latest = found.enters
+            else:
+                latest = max(range(len(known)), key=lambda i: (known[i], i == place))
+                if stage.moves and stream != stage.streams[-1]:
+                    latest = place
+                if stage.picoseconds:
+                    link = Link(scope.function.name, stage.op.name, stage.kind)
+                    links[link] += stage.picoseconds
+                    times[link] += 1
+            stream = stage.streams[latest]
+            if not scope.path and at > known[latest]:
+                self._note(scope, number, place, known[latest], at)
+            at = known[latest]
+        return Way(stream, links, times)
+
+    def inner(self, scope: Scope, entry: tuple[int, ...], last: int) -> Way:
+        """The same for a call, from clocks relative to its first stream."""
+        key = (scope.frame, scope.function.name, entry, last)
+        if (way := self._ways.get(key)) is None:
+            way = self._ways[key] = self.way(scope, list(entry), last)
+        return way
+
+    def _note(self, scope: Scope, number: int, place: int, start: int, end: int) -> None:
+        stage, step = self.expansion.stages(scope)[number], scope.body.steps[number]
+        calls = isinstance(step, Call)
+        name = callee_name(stage.op) if calls else stage.op.name
+        function = name if calls else scope.function.name
+        label = scope.function.labels[stage.op]
+        communicates = not calls and stage.kind not in COMPUTE
+        stream = scope.streams[stage.streams[place]]
+        self.spans.append(Span(stream, start, end, (), label, name, function, stage.kind, communicates))
+
+
+def critical_path(expansion: Expansion) -> CriticalPath:
+    """The path of the whole program, to the lowest of the streams that finish last."""
+    scope = expansion.entry()
+    clocks = expansion.program.summary().clocks
+    if not clocks:
+        return CriticalPath(Counter(), Counter(), [])
+    streams = scope.streams
+    last = max(range(len(streams)), key=lambda i: (clocks[streams[i]], -streams[i][0], -i))
+    follower = Follower(expansion)
+    way = follower.way(scope, [0] * len(streams), last)
+    return CriticalPath(way.links, way.times, follower.spans[::-1])
