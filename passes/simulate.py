@@ -23,10 +23,10 @@ class SimulatePass(ModulePass):
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        from distir.interpreters.simulate import simulate
+        from distir.interpreters.simulate import summarize
 
-        simulation = simulate(op, self.machine, self.cost_model, self.entry)
+        summary = summarize(op, self.machine, self.cost_model, self.entry)
         (entry,) = (f for f in op.ops if isinstance(f, FuncOp) and f.sym_name.data == self.entry)
-        peaks = [simulation.peak_memory_bytes[device] for device in range(simulation.devices)]
-        entry.attributes["dist.simulated_picoseconds"] = IntegerAttr(simulation.makespan_picoseconds, i64)
+        peaks = [summary.peak_memory_bytes[device] for device in range(summary.devices)]
+        entry.attributes["dist.simulated_picoseconds"] = IntegerAttr(summary.makespan_picoseconds, i64)
         entry.attributes["dist.peak_memory_bytes"] = DenseArrayBase.from_list(i64, peaks)

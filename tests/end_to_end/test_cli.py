@@ -113,6 +113,23 @@ def test_simulate_prints_writes_and_counts(folder: Path, capsys: pytest.CaptureF
     assert max(e["ts"] + e["dur"] for e in events if e["ph"] == "X") == pytest.approx(23)
 
 
+def test_a_trace_of_a_window_and_of_each_rank(folder: Path):
+    """What the program does from 4 to 7 us on device 1, as `test_figure_3_top` derives it; files for trace analysis."""
+    unit = str(ROOT / "tests" / "filecheck" / "passes" / "Inputs" / "unit.toml")
+    where = ["--window", "4us..7us", "--devices", "1", "--depth", "stage"]
+    assert run("simulate", PIPELINE, "--machine", unit, "--trace", "window.json", *where) == 0
+    events = json.loads(Path("window.json").read_text())["traceEvents"]
+    slices = [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
+    assert slices == [("ncclDevKernel_SendRecv", 4, 0.5), ("dense", 4.5, 2), ("ncclDevKernel_SendRecv", 6.5, 0.5)]
+    assert run("simulate", PIPELINE, "--machine", unit, "--trace", "ranks/") == 0
+    for rank in (0, 1):
+        trace = json.loads(Path(f"ranks/rank-{rank}.json").read_text())
+        assert trace["distributedInfo"] == {"backend": "nccl", "rank": rank, "world_size": 2}
+        kernels = [e for e in trace["traceEvents"] if e.get("cat") == "kernel"]
+        assert {e["args"]["stream"] for e in kernels} == {7}
+        assert sum(e["dur"] for e in kernels) == pytest.approx(17)
+
+
 def test_simulate_a_model_on_one_device(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert run("import", "gpt2.onnx", "--shape", "input1=3,1,8", "-o", "gpt2.mlir") == 0
     assert run("simulate", "gpt2.mlir", "--machine", "dgx-2") == 0
@@ -325,6 +342,19 @@ MISTAKES = {
     "no such folder": (["import", "mlp.onnx", "-o", "no/mlp.mlir"], "no/mlp.mlir: cannot be written: no folder no"),
     "output is a folder": (["import", "mlp.onnx", "-o", "folder.mlir"], "folder.mlir: cannot be written: it is not a"),
     "output is the model": (["import", "mlp.onnx", "-o", "mlp.onnx"], "expected a name that ends in .mlir"),
+    "window without a trace": (["simulate", PIPELINE, "--machine", "dgx-2", "--window", "0ms..1ms"], "give --trace"),
+    "window that is no window": (
+        ["simulate", PIPELINE, "--machine", "dgx-2", "--trace", "t.json", "--window", "soon..later"],
+        "--window: expected a time such as 10ms, 1.5s, 20us or 50%, got 'soon'",
+    ),
+    "window after the end": (
+        ["simulate", PIPELINE, "--machine", "dgx-2", "--trace", "t.json", "--window", "10s..11s"],
+        "--window: 10s..11s is empty: the program runs from 0 to",
+    ),
+    "devices that are not there": (
+        ["simulate", PIPELINE, "--machine", "dgx-2", "--trace", "t.json", "--devices", "0,1..5"],
+        "--devices: 0,1..5: the program has devices 0..1",
+    ),
     "trace to a device": (
         ["simulate", PIPELINE, "--machine", "dgx-2", "--trace", "/dev/null"],
         "/dev/null: cannot be written: it is not a regular file",

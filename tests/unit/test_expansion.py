@@ -1,6 +1,7 @@
 """A timeline opened lazily equals the op-by-op simulation's after filtering, for all programs; so do memory and its peak."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.critical import critical_path
 from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.holdings import peak_of
+from distir.interpreters.simulate.occupancy import device_times
 from distir.interpreters.simulate.summaries import open_program
 
 sys.path.append(str(Path(__file__).parent))
@@ -94,3 +96,20 @@ def test_the_critical_path_adds_up_to_the_makespan(module: ModuleOp) -> None:
     times = oracle.counts
     for link, count in found.times.items():
         assert 0 < count <= times[link.name]
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
+@given(random_modules.programs())
+def test_device_times_count_every_picosecond_once(module: ModuleOp) -> None:
+    """Against a list of all moments at which something starts or ends."""
+    oracle = simulate(module, "dgx-2", random_modules.Uneven)
+    spans = [span for span in oracle.spans() if span.kind != "call"]
+    moments = sorted({0, oracle.makespan_picoseconds, *[m for span in spans for m in (span.start, span.end)]})
+    for device, found in enumerate(device_times(expanded(module))):
+        compute = communication = hidden = 0
+        for start, end in pairwise(moments):
+            doing = {s.communicates for s in spans if s.stream[0] == device and s.start <= start < s.end}
+            compute += (end - start) * (False in doing)
+            communication += (end - start) * (doing == {True})
+            hidden += (end - start) * (doing == {True, False})
+        assert found == (compute, communication, oracle.makespan_picoseconds - compute - communication, hidden)

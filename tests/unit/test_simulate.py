@@ -24,6 +24,8 @@ from distir.dialects.rank import Rank
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.module_check import check_module
 from distir.interpreters.simulate import Simulation, simulate
+from distir.interpreters.simulate.expansion import Expansion
+from distir.interpreters.simulate.summaries import open_program
 from distir.interpreters.work import Work
 
 PAPER = Path(__file__).parents[1] / "filecheck" / "paper"
@@ -408,12 +410,16 @@ def test_figure_9_needs_less_memory_than_data_parallelism() -> None:
     assert all(zero[device] < plain[device] for device in (0, 1))
 
 
+def opened(name: str) -> Expansion:
+    return Expansion(open_program(parse((PAPER / f"{name}.mlir").read_text()), UNIT))
+
+
 # --- traces ----------------------------------------------------------------------------------------------------------
 
 
 def test_trace_nests_operations_in_calls_and_shows_memory(tmp_path: Path) -> None:
     found = paper("figure2")
-    write_trace(found, tmp_path / "trace.json")
+    write_trace(opened("figure2"), tmp_path / "trace.json")
     assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     names = [e["args"]["name"] for e in events if e["name"] in ("process_name", "thread_name")]
@@ -424,9 +430,15 @@ def test_trace_nests_operations_in_calls_and_shows_memory(tmp_path: Path) -> Non
         assert max(counted) == found.peak_memory_bytes[device]
 
 
+def test_a_trace_too_large_says_how_to_narrow_it(tmp_path: Path) -> None:
+    with pytest.raises(DistirError, match=r"more than 9 slices: narrow it with --window .* or --depth layer"):
+        write_trace(opened("figure2"), tmp_path / "trace.json", limit=9)
+    assert not list(tmp_path.iterdir())
+
+
 def test_trace_to_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(DistirError, match="No such file"):
-        write_trace(paper("figure8"), tmp_path / "none" / "trace.json")
+        write_trace(opened("figure8"), tmp_path / "none" / "trace.json")
 
 
 # --- extension and mistakes ------------------------------------------------------------------------------------------

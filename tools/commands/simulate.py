@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import bytes_text, check_output, print_table, progress, seconds_text
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from distir.interpreters.machines import Machine
-    from distir.interpreters.simulate import Simulation, Summary
+    from distir.interpreters.simulate.analysis import Analysis
 
 EXAMPLES = """\
 examples:
   distir simulate best.mlir --machine dgx-2
   distir simulate best.mlir --machine mine.toml --json
+  distir simulate best.mlir --machine dgx-a100 --report best.html     why it takes that long, in a browser
   distir simulate best.mlir --machine dgx-a100 --trace best.json      open best.json in ui.perfetto.dev
+  distir simulate best.mlir --machine dgx-a100 --trace best.json --window 50%..51% --devices 0,3..5
+  distir simulate best.mlir --machine dgx-a100 --trace ranks/         a file per rank, for Holistic Trace Analysis
 """
+
+DETAILED = 64
+"""Devices up to which each one's peak is described."""
+GROUPS = 4
+"""Kinds of peak that are printed."""
+NUMBER = re.compile(r'_\d+(?=")')
+"""What tells apart values of one name in a text, and means nothing on another device."""
+TOP = 8
+"""Groups of tensors that a peak names."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -36,41 +49,89 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("program", metavar="PROG.mlir", help="a program of level 1 to 3")
     parser.add_argument("--machine", metavar="M", required=True, help="one of distir machines, or a .toml file")
     parser.add_argument("--cost-model", metavar="C", default="analytic", help="how costs are found (default: analytic)")
-    parser.add_argument("--trace", metavar="F.json", help="write the timeline for Perfetto or chrome://tracing")
+    parser.add_argument(
+        "--trace", metavar="F.json", help="write the timeline for Perfetto; a folder (F/): a file per rank"
+    )
+    parser.add_argument("--window", metavar="A..B", help="of the trace: 10ms..12ms, or 50%%..51%% of the makespan")
+    parser.add_argument("--devices", metavar="N,A..B", help="of the trace: 0,3..5")
+    parser.add_argument(
+        "--depth", choices=("stage", "layer", "op"), help="of the trace: the entry's steps, inside its calls, or all"
+    )
+    parser.add_argument("--report", metavar="F.html", help="write a page with timeline, memory and critical path")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
-    from distir.backends.trace import write_trace
     from distir.interpreters.machines import load_machine
-    from distir.interpreters.simulate import simulate, summarize
+    from distir.interpreters.simulate.analysis import Analysis
 
-    if args.trace is not None:
+    if args.report is not None:
+        check_output(args.report)
+    if args.trace is not None and not (args.trace.endswith("/") or Path(args.trace).is_dir()):
         check_output(args.trace)
+    if args.trace is None and (args.window or args.devices or args.depth):
+        raise DistirError("--window, --devices and --depth say what --trace writes: give --trace F.json")
     machine = load_machine(args.machine)
     with progress(f"simulating {args.program}"):
         module = load_executable(args.program)
-        summary = summarize(module, machine, args.cost_model)
-        overlap = any(stream for _, stream in summary.clocks)
-        if overlap or args.trace is not None:  # a timeline takes the execution of every operation
-            simulation = simulate(module, machine, args.cost_model)
-            share = overlapping_shares(simulation)
-            if args.trace is not None:
-                write_trace(simulation, args.trace)
-        else:
-            share = serial_shares(summary)
-    figures = {
-        "program": args.program,
-        "machine": machine.name,
-        "cost_model": args.cost_model,
-        **figures_of(summary, machine, batch_size(module), share),
-    }
+        analysis = Analysis(module, machine, args.cost_model)
+        figures: dict[str, Any] = {
+            "program": args.program,
+            "machine": machine.name,
+            "cost_model": args.cost_model,
+            **figures_of(analysis, batch_size(module)),
+        }
+        if args.trace is not None:
+            _write_trace(args, analysis)
     if args.json:
         print(json.dumps(figures, indent=2))
     else:
         print_table(_rows(figures))
+        _print_peaks(figures["peaks"])
     return 0
+
+
+def _write_trace(args: Namespace, analysis: Analysis) -> None:
+    from distir.backends.trace import View, write_trace
+
+    count, makespan = analysis.summary.devices, analysis.summary.makespan_picoseconds
+    window = parse_window(args.window, makespan) if args.window else None
+    devices = parse_devices(args.devices, count) if args.devices else None
+    write_trace(analysis.expansion, args.trace, View(window, devices, args.depth or "op"))
+
+
+def parse_window(text: str, makespan: int) -> tuple[int, int]:
+    """`10ms..12.5ms`, `1.2s..`, `50%..51%` of the makespan; picoseconds. Raises DistirError."""
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise DistirError(f"--window: expected A..B, such as 10ms..12ms or 50%..51%, got '{text}'")
+    window = (_moment(first, makespan) if first else 0, _moment(last, makespan) if last else makespan)
+    if not window[0] < window[1] or window[0] >= makespan:
+        raise DistirError(f"--window: {text} is empty: the program runs from 0 to {seconds_text(makespan / 1e12)}")
+    return window
+
+
+def _moment(text: str, makespan: int) -> int:
+    number = text.rstrip("%munps ")
+    scales = {"%": makespan / 100, "s": 1e12, "ms": 1e9, "us": 1e6, "ns": 1e3, "ps": 1.0}
+    try:
+        return round(float(number) * scales[text[len(number) :].strip()])
+    except (KeyError, ValueError, OverflowError):
+        raise DistirError(f"--window: expected a time such as 10ms, 1.5s, 20us or 50%, got '{text}'") from None
+
+
+def parse_devices(text: str, count: int) -> frozenset[int]:
+    """`0,3..5`. Raises DistirError."""
+    found: set[int] = set()
+    for item in text.split(","):
+        first, dots, last = item.strip().partition("..")
+        if not first.isdecimal() or (dots and not last.isdecimal()):
+            raise DistirError(f"--devices: expected numbers and ranges such as 0,3..5, got '{text}'")
+        found.update(range(int(first), int(last or first) + 1) if int(last or first) < count else [count])
+    if max(found, default=count) >= count:
+        raise DistirError(f"--devices: {text}: the program has devices 0..{count - 1}")
+    return frozenset(found)
 
 
 def batch_size(module: ModuleOp) -> int | None:
@@ -88,12 +149,13 @@ def batch_size(module: ModuleOp) -> int | None:
     return extents.pop() if len(extents) == 1 and DYNAMIC_INDEX not in extents else None
 
 
-def figures_of(summary: Summary, machine: Machine, batch: int | None, share: dict[str, float]) -> dict[str, Any]:
+def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
     """The figures of a simulation, by name; None where there is none."""
     from distir.dialects.dist import Dist
     from distir.dialects.dist.communication import CommunicationOp
     from distir.interpreters.costs import PICOSECONDS
 
+    summary, machine = analysis.summary, analysis.machine
     makespan = summary.makespan_picoseconds
     peaks = [summary.peak_memory_bytes[device] for device in range(summary.devices)]
     capacity = machine.device.memory_capacity_bytes
@@ -109,53 +171,42 @@ def figures_of(summary: Summary, machine: Machine, batch: int | None, share: dic
         "memory_capacity_bytes": capacity,
         "fits_in_memory": max(peaks, default=0) <= capacity,
         "communication_count": {name.removeprefix("dist."): summary.counts[name] for name in messages},
-        "share": share,
+        "share": share_of(analysis),
+        "peaks": peaks_of(analysis),
     }
 
 
-def serial_shares(summary: Summary) -> dict[str, float]:
-    """How the devices spend the time, on average, if each has one stream and so does one thing at a time."""
-    from distir.interpreters.work import Kind
-
-    compute = communication = 0.0
-    for kinds in summary.busy_seconds.values():
-        for kind, seconds in kinds.items():
-            if kind in set(Kind):
-                compute += seconds
-            else:
-                communication += seconds
-    return _shares(compute, compute + communication, summary.makespan_seconds * summary.devices)
-
-
-def overlapping_shares(simulation: Simulation) -> dict[str, float]:
-    """The same when streams run side by side: communication counts while the device computes nothing."""
-    computing: dict[int, list[tuple[int, int]]] = {}
-    busy: dict[int, list[tuple[int, int]]] = {}
-    for step in simulation.steps:
-        if not step.placed.cost.picoseconds:
-            continue
-        span = (step.start_picoseconds, step.end_picoseconds)
-        for device in {device for device, _ in step.placed.streams}:
-            busy.setdefault(device, []).append(span)
-            if not step.placed.communicates:
-                computing.setdefault(device, []).append(span)
-    total = simulation.makespan_picoseconds * simulation.devices
-    return _shares(sum(map(_covered, computing.values())), sum(map(_covered, busy.values())), total)
-
-
-def _shares(compute: float, busy: float, total: float) -> dict[str, float]:
-    """Computing, communicating without computing, doing nothing."""
-    shares = {"compute": compute, "communication": busy - compute, "idle": max(0.0, total - busy)}
+def share_of(analysis: Analysis) -> dict[str, float]:
+    """How the devices spend the time, on average: computing, communicating without computing, doing nothing."""
+    total = analysis.summary.makespan_picoseconds * analysis.summary.devices
+    compute, communication, idle, _ = (sum(times) for times in zip(*analysis.device_times, strict=True))
+    shares = {"compute": compute, "communication": communication, "idle": idle}
     return {name: share / total if total else 0.0 for name, share in shares.items()}
 
 
-def _covered(spans: Iterable[tuple[int, int]]) -> int:
-    """The length of a union of intervals."""
-    covered = reached = 0
-    for start, end in sorted(spans):
-        covered += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    return covered
+def peaks_of(analysis: Analysis) -> list[dict[str, Any]]:
+    """What each device holds at its peak: the largest groups of tensors, and what the rest adds up to. All devices of a
+    program of up to `DETAILED` devices, else only the one that holds the most."""
+    peaks = analysis.summary.peak_memory_bytes
+    devices = range(analysis.summary.devices)
+    shown = devices if len(devices) <= DETAILED else [max(devices, key=lambda device: peaks[device])]
+    found: list[dict[str, Any]] = []
+    for peak in map(analysis.peak, shown):
+        top = [
+            {
+                "name": h.name,
+                "role": h.role,
+                "operation": h.operation,
+                "path": "/".join(h.path),
+                "bytes": h.bytes,
+                "copies": h.copies,
+            }
+            for h in peak.holdings[:TOP]
+        ]
+        others = sum(h.total_bytes for h in peak.holdings[TOP:])
+        during = "/".join(peak.during)
+        found.append({"device": peak.device, "bytes": peak.bytes, "during": during, "top": top, "other_bytes": others})
+    return found
 
 
 def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
@@ -180,3 +231,41 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         throughput = f"{figures['throughput_per_second']:.4g} samples/s (batch {figures['batch_size']})"
         rows.insert(3, ("throughput", throughput))
     return rows
+
+
+def _print_peaks(peaks: list[dict[str, Any]]) -> None:
+    """What is live at the peaks; devices that hold the same are one paragraph, those that hold the most come first."""
+    alike: dict[str, list[dict[str, Any]]] = {}
+    for peak in peaks:
+        alike.setdefault(NUMBER.sub("", json.dumps({**peak, "device": None})), []).append(peak)
+    for same in sorted(alike.values(), key=lambda same: -same[0]["bytes"])[:GROUPS]:
+        peak, devices = same[0], [each["device"] for each in same]
+        during = f", during {peak['during']}" if peak["during"] else ""
+        print(f"\npeak of device {_ranges(devices)}: {bytes_text(peak['bytes'])}{during}")
+        rows = [
+            (
+                bytes_text(held["bytes"] * held["copies"]),
+                f"{held['copies']} x {bytes_text(held['bytes'])}" if held["copies"] > 1 else "",
+                held["role"],
+                " ".join(filter(None, (held["operation"], held["name"]))),
+                held["path"],
+            )
+            for held in peak["top"]
+        ]
+        if peak["other_bytes"]:
+            rows.append((bytes_text(peak["other_bytes"]), "", "others", "", ""))
+        if rows:
+            print_table(rows)
+    if len(alike) > GROUPS:
+        print(f"\nand {len(alike) - GROUPS} more kinds of device: --json has all")
+
+
+def _ranges(numbers: list[int]) -> str:
+    """`0..3,8`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] + 1 == number:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("..".join(map(str, part)) for part in parts)

@@ -12,6 +12,13 @@
 // CHECK-NEXT: communication 1 send
 // CHECK-NEXT: devices compute 40.0%, communication 20.0%, idle 40.0%
 
+// CHECK:      peak of device 0: 256 bytes, during onnx.Relu a
+// CHECK-NEXT: 128 bytes activation onnx.Relu a
+// CHECK-NEXT: 128 bytes input x
+// CHECK:      peak of device 1: 256 bytes, during onnx.Relu y
+// CHECK-NEXT: 128 bytes activation onnx.Relu y
+// CHECK-NEXT: 128 bytes activation dist.send b
+
 // JSON:      "makespan_seconds": 2.5e-06,
 // JSON-NEXT: "batch_size": 4,
 // JSON-NEXT: "throughput_per_second": 1600000.0,

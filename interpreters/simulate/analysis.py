@@ -1,0 +1,54 @@
+"""All that a simulation has to say to a performance engineer: will it fit, how fast is it, and why. Each part is found when
+it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.interpreter import InterpreterFunctions
+
+from distir.interpreters.cost_models import CostModel
+from distir.interpreters.machines import Machine
+from distir.interpreters.simulate.critical import CriticalPath, critical_path
+from distir.interpreters.simulate.expansion import Expansion
+from distir.interpreters.simulate.holdings import Peak, peak_of
+from distir.interpreters.simulate.occupancy import DeviceTime, device_times
+from distir.interpreters.simulate.summaries import Summary, SummaryMemo, open_program
+
+
+class Analysis:
+    """A program on a machine; the same arguments and errors as `summarize`."""
+
+    def __init__(
+        self,
+        module: ModuleOp,
+        machine: Machine,
+        cost_model: str | type[CostModel] = "analytic",
+        entry: str = "main",
+        functions: Sequence[InterpreterFunctions] = (),
+        memo: SummaryMemo | None = None,
+    ):
+        self.machine = machine
+        self.expansion = Expansion(open_program(module, machine, cost_model, entry, functions, memo))
+
+    @cached_property
+    def summary(self) -> Summary:
+        """Clocks, peaks and counts."""
+        return self.expansion.program.summary()
+
+    @cached_property
+    def device_times(self) -> list[DeviceTime]:
+        """What the time of each device goes to."""
+        return device_times(self.expansion)
+
+    @cached_property
+    def critical_path(self) -> CriticalPath:
+        """What the makespan follows."""
+        return critical_path(self.expansion)
+
+    def peak(self, device: int) -> Peak:
+        """What a device holds when it holds the most."""
+        return peak_of(self.expansion, device)
