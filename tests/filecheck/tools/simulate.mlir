@@ -16,8 +16,8 @@
 // CHECK-NEXT: 128 bytes activation onnx.Relu a
 // CHECK-NEXT: 128 bytes input x
 // CHECK:      peak of device 1: 256 bytes, during onnx.Relu y
-// CHECK-NEXT: 128 bytes activation onnx.Relu y
 // CHECK-NEXT: 128 bytes activation dist.send b
+// CHECK-NEXT: 128 bytes activation onnx.Relu y
 
 // JSON:      "makespan_seconds": 2.5e-06,
 // JSON-NEXT: "batch_size": 4,
