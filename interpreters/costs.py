@@ -107,8 +107,9 @@ class Costs:
 
     def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
         """The cost of an operation whose values live on these machine devices. Raises DistirError if it has none."""
-        # Devices are alike, so what runs on one costs the same on any.
-        key = (op, participants if len(participants) > 1 else ())
+        # What runs on one device costs the same on any that is like it.
+        uniform = self.model.machine.is_uniform
+        key = (op, participants if len(participants) > 1 or not uniform else ())
         if (cost := self._memo.get(key)) is None:
             ((kind, seconds),) = self._domain.run(op, participants)
             cost = self._memo[key] = Cost(kind, round(seconds * PICOSECONDS))
@@ -118,15 +119,16 @@ class Costs:
         if len(participants) > 1:
             raise DistirError(f"{op.name} runs on {len(participants)} devices: say what it costs with an @impl")
         work = work_of(op)
-        if (own := self.model.operation_seconds(op, participants)) is not None:
+        model = self.model.on(participants[0]) if participants else self.model
+        if (own := model.operation_seconds(op, participants)) is not None:
             return ((str(work.kind), own),)
         match work.kind:
             case Kind.MATMUL:
-                seconds = self.model.matmul_seconds(work, _dtype(op))
+                seconds = model.matmul_seconds(work, _dtype(op))
             case Kind.ELEMENTWISE:
-                seconds = self.model.elementwise_seconds(work, _dtype(op))
+                seconds = model.elementwise_seconds(work, _dtype(op))
             case Kind.DATA_MOVEMENT:
-                seconds = self.model.data_movement_seconds(work)
+                seconds = model.data_movement_seconds(work)
             case Kind.VIEW | Kind.NOTHING:
                 seconds = 0.0
         return ((str(work.kind), seconds),)

@@ -7,6 +7,7 @@ business (`distir.interpreters.cost_models`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -49,6 +50,22 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Contraction:
+    """Matrix products that a contraction is carried out as: `batch` of (m, k) by (k, n), one kernel, `times` one after
+    another."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    times: int = 1
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.times * self.batch * self.m * self.n * self.k
+
+
+@dataclass(frozen=True)
 class Work:
     """What one execution of an operation asks of a device."""
 
@@ -57,6 +74,8 @@ class Work:
     """A multiplication and an addition are two."""
     bytes: int = 0
     """Read and written, each operand and result once."""
+    contractions: tuple[Contraction, ...] = ()
+    """What the flops are made of, where they are matrix products of known shapes."""
 
 
 VIEWS = frozenset(
@@ -144,79 +163,195 @@ def _shape(type_: Attribute) -> tuple[int, ...]:
     return cast(TensorType[Any], type_).get_shape()
 
 
-def _matmul(op: Operation, flops: int) -> tuple[Work]:
-    return (Work(Kind.MATMUL, flops, moved_bytes(op)),)
+def dtype_bytes(dtype: str) -> int:
+    """Bytes of an element type as the IR prints it (`bf16`, `f8E4M3FN`): its first number is its bits."""
+    bits = re.search(r"\d+", dtype)
+    return 8 if bits is None else max(1, int(bits[0]) // 8)
 
 
-def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> int:
-    """Flops of a contraction of one or two operands: one multiplication and one addition per point of the space that
-    all labels span. More operands are counted as contracted from left to right with no dim summed early."""
-    terms = equation.replace(" ", "").split("->")[0].split(",")
+def _contract(op: Operation, *contractions: Contraction) -> tuple[Work]:
+    return (Work(Kind.MATMUL, sum(c.flops for c in contractions), moved_bytes(op), contractions),)
+
+
+def _matmul(op: Operation, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[Work]:
+    """numpy.matmul: a second operand that is one matrix takes the batch of the first as rows."""
+    result = _shape(op.results[0].type)
+    *rows, k = a
+    n = b[-1] if len(b) > 1 else 1
+    if len(b) < 3:
+        return _contract(op, Contraction(1, prod(rows), n, k))
+    batch = result[: len(result) - min(len(a), 2)]
+    return _contract(op, Contraction(prod(batch), rows[-1] if rows else 1, n, k))
+
+
+def _convolution(op: Operation, weight: tuple[int, ...]) -> tuple[Work]:
+    """As an implicit matrix product (cuDNN's implicit GEMM): a row per result position, a column per filter, and the
+    elements of one filter (channels / groups x kernel: the weight's later dims) contracted."""
+    result, groups = _shape(op.results[0].type), _integer(op, "group", 1)
+    return _contract(op, Contraction(groups, result[0] * prod(result[2:]), weight[0] // groups, prod(weight[1:])))
+
+
+def _attention(op: Operation, query: tuple[int, ...], key: tuple[int, ...], past: int) -> tuple[Work]:
+    """`Q @ K.T` and `P @ V` per head; a fused kernel, so scores are not in its bytes. Operands are (batch, heads, length,
+    head size) or (batch, length, hidden); heads only matter for the shape of the products, not for their flops."""
+    result = _shape(op.results[0].type)
+    keys = key[-2] + past
+    heads = query[1] if len(query) == 4 else _integer(op, "q_num_heads", 1)
+    batch, length = query[0] * heads, query[-2]
+    sizes = [s[-1] if len(query) == 4 else s[-1] // heads for s in (query, result)]
+    return _contract(op, Contraction(batch, length, keys, sizes[0]), Contraction(batch, length, sizes[1], keys))
+
+
+def _recurrent(op: Operation, gates: int, x: tuple[int, ...], r: tuple[int, ...]) -> tuple[Work]:
+    """Per direction, the products of all steps with W, then one with R per step (cuDNN: Appleyard et al., "Optimizing
+    Performance of Recurrent Neural Networks on GPUs", 2016, does them so). R is (directions, gates x hidden, hidden)."""
+    first, second, size = x
+    steps, batch = (second, first) if _integer(op, "layout", 0) else (first, second)
+    directions, hidden = r[0], r[2]
+    columns = gates * hidden
+    return _contract(
+        op,
+        Contraction(directions, steps * batch, columns, size),
+        Contraction(directions, batch, columns, hidden, steps),
+    )
+
+
+def _integer(op: Operation, name: str, default: int) -> int:
+    value = op.properties.get(name)
+    return value.value.data if isinstance(value, IntegerAttr) else default
+
+
+def einsum_work(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[int, tuple[Contraction, ...]]:
+    """Flops and matrix products of an einsum, contracted in numpy's order of least flops (`numpy.einsum_path`, after Smith
+    & Gray, "opt_einsum", JOSS 2018, whose order torch takes), each label summed as soon as no other operand and not the
+    result has it. A pair without a common label to sum is multiplied, one flop per element."""
+    inputs, arrow, output = equation.replace(" ", "").partition("->")
     extents: dict[str, int] = {}
-    for term, shape in zip(terms, shapes, strict=True):
+    terms: list[set[str]] = []
+    letters: list[str] = []
+    for term, shape in zip(inputs.split(","), shapes, strict=True):
         before, dots, after = term.partition("...")
         batch = len(shape) - len(before) - len(after) if dots else 0
         # Broadcast dims are aligned at the right, so they are named from there.
         labels = [*before, *(f"...{batch - i}" for i in range(batch)), *after]
         for label, extent in zip(labels, shape, strict=True):
             extents[label] = max(extents.get(label, 1), extent)
-    return (2 * (len(terms) - 1) or 1) * prod(extents.values())
+        terms.append(set(labels))
+        letters += labels
+    once = {label for label in letters if letters.count(label) == 1}
+    kept = (set(output) if arrow else once) | {label for label in letters if label.startswith("...")}
+
+    def size(of: set[str]) -> int:
+        return prod(extents[label] for label in of)
+
+    flops, products = 0, list[Contraction]()
+    for pair in _einsum_order(equation, shapes):
+        left, *others = [terms.pop(i) for i in sorted(pair, reverse=True)]
+        while others:
+            term = others.pop(0)
+            needed = kept.union(*terms, *others)
+            left, right = left & (term | needed), term & (left | needed)
+            common = left & right
+            if summed := common - needed:
+                products.append(
+                    Contraction(size(common & needed), size(left - common), size(right - common), size(summed))
+                )
+            else:
+                flops += size(left | right)
+            left = (left | right) & needed
+        terms.append(left)
+    return flops + sum(p.flops for p in products) or size(set(letters)), tuple(products)
+
+
+def _einsum_order(equation: str, shapes: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+    """Which operands are contracted at each step; their result is the last operand from then on."""
+    if len(shapes) < 3:
+        return [range(len(shapes))]
+    import numpy as np
+
+    operands = [np.broadcast_to(np.float32(0), shape) for shape in shapes]
+    return np.einsum_path(equation, *operands, optimize="optimal" if len(shapes) < 6 else "greedy")[0][1:]
 
 
 @register_impls
 class WorkFunctions(InterpreterFunctions):
-    """Contractions. Arguments are operand types, the value is the operation's Work. Formulas are those of
+    """Contractions. Arguments are operand types, the value is the operation's Work. Flops are those of
     torch.utils.flop_counter unless said otherwise; bias additions are not counted, as there."""
 
     @impl(OPERATORS["MatMul"])
     def matmul(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """2 x result elements x contracted extent."""
-        return _matmul(op, 2 * prod(_shape(op.results[0].type)) * _shape(args[0])[-1])
+        return _matmul(op, _shape(args[0]), _shape(args[1]))
 
     @impl(OPERATORS["MatMulInteger"])
     def matmul_integer(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """As MatMul."""
-        return _matmul(op, 2 * prod(_shape(op.results[0].type)) * _shape(args[0])[-1])
+        return _matmul(op, _shape(args[0]), _shape(args[1]))
+
+    @impl(OPERATORS["QLinearMatMul"])
+    def qlinear_matmul(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
+        """Operands are (a, scale, zero point, b, ...)."""
+        return _matmul(op, _shape(args[0]), _shape(args[3]))
 
     @impl(OPERATORS["Gemm"])
     def gemm(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """2mnk; A is transposed if transA."""
-        transposed = op.properties.get("transA")
-        contracted = 0 if isinstance(transposed, IntegerAttr) and transposed.value.data else 1
-        return _matmul(op, 2 * prod(_shape(op.results[0].type)) * _shape(args[0])[contracted])
+        """A is transposed if transA, B if transB."""
+        m, k = _shape(args[0])[:: -1 if _integer(op, "transA", 0) else 1]
+        _, n = _shape(args[1])[:: -1 if _integer(op, "transB", 0) else 1]
+        return _contract(op, Contraction(1, m, n, k))
 
     @impl(OPERATORS["Conv"])
     def conv(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """2 x result elements x elements of one filter (channels / groups x kernel: the weight's later dims)."""
-        return _matmul(op, 2 * prod(_shape(op.results[0].type)) * prod(_shape(args[1])[1:]))
+        return _convolution(op, _shape(args[1]))
 
     @impl(OPERATORS["ConvInteger"])
     def conv_integer(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """As Conv."""
-        return _matmul(op, 2 * prod(_shape(op.results[0].type)) * prod(_shape(args[1])[1:]))
+        return _convolution(op, _shape(args[1]))
+
+    @impl(OPERATORS["QLinearConv"])
+    def qlinear_conv(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
+        """Operands are (x, scale, zero point, w, ...)."""
+        return _convolution(op, _shape(args[3]))
+
+    @impl(OPERATORS["DeformConv"])
+    def deform_conv(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
+        return _convolution(op, _shape(args[1]))
 
     @impl(OPERATORS["ConvTranspose"])
     def conv_transpose(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """2 x operand elements x elements of one filter: every input element meets every weight of its channel."""
-        return _matmul(op, 2 * prod(_shape(args[0])) * prod(_shape(args[1])[1:]))
+        """Every input element meets every weight of its channel: rows are input positions."""
+        x, w, groups = _shape(args[0]), _shape(args[1]), _integer(op, "group", 1)
+        return _contract(op, Contraction(groups, x[0] * prod(x[2:]), prod(w[1:]), x[1] // groups))
 
     @impl(OPERATORS["Einsum"])
     def einsum(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """`einsum_flops`; of one operand it is a reduction or transposition, not a contraction."""
+        """`einsum_work`; without a product it is a reduction, transposition or multiplication."""
         equation = cast(StringAttr, op.properties["equation"]).data
-        flops = einsum_flops(equation, [_shape(type_) for type_ in args])
-        return (Work(Kind.MATMUL if len(args) > 1 else Kind.ELEMENTWISE, flops, moved_bytes(op)),)
+        flops, products = einsum_work(equation, [_shape(type_) for type_ in args])
+        return (Work(Kind.MATMUL if products else Kind.ELEMENTWISE, flops, moved_bytes(op), products),)
 
     @impl(OPERATORS["Attention"])
     def attention(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        """2 x result elements x keys for `P @ V`, and 2 x queries x keys x head size for `Q @ K.T`; a fused kernel, so
-        scores are not in its bytes. Operands are (batch, heads, length, head size) or (batch, length, hidden)."""
-        query, key, result = _shape(args[0]), _shape(args[1]), _shape(op.results[0].type)
         past = _shape(args[4])[2] if len(args) > 4 and isinstance(args[4], TensorType) else 0
-        keys = key[-2] + past
-        return _matmul(op, 2 * keys * (prod(query) + prod(result)))
+        return _attention(op, _shape(args[0]), _shape(args[1]), past)
+
+    @impl(OPERATORS["FlexAttention"])
+    def flex_attention(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
+        return _attention(op, _shape(args[0]), _shape(args[1]), 0)
+
+    @impl(OPERATORS["RNN"])
+    def rnn(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
+        return _recurrent(op, 1, _shape(args[0]), _shape(args[2]))
+
+    @impl(OPERATORS["GRU"])
+    def gru(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
+        return _recurrent(op, 3, _shape(args[0]), _shape(args[2]))
+
+    @impl(OPERATORS["LSTM"])
+    def lstm(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
+        return _recurrent(op, 4, _shape(args[0]), _shape(args[2]))
 
     @impl(MatmulGradOp)
     def matmul_grad(self, interpreter: Interpreter, op: MatmulGradOp, args: PythonValues) -> PythonValues:
         """Two matmuls of the forward's 2mnk flops each: `dy @ w.T` and `x.T @ dy`."""
-        return _matmul(op, 4 * prod(_shape(args[2])) * _shape(args[0])[-1])
+        x, w, _ = args
+        rows, (inner, columns) = prod(_shape(x)[:-1]), _shape(w)
+        return _contract(op, Contraction(1, rows, inner, columns), Contraction(1, inner, columns, rows))

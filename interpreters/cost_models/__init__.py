@@ -1,6 +1,7 @@
 """Cost models: how long work and messages take on a machine.
 
-A model is a class with one method per *kind* of operation, constructed from a `Machine`. `analytic` is the default; a
+A model is a class with one method per *kind* of operation, constructed from a `Machine`; local operations see
+one whose devices are all like theirs (`CostModel.on`). `analytic` is the default; a
 plug-in registers its class under a name (`register_cost_model`), and every tool then accepts `--cost-model NAME`.
 """
 
@@ -22,6 +23,16 @@ class CostModel(ABC):
 
     def __init__(self, machine: Machine):
         self.machine = machine
+        self._of_groups: dict[int, CostModel] = {}
+
+    def on(self, device: int) -> CostModel:
+        """The model for operations on one device: it is given a machine of which all devices are like that one."""
+        if self.machine.is_uniform:
+            return self
+        group = self.machine.group_of(device)
+        if group not in self._of_groups:
+            self._of_groups[group] = type(self)(self.machine.seen_from(group))
+        return self._of_groups[group]
 
     def operation_seconds(self, op: Operation, devices: Sequence[int]) -> float | None:
         """An operation on these machine devices, for a model whose formulas need more than its work, such as shapes. None,

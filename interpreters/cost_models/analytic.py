@@ -1,119 +1,93 @@
-"""`analytic`: a saturating roofline with a kernel floor, and alpha-beta collectives over a hierarchy of links.
+"""`analytic`: a saturating roofline with alignment penalties, a kernel floor and a host that issues one operation at a
+time, and alpha-beta collectives over a hierarchy of links (`collective_algorithms`).
 
-Nothing is fitted to whole programs: every parameter is a number of the machine file. Sources of the formulas:
-Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms" (JPDC 2009); Thakur, Rabenseifner & Gropp, "Optimization of
-collective communication operations in MPICH" (IJHPCA 2005); NCCL's `src/graph/tuning.cc`; nccl-tests'
-`doc/PERFORMANCE.md`.
+Nothing is fitted to whole programs: every parameter is a number of the machine file. Formulas are pure in flops, bytes and
+shapes, each of which may be a numpy array of integers: one value per batch size.
+
+**The host.** A device starts no operation before the host has issued it, and the host issues one per `dispatch_seconds`. As
+two clocks that is `host += dispatch; start = max(host, device)`. We take `max(dispatch, own time)` of each operation. It is
+the same where all operations are shorter, where all are longer, and in every run of short ones after the host has been
+caught up; it is too long by at most the lead that the host gains in longer operations before. In exchange it is a property
+of the single operation: summaries stay exact, and there is no second clock per device.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from distir.interpreters.cost_models import CostModel
-from distir.interpreters.machines import FittedCollective, Link
-from distir.interpreters.work import Work
+from distir.interpreters.cost_models.collective_algorithms import collective_seconds, send_seconds
+from distir.interpreters.machines import Tiles
+from distir.interpreters.work import Contraction, Work, dtype_bytes
 
 
 class AnalyticCostModel(CostModel):
     """Seconds from machine figures alone."""
 
-    def matmul_seconds(self, work: Work, dtype: str) -> float:
+    def matmul_seconds(self, work: Work, dtype: str) -> Any:
         """floor + max(F / (peak eff F / (F + F_half)), bytes / (bandwidth eff)): the roofline of Williams et al. (CACM
         2009) with an efficiency that saturates in the flops of one kernel, fitted to published GEMM profiles (7-8 %
-        mean error on held-out models)."""
+        mean error on held-out models). Each contraction is a kernel; F counts what tiles are padded with (`padding`)."""
         device = self.machine.device
         rate = device.peak(dtype) * device.matmul_efficiency
-        compute = (work.flops + device.matmul_half_efficiency_flops) / rate
-        return device.kernel_floor_seconds + max(compute, self._memory_seconds(work))
+        kernels: Any = sum(c.times for c in work.contractions) or 1
+        flops = work.flops
+        if device.tiles is not None and work.contractions:
+            flops = sum(c.flops * padding(c, device.tiles, dtype_bytes(dtype)) for c in work.contractions)
+        compute = (flops + kernels * device.matmul_half_efficiency_flops) / rate
+        return self._issued(kernels * device.kernel_floor_seconds + _larger(compute, self._memory_seconds(work)))
 
-    def elementwise_seconds(self, work: Work, dtype: str) -> float:
+    def elementwise_seconds(self, work: Work, dtype: str) -> Any:
         """floor + bytes / (bandwidth eff): one kernel, limited by memory."""
-        return self.machine.device.kernel_floor_seconds + self._memory_seconds(work)
+        return self.data_movement_seconds(work)
 
-    def data_movement_seconds(self, work: Work) -> float:
+    def data_movement_seconds(self, work: Work) -> Any:
         """floor + bytes / (bandwidth eff): one kernel, limited by memory."""
-        return self.machine.device.kernel_floor_seconds + self._memory_seconds(work)
+        return self._issued(self.machine.device.kernel_floor_seconds + self._memory_seconds(work))
 
-    def send_seconds(self, bytes: int, source: int, target: int) -> float:
-        """alpha + bytes / bandwidth (Thakur et al., section 3), on the link that the two devices share."""
-        link = self._link([source, target])
-        return link.latency_seconds + bytes / link.bandwidth_bytes_per_second
+    def send_seconds(self, bytes: Any, source: int, target: int) -> Any:
+        """On the innermost level that the two devices share."""
+        return self._issued(send_seconds(self.machine, bytes, source, target))
 
-    def collective_seconds(self, kind: str, bytes: int, devices: Sequence[int]) -> float:
-        """Inside a node the node's link; across nodes with equally many devices each, in two levels
-        (`_two_level_seconds`); otherwise a ring over the link between nodes. One device alone takes no time."""
+    def collective_seconds(self, kind: str, bytes: Any, devices: Sequence[int]) -> Any:
+        """The cheapest algorithm. One device alone takes no time."""
         if len(devices) < 2:
             return 0.0
-        per_node = list(Counter(map(self.machine.node_of, devices)).values())
-        if len(per_node) == 1:
-            return _one_level_seconds(kind, bytes, len(devices), self.machine.intra_node_link)
-        if len(set(per_node)) == 1 and kind in ("allreduce", "allgather", "reducescatter"):
-            return self._two_level_seconds(kind, bytes, per_node[0], len(per_node))
-        return _one_level_seconds(kind, bytes, len(devices), self._link(devices))
+        return self._issued(collective_seconds(self.machine, kind, bytes, devices))
 
-    def _two_level_seconds(self, kind: str, bytes: int, per_node: int, nodes: int) -> float:
-        """Reduce-scatter inside each node, the collective between nodes on 1/per_node of the bytes through each
-        device's own adapter, all-gather inside each node (Thakur et al., section 4.4; NCCL with one adapter per
-        device); allgather and reducescatter leave out the half that they do not need."""
-        inside, between = self.machine.intra_node_link, self._between_nodes()
-        seconds = _one_level_seconds(kind, bytes // per_node, nodes, between)
-        if per_node > 1 and kind != "allgather":
-            seconds += _one_level_seconds("reducescatter", bytes, per_node, inside)
-        if per_node > 1 and kind != "reducescatter":
-            seconds += _one_level_seconds("allgather", bytes, per_node, inside)
-        return seconds
+    def _issued(self, seconds: Any) -> Any:
+        """No operation is shorter than the host takes to issue it."""
+        return _larger(seconds, self.machine.device.dispatch_seconds)
 
-    def _memory_seconds(self, work: Work) -> float:
+    def _memory_seconds(self, work: Work) -> Any:
         device = self.machine.device
         return work.bytes / (device.memory_bandwidth_bytes_per_second * device.memory_efficiency)
 
-    def _link(self, devices: Sequence[int]) -> Link:
-        """The slowest link that a group spans."""
-        same_node = len({self.machine.node_of(device) for device in devices}) == 1
-        return self.machine.intra_node_link if same_node else self._between_nodes()
 
-    def _between_nodes(self) -> Link:
-        link = self.machine.inter_node_link
-        assert link is not None, "a machine without inter-node links has one node"
-        return link
-
-
-def _one_level_seconds(kind: str, bytes: int, count: int, link: Link) -> float:
-    """A collective among `count` devices that one link connects."""
-    fit = _fit(link, kind, count)
-    if fit is not None:
-        return fit.latency_seconds + _moved(kind, count) * bytes / fit.bus_bandwidth_bytes_per_second
-    hops = _hops(kind, count) - 1
-    latency = link.latency_seconds + hops * link.hop_seconds
-    return latency + _moved(kind, count) * bytes / link.bandwidth_bytes_per_second
+def padding(contraction: Contraction, tiles: Tiles, element_bytes: int) -> Any:
+    """What a contraction costs beyond its flops on a device whose kernels cut results in tiles, as a factor (NVIDIA,
+    "Matrix Multiplication Background User's Guide"): tile quantisation, dims are padded to whole tiles; wave quantisation,
+    the last wave of tiles leaves processors idle, of which `wave_fraction` is lost (libraries pick among tile sizes and
+    split the contracted dim, fitted to published profiles), and with less than one wave the saturating efficiency says
+    how much; alignment, rows that are not multiples of `alignment_bytes` miss the fast units."""
+    batch, m, n, k = contraction.batch, contraction.m, contraction.n, contraction.k
+    padded = _whole(m, tiles.rows) / _larger(m, 1) * (_whole(n, tiles.columns) / _larger(n, 1))
+    waves = batch * -(-m // tiles.wave_rows) * -(-n // tiles.wave_columns) / tiles.processors
+    full = -(-waves // 1)
+    # Below one wave, full is 1 and larger than waves: no loss beyond saturation.
+    partial = 1 + tiles.wave_fraction * (full / _larger(waves, 1.0) - 1)
+    aligned = (k * element_bytes % tiles.alignment_bytes == 0) & (n * element_bytes % tiles.alignment_bytes == 0)
+    return padded * partial * (tiles.misaligned_slowdown + (1 - tiles.misaligned_slowdown) * aligned)
 
 
-def _hops(kind: str, count: int) -> int:
-    """Steps of a ring: n - 1 to visit everyone, twice for an allreduce (NCCL's `nsteps`, tuning.cc)."""
-    return 2 * (count - 1) if kind == "allreduce" else count - 1
+def _whole(extent: Any, tile: int) -> Any:
+    return -(-extent // tile) * tile
 
 
-def _moved(kind: str, count: int) -> float:
-    """Bytes through each device's link per byte of the tensor: 2 (n - 1) / n for a ring allreduce, (n - 1) / n for its
-    two halves (Patarasuk & Yuan), and for alltoall, scatter and gather, where one part stays; 1 for a broadcast or
-    reduce in a pipelined ring (nccl-tests)."""
-    if kind == "allreduce":
-        return 2 * (count - 1) / count
-    return 1.0 if kind in ("broadcast", "reduce") else (count - 1) / count
+def _larger(a: Any, b: Any) -> Any:
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return max(a, b)
+    import numpy as np
 
-
-def _fit(link: Link, kind: str, count: int) -> FittedCollective | None:
-    """The measured latency and bus bandwidth of the smallest measured group that is as large, else of the largest one.
-    An allreduce is a reduce-scatter and an all-gather: where those were not measured, each moves half its bytes at the
-    same bus bandwidth and has the same latency, whose larger part (launch and protocol, `baseLat` in NCCL's tuning.cc)
-    does not depend on the collective: two halves never look cheaper than the whole."""
-    if kind in link.fitted:
-        sizes = link.fitted[kind]
-        return sizes[min((size for size in sizes if size >= count), default=max(sizes))]
-    if kind in ("allgather", "reducescatter") and "allreduce" in link.fitted:
-        whole = _fit(link, "allreduce", count)
-        assert whole is not None
-        return whole
-    return None
+    return np.maximum(a, b)

@@ -221,10 +221,8 @@ class DistirCostModel(CostModel):
             pairs = self.calibration["pairs"]
             first, second = sorted((source, target))
             return pairs["neighbours"][first] if second == first + 1 else pairs["gigabits_per_second"]
-        machine = self.machine
-        link = machine.intra_node_link if machine.node_of(source) == machine.node_of(target) else None
-        link = link or machine.inter_node_link or machine.intra_node_link
-        return link.bandwidth_bytes_per_second / BYTES_IN_GIGABIT
+        level = self.machine.levels[self.machine.spanned_level((source, target))]
+        return level.bandwidth_bytes_per_second / BYTES_IN_GIGABIT
 
     def _device(self, dtype: str) -> Device:
         if (device := self._devices.get(dtype)) is None:

@@ -2,8 +2,8 @@
 which it makes. Bodies that are equal, under whatever name and in whatever module, become one object (`Library`), so that
 everything learned about one (`liveness`, `timing`) holds for all.
 
-Devices and streams are the function's own. What an operation costs on one device is part of the body; what a message
-costs depends on where a call places the function, so a body only names the message.
+Devices and streams are the function's own. What an operation costs on one device is part of the body, where devices are
+alike; what a message costs depends on where a call places the function, so a body only names the message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Room = tuple[int, int]
 
 
 class Message(NamedTuple):
-    """An operation over several devices. Its cost is asked of `op`, a copy that no module holds."""
+    """An operation whose cost depends on its devices. It is asked of `op`, a copy that no module holds."""
 
     op: Operation
     participants: tuple[int, ...]
@@ -136,12 +136,16 @@ class Library:
 
     def cost(self, op: Operation, key: tuple[object, ...], participants: tuple[int, ...]) -> Cost | Message:
         """What the operation costs, or the message that it is. Operations with equal keys cost the same on the same
-        devices, and devices are alike."""
+        devices. Where devices are not alike, what an operation costs depends on where it is, as for messages."""
         count = min(len(participants), 2)
         if (known := self._known.get((key, count))) is None:
             copy = op if op.regions else _detached(op)
-            known = self._known[key, count] = copy if count == 2 else self.costs.of(copy, (0,) * count)
+            known = self._known[key, count] = self.costs.of(copy, (0,) * count) if self._is_local(count) else copy
         return known if isinstance(known, Cost) else Message(known, participants)
+
+    def _is_local(self, participants: int) -> bool:
+        """Whether what so many devices take part in costs the same wherever they are."""
+        return participants == 0 or (participants == 1 and self.costs.model.machine.is_uniform)
 
 
 def _detached(op: Operation) -> Operation:

@@ -251,10 +251,12 @@ def test_run_an_imported_model_on_its_weights(folder: Path, capsys: pytest.Captu
 def test_machines(capsys: pytest.CaptureFixture[str]):
     assert run("machines") == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "dgx-1",
         "dgx-2",
         "dgx-a100",
         "dgx-h100",
         "local-cpu",
+        "v100-pcie",
     ]
     assert run("machines", "dgx-2") == 0
     out = capsys.readouterr().out
@@ -325,7 +327,7 @@ MISTAKES = {
     "wrong input": (["import", "mlp.onnx", "--shape", "q=1"], "no input 'q' to give a shape; the inputs are x, z, n"),
     "two shapes": (["import", "mlp.onnx", "--shape", "x=1,8", "--shape", "x=2,8"], "--shape gives input 'x' twice"),
     "distributed model": (["import", PIPELINE], "figure2.mlir is a distributed program (level 3): expected a model"),
-    "missing machine": (["simulate", PIPELINE, "--machine", "cray"], "unknown machine cray: expected dgx-2, dgx-a100"),
+    "missing machine": (["simulate", PIPELINE, "--machine", "cray"], "unknown machine cray: expected dgx-1, dgx-2, dgx-a100"),
     "missing machine file": (["machines", "cray.toml"], "machine file cray.toml: No such file or directory"),
     "unknown cost model": (
         ["simulate", PIPELINE, "--machine", "dgx-2", "--cost-model", "guess"],

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
@@ -30,10 +31,10 @@ from distir.dialects.grad import MatmulGradOp
 from distir.dialects.onnx import OPERATORS
 from distir.interpreters import cost_models
 from distir.interpreters.cost_models import CostModel, cost_model_names, make_cost_model, register_cost_model
-from distir.interpreters.cost_models.analytic import AnalyticCostModel
+from distir.interpreters.cost_models.analytic import AnalyticCostModel, padding
 from distir.interpreters.costs import Cost, Costs
-from distir.interpreters.machines import Device, Link, Machine, load_machine
-from distir.interpreters.work import Kind, Work, type_bytes, work_of
+from distir.interpreters.machines import Device, DeviceGroup, Level, Machine, Tiles, load_machine
+from distir.interpreters.work import Contraction, Kind, Work, dtype_bytes, type_bytes, work_of
 
 SI64 = IntegerType(64, Signedness.SIGNED)
 
@@ -62,9 +63,15 @@ def test_matmul_flops_are_torch_s() -> None:
 
     work = work_of(onnx("MatMul", [tensor(3, 5, 7), tensor(7, 11)], tensor(3, 5, 11)))
     assert work.flops == torch_flops(torch.matmul, (3, 5, 7), (7, 11))
-    assert work == Work(Kind.MATMUL, work.flops, 4 * (105 + 77 + 165))
+    assert (work.kind, work.bytes) == (Kind.MATMUL, 4 * (105 + 77 + 165))
+    assert work.contractions == (Contraction(1, 15, 11, 7),)
     batched = work_of(onnx("MatMul", [tensor(2, 3, 5, 7), tensor(2, 3, 7, 11)], tensor(2, 3, 5, 11)))
     assert batched.flops == torch_flops(torch.matmul, (2, 3, 5, 7), (2, 3, 7, 11))
+    assert batched.contractions == (Contraction(6, 5, 11, 7),)
+    vectors = work_of(onnx("MatMul", [tensor(3, 5, 7), tensor(7)], tensor(3, 5)))
+    assert vectors.flops == 2 * 3 * 5 * 7
+    quantised = onnx("QLinearMatMul", [tensor(5, 7), tensor(), tensor(), tensor(7, 11)], tensor(5, 11))
+    assert work_of(quantised).flops == torch_flops(torch.matmul, (5, 7), (7, 11))
 
 
 def test_gemm_flops_are_torch_s() -> None:
@@ -79,7 +86,12 @@ def test_gemm_flops_are_torch_s() -> None:
 def test_convolution_flops_are_torch_s() -> None:
     import torch.nn.functional as F
 
-    conv = work_of(onnx("Conv", [tensor(2, 6, 9, 9), tensor(4, 3, 3, 3), NoneType()], tensor(2, 4, 7, 7)))
+    conv = work_of(
+        onnx(
+            "Conv", [tensor(2, 6, 9, 9), tensor(4, 3, 3, 3), NoneType()], tensor(2, 4, 7, 7), group=IntegerAttr(2, SI64)
+        )
+    )
+    assert conv.contractions == (Contraction(2, 2 * 49, 2, 27),)
     assert conv.flops == torch_flops(lambda x, w: F.conv2d(x, w, groups=2), (2, 6, 9, 9), (4, 3, 3, 3))
     up = work_of(onnx("ConvTranspose", [tensor(2, 6, 5, 5), tensor(6, 4, 3, 3), NoneType()], tensor(2, 4, 11, 11)))
     assert up.flops == torch_flops(lambda x, w: F.conv_transpose2d(x, w, stride=2), (2, 6, 5, 5), (6, 4, 3, 3))
@@ -91,6 +103,9 @@ def test_convolution_flops_are_torch_s() -> None:
         ("bhqd,bhkd->bhqk", [(2, 3, 5, 7), (2, 3, 11, 7)], (2, 3, 5, 11)),
         ("ij,jk", [(5, 7), (7, 11)], (5, 11)),
         ("...ij,...jk->...ik", [(3, 5, 7), (3, 7, 11)], (3, 5, 11)),
+        ("ij,jk,kl->il", [(5, 7), (7, 11), (11, 13)], (5, 13)),
+        ("bi,io,bo->b", [(3, 5), (5, 7), (3, 7)], (3,)),
+        ("ij,jk->i", [(5, 7), (7, 11)], (5,)),
     ],
 )
 def test_einsum_flops_are_torch_s(equation: str, shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> None:
@@ -100,6 +115,27 @@ def test_einsum_flops_are_torch_s(equation: str, shapes: list[tuple[int, ...]], 
     work = work_of(onnx("Einsum", types, tensor(*result), equation=StringAttr(equation)))
     assert work.kind == Kind.MATMUL
     assert work.flops == torch_flops(lambda *values: torch.einsum(equation, *values), *shapes)
+
+
+def test_einsum_without_a_product_is_elementwise() -> None:
+    outer = work_of(onnx("Einsum", [tensor(5), tensor(7)], tensor(5, 7), equation=StringAttr("i,j->ij")))
+    assert (outer.kind, outer.flops) == (Kind.ELEMENTWISE, 35)
+    total = work_of(onnx("Einsum", [tensor(5, 7)], tensor(5), equation=StringAttr("ij->i")))
+    assert (total.kind, total.flops) == (Kind.ELEMENTWISE, 35)
+
+
+@pytest.mark.parametrize(("name", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrent_flops_are_torch_s(name: str, gates: int) -> None:
+    """What torch counts for one step of a cell, times the steps: 5 steps, batch 3, 7 features, 11 hidden, both ways."""
+    import torch
+
+    cell = {"RNN": torch.nn.RNNCell, "GRU": torch.nn.GRUCell, "LSTM": torch.nn.LSTMCell}[name](7, 11)
+    operands = [tensor(5, 3, 7), tensor(2, gates * 11, 7), tensor(2, gates * 11, 11)]
+    work = work_of(onnx(name, operands, tensor(5, 2, 3, 11)))
+    one = 2 * 3 * gates * 11 * (7 + 11)
+    assert sum(2 * p.numel() * 3 for n, p in cell.named_parameters() if n.startswith("weight")) == one
+    assert work.flops == 2 * 5 * one
+    assert work.contractions[1].times == 5
 
 
 def test_attention_flops_are_torch_s() -> None:
@@ -150,12 +186,14 @@ def test_type_bytes() -> None:
     assert type_bytes(tensor(3, of=ComplexType(f32))) == 24
     assert type_bytes(TupleType((tensor(3), tensor(of=f16)))) == 14
     assert type_bytes(NoneType()) == 0
+    assert [dtype_bytes(dtype) for dtype in ("f16", "bf16", "f8E4M3FN", "si64", "i1", "index")] == [2, 2, 1, 8, 1, 8]
 
 
 FAST = 1e30
 """A rate that takes no time."""
 DEVICE = Device("test", {"f32": 1e12, "f16": 4e12}, 0.5, 1e6, 1e9, 0.25, 2**30, 1e-3)
-MACHINE = Machine("test", DEVICE, 4, None, Link(1e-5, 1e-6, 1e9), Link(1e-4, 1e-5, 1e8), {})
+LEVELS = (Level("node", 1e-5, 1e-6, 1e9, 4), Level("cluster", 1e-4, 1e-5, 1e8))
+MACHINE = Machine("test", (DeviceGroup(DEVICE, None),), LEVELS)
 MODEL = AnalyticCostModel(MACHINE)
 
 
@@ -168,6 +206,72 @@ def test_roofline() -> None:
     assert MODEL.data_movement_seconds(Work(Kind.DATA_MOVEMENT, 0, 10**6)) == pytest.approx(5e-3)
 
 
+def test_a_kernel_per_contraction() -> None:
+    """Three kernels of 1e6 flops: three floors, and each runs at half the rate: 2 us each at 1e12."""
+    work = Work(Kind.MATMUL, 3 * 10**6, 0, (Contraction(1, 50, 100, 100, times=3),))
+    assert MODEL.matmul_seconds(work, "f32") == pytest.approx(3e-3 + 3 * 2 * 2e-6)
+
+
+def test_host_dispatch() -> None:
+    """Nothing is shorter than the host takes to issue it: 5 ms."""
+    device = replace(DEVICE, dispatch_seconds=5e-3)
+    model = AnalyticCostModel(replace(MACHINE, groups=(DeviceGroup(device, None),)))
+    assert model.data_movement_seconds(Work(Kind.DATA_MOVEMENT, 0, 1)) == 5e-3
+    assert model.send_seconds(1, 0, 1) == 5e-3
+    assert model.data_movement_seconds(Work(Kind.DATA_MOVEMENT, 0, 10**7)) == pytest.approx(1e-3 + 40e-3)
+
+
+TILES = Tiles(64, 32, 10, 128, 128, 0.5, 16, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("contraction", "factor"),
+    [
+        (Contraction(1, 1280, 128, 64), 1.0),  # 10 tiles on 10 processors
+        (Contraction(1, 65, 128, 64), 128 / 65),  # rows padded to 2 x 64; less than a wave
+        (Contraction(1, 64, 40, 64), 64 / 40),  # columns padded to 2 x 32
+        (Contraction(1, 1920, 128, 64), 1 + 0.5 * (2 / 1.5 - 1)),  # 1.5 waves take 2, half of it lost
+        (Contraction(3, 1280, 128, 64), 1.0),  # 3 waves
+        (Contraction(1, 1280, 128, 63), 1.5),  # 63 f16 elements are no multiple of 16 bytes
+        (Contraction(1, 64, 36, 64), 1.5 * 64 / 36),  # nor are 36
+        (Contraction(1, 0, 128, 64), 0.0),
+    ],
+)
+def test_padding(contraction: Contraction, factor: float) -> None:
+    assert padding(contraction, TILES, 2) == pytest.approx(factor)
+
+
+def test_padding_slows_matmuls() -> None:
+    """70 rows of 64-row tiles cost 128: 2 x 128 x 128 x 8192 flops at 4e12 x 0.5, and 1e6 flops to saturate."""
+    device = replace(DEVICE, tiles=TILES)
+    model = AnalyticCostModel(replace(MACHINE, groups=(DeviceGroup(device, None),)))
+    contraction = Contraction(1, 70, 128, 8192)
+    work = Work(Kind.MATMUL, contraction.flops, 0, (contraction,))
+    assert model.matmul_seconds(work, "f16") == pytest.approx(1e-3 + (2 * 128 * 128 * 8192 + 1e6) / 2e12)
+
+
+def test_formulas_take_arrays() -> None:
+    """One value per batch size, each equal to what it is alone."""
+    rows = np.array([70, 1280, 4096])
+    machine = replace(MACHINE, groups=(DeviceGroup(replace(DEVICE, tiles=TILES, dispatch_seconds=2e-3), None),))
+    model = AnalyticCostModel(machine)
+
+    def seconds(m: Any) -> list[Any]:
+        contraction = Contraction(1, m, 128, 8192)
+        work = Work(Kind.MATMUL, contraction.flops, 2 * m * 8192, (contraction,))
+        group = [0, 1, 4, 5]
+        kinds = ("allreduce", "allgather", "broadcast", "alltoall")
+        return [
+            model.matmul_seconds(work, "f16"),
+            model.elementwise_seconds(work, "f16"),
+            model.send_seconds(work.bytes, 0, 5),
+            *(model.collective_seconds(kind, work.bytes, group) for kind in kinds),
+        ]
+
+    for found, *alone in zip(seconds(rows), *(seconds(int(m)) for m in rows), strict=True):
+        assert found.tolist() == alone
+
+
 @pytest.mark.parametrize(
     ("kind", "seconds"),
     [
@@ -175,10 +279,10 @@ def test_roofline() -> None:
         ("allgather", 1e-5 + 2e-6 + 0.75e-3),  # 3 steps, 3/4
         ("reducescatter", 1e-5 + 2e-6 + 0.75e-3),
         ("alltoall", 1e-5 + 2e-6 + 0.75e-3),
-        ("scatter", 1e-5 + 2e-6 + 0.75e-3),
-        ("gather", 1e-5 + 2e-6 + 0.75e-3),
-        ("broadcast", 1e-5 + 2e-6 + 1e-3),
-        ("reduce", 1e-5 + 2e-6 + 1e-3),
+        ("scatter", 1e-5 + 1e-6 + 0.75e-3),  # binomial: 2 steps
+        ("gather", 1e-5 + 1e-6 + 0.75e-3),
+        ("broadcast", 1e-5 + 1e-6 + 1e-3),  # tree: 2 steps
+        ("reduce", 1e-5 + 1e-6 + 1e-3),
     ],
 )
 def test_collectives_in_a_node(kind: str, seconds: float) -> None:
@@ -196,8 +300,47 @@ def test_collectives_between_nodes() -> None:
     assert MODEL.collective_seconds("reducescatter", 10**6, group) == pytest.approx(inside + 1e-4 + 2.5e-3)
     # One device per node: only the link between nodes.
     assert MODEL.collective_seconds("allreduce", 10**6, [0, 4]) == pytest.approx(1e-4 + 1e-5 + 1e-2)
-    # Uneven nodes: one ring of three over the slower link, 4 steps.
-    assert MODEL.collective_seconds("allreduce", 10**6, [0, 1, 4]) == pytest.approx(1e-4 + 3e-5 + 4 / 3 * 1e-2)
+    # Uneven nodes: one ring of three, 2 of its 4 steps between nodes.
+    assert MODEL.collective_seconds("allreduce", 10**6, [0, 1, 4]) == pytest.approx(1e-4 + 1e-5 + 2e-6 + 4 / 3 * 1e-2)
+
+
+def test_the_cheapest_algorithm() -> None:
+    """8 nodes of one device: few bytes go over the tree, 2 x 3 steps and twice the bytes; many over the ring, 2 x 7 steps
+    and 2 x 7/8 of the bytes."""
+    group = range(0, 32, 4)
+    assert MODEL.collective_seconds("allreduce", 1000, group) == pytest.approx(1e-4 + 5e-5 + 2 * 1000 / 1e8)
+    assert MODEL.collective_seconds("allreduce", 10**8, group) == pytest.approx(1e-4 + 13e-5 + 1.75)
+
+
+def test_shared_adapters() -> None:
+    """4 devices of a node share 2 adapters. Hierarchical: each has half an adapter for its quarter of the bytes."""
+    machine = replace(MACHINE, levels=(LEVELS[0], replace(LEVELS[1], adapters=2)))
+    model = AnalyticCostModel(machine)
+    inside = 1e-5 + 2e-6 + 0.75e-3
+    between = 1e-4 + 1e-5 + 0.25e6 / 0.5e8
+    assert model.collective_seconds("allreduce", 10**6, range(8)) == pytest.approx(2 * inside + between)
+    # One device of each node has one of the adapters; with 8 adapters it has two, and 4 devices have all.
+    assert model.send_seconds(10**6, 3, 4) == pytest.approx(1e-4 + 1e-2)
+    many = AnalyticCostModel(replace(machine, levels=(LEVELS[0], replace(LEVELS[1], adapters=8))))
+    assert many.send_seconds(10**6, 3, 4) == pytest.approx(1e-4 + 0.5e-2)
+
+
+def test_three_levels() -> None:
+    """Pods of 2 nodes of 2 devices: reduce-scatter in nodes, then in pods on halves, allreduce of quarters between pods."""
+    levels = (Level("node", 1e-5, 0, 1e9, 2), Level("pod", 1e-5, 0, 1e8, 4), Level("cluster", 1e-5, 0, 1e7))
+    model = AnalyticCostModel(replace(MACHINE, levels=levels))
+    node, pod = 1e-5 + 0.5e-3, 1e-5 + 0.25e6 / 1e8
+    between = 1e-5 + 0.25e6 / 1e7
+    assert model.collective_seconds("allreduce", 10**6, range(8)) == pytest.approx(2 * (node + pod) + between)
+
+
+def test_devices_that_differ() -> None:
+    """Half a machine is twice as fast; each device's operations cost what they cost there, for the oracle and the rest."""
+    slow, fast = DeviceGroup(DEVICE, 4), DeviceGroup(replace(DEVICE, name="fast", kernel_floor_seconds=5e-4), 4)
+    costs = Costs(AnalyticCostModel(replace(MACHINE, groups=(slow, fast))))
+    relu = onnx("Relu", [tensor(250_000)], tensor(250_000))
+    assert costs.of(relu, (3,)).picoseconds == 9_000_000_000
+    assert costs.of(relu, (4,)).picoseconds == 8_500_000_000
 
 
 def test_sends() -> None:
@@ -222,7 +365,8 @@ def test_dgx_h100_allgather_has_its_own_fit() -> None:
 
 def test_costs_are_rounded_once() -> None:
     """1/3 s is 333333333333.33 ps."""
-    third = replace(MACHINE, device=replace(DEVICE, kernel_floor_seconds=1 / 3, memory_bandwidth_bytes_per_second=FAST))
+    device = replace(DEVICE, kernel_floor_seconds=1 / 3, memory_bandwidth_bytes_per_second=FAST)
+    third = replace(MACHINE, groups=(DeviceGroup(device, None),))
     costs = Costs(AnalyticCostModel(third))
     assert costs.of(onnx("Relu", [tensor(5)], tensor(5)), (0,)) == Cost("elementwise", 333_333_333_333)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from distir.tools.commands.report import bytes_text, print_table, seconds_text
 
 if TYPE_CHECKING:
-    from distir.interpreters.machines import Link, Machine
+    from distir.interpreters.machines import Device, Level, Machine
 
 EXAMPLES = """\
 examples:
@@ -38,48 +37,40 @@ def run(args: Namespace) -> int:
     if args.name is not None:
         show(load_machine(args.name))
         return 0
-    header = ("machine", "device", "memory", "peak", "per node", "devices", "in a node", "between nodes")
+    header = ("machine", "device", "memory", "peak", "devices", "links, innermost first")
     print_table([_summary(load_machine(name)) for name in machine_names()], header)
     return 0
 
 
 def _summary(machine: Machine) -> tuple[str, ...]:
-    peaks = machine.device.peak_flops_per_second
-    fastest = next(dtype for dtype in ("bf16", "f16", "f32") if dtype in peaks)
+    devices = [group.device for group in machine.groups]
     return (
         machine.name,
-        machine.device.name,
-        bytes_text(machine.device.memory_capacity_bytes),
-        f"{peaks[fastest] / 1e12:.4g} TFLOP/s {fastest}",
-        str(machine.devices_per_node),
+        " + ".join(device.name for device in devices),
+        " + ".join(bytes_text(device.memory_capacity_bytes) for device in devices),
+        " + ".join(_peak(device) for device in devices),
         "any number" if machine.max_devices is None else f"up to {machine.max_devices}",
-        _link(machine.intra_node_link),
-        "one node" if machine.inter_node_link is None else _link(machine.inter_node_link),
+        "; ".join(_level(level) for level in machine.levels),
     )
 
 
-def _link(link: Link) -> str:
-    return f"{link.bandwidth_bytes_per_second / 1e9:.4g} GB/s, {seconds_text(link.latency_seconds)}"
+def _peak(device: Device) -> str:
+    peaks = device.peak_flops_per_second
+    fastest = next(dtype for dtype in ("bf16", "f16", "f32") if dtype in peaks)
+    return f"{peaks[fastest] / 1e12:.4g} TFLOP/s {fastest}"
+
+
+def _level(level: Level) -> str:
+    size = "" if level.devices is None else f" of {level.devices}"
+    figures = f"{level.bandwidth_bytes_per_second / 1e9:.4g} GB/s, {seconds_text(level.latency_seconds)}"
+    return f"{level.name}{size}: {figures}"
 
 
 def show(machine: Machine) -> None:
-    """Every number of the machine, by its key in the file, with its source."""
-    print(f"{machine.name}: {machine.device.name}\n")
-    rows = [(key, _number(machine, key), source) for key, source in machine.sources.items()]
+    """How it was measured, if it was, and every number of the machine, by its key in the file, with its source."""
+    print(f"{machine.name}: {' + '.join(group.device.name for group in machine.groups)}\n")
+    if machine.provenance:
+        print_table(list(machine.provenance.items()), ("measured", ""))
+        print()
+    rows = [(key, f"{figure.value:.15g}", figure.source) for key, figure in machine.figures.items()]
     print_table(rows, ("number", "value", "source"))
-
-
-def _number(machine: Machine, key: str) -> str:
-    """The value of a dotted key, as in `device.peak_flops_per_second.f16`."""
-    from distir.interpreters.machines import FittedCollective
-
-    value: Any = machine
-    for name in key.split("."):
-        if isinstance(value, Mapping):
-            entries = cast(Mapping[str | int, Any], value)
-            value = entries[int(name) if name.isdecimal() else name]
-        else:
-            value = getattr(value, name)
-    if isinstance(value, FittedCollective):
-        return f"{seconds_text(value.latency_seconds)} + bytes / {value.bus_bandwidth_bytes_per_second:.4g} per second"
-    return f"{value:.15g}"

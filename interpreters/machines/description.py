@@ -1,0 +1,181 @@
+"""What a machine is: groups of devices, and the levels that connect them. Sizes are bytes, times seconds, rates per second;
+`reading` makes machines from files, `writing` files from machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from distir.dialects.errors import DistirError
+
+
+class Figure(NamedTuple):
+    """A number of the file and where it comes from."""
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class FittedCollective:
+    """Measured time of a collective: latency + bytes moved per device / bus bandwidth (NCCL's definition of busbw)."""
+
+    latency_seconds: float
+    bus_bandwidth_bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of the topology: what connects the units of the level below (devices, at the innermost) inside one unit
+    of this one (a node, a pod, the cluster). Figures are of one direction."""
+
+    name: str
+    latency_seconds: float
+    """One message, start to finish, without its bytes."""
+    hop_seconds: float
+    """Each further step of a ring or tree after the first."""
+    bandwidth_bytes_per_second: float
+    """Of one adapter."""
+    devices: int | None = None
+    """In one unit of this level; None, at the outermost: as many as are asked for."""
+    adapters: int | None = None
+    """Of each unit of the level below; None: one per device."""
+    fitted: Mapping[str, Mapping[int, FittedCollective]] = field(
+        default_factory=dict[str, Mapping[int, FittedCollective]]
+    )
+    """Measured collectives among devices that only this level separates, by kind and group size."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a device's matmul kernels cut their result: what a shape that does not fit costs."""
+
+    rows: int
+    columns: int
+    """Of the smallest tile; a result is padded to whole tiles."""
+    processors: int
+    """Tiles of `wave_rows` x `wave_columns` that run at once: one per multiprocessor."""
+    wave_rows: int
+    wave_columns: int
+    wave_fraction: float
+    """How much of a partial last wave is lost, from 0 to 1."""
+    alignment_bytes: int
+    """Rows of the operands must be multiples of this for the fast units."""
+    misaligned_slowdown: float
+    """Factor on a matmul whose rows are not."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device: peaks, and the fractions of them that are reached."""
+
+    name: str
+    peak_flops_per_second: Mapping[str, float]
+    """By element type as the IR prints it (`f16`); one that is not listed runs at the rate of `f32`."""
+    matmul_efficiency: float
+    """Fraction of the peak that large matmuls reach."""
+    matmul_half_efficiency_flops: float
+    """A matmul of this many flops reaches half of that."""
+    memory_bandwidth_bytes_per_second: float
+    memory_efficiency: float
+    memory_capacity_bytes: int
+    kernel_floor_seconds: float
+    """What any kernel takes, however small."""
+    dispatch_seconds: float = 0.0
+    """What the host takes to issue one operation: none starts sooner after the one before it."""
+    tiles: Tiles | None = None
+
+    def peak(self, dtype: str) -> float:
+        """FLOP/s for an element type."""
+        return self.peak_flops_per_second.get(dtype, self.peak_flops_per_second["f32"])
+
+
+@dataclass(frozen=True)
+class DeviceGroup:
+    """Consecutive devices that are alike."""
+
+    device: Device
+    count: int | None
+    """None, for the only group: as many as are asked for."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a device's memory holds beside the program's tensors."""
+
+    workspace_bytes: int = 0
+    """Libraries' scratch memory and the context, from the first operation on."""
+    allocator_granularity_bytes: int = 1
+    """Each tensor takes a multiple of this."""
+    allocator_overhead_fraction: float = 0.0
+    """Lost to fragmentation, as a fraction of what the tensors take."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What computing and communicating at once costs."""
+
+    compute_slowdown: float = 0.0
+    """Extra time of an operation while a message is under way on the same device, as a fraction of its own."""
+    communication_slowdown: float = 0.0
+    """The same of a message while the device computes."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster: groups of devices, and the levels that connect them, innermost first."""
+
+    name: str
+    groups: tuple[DeviceGroup, ...]
+    levels: tuple[Level, ...]
+    max_devices: int | None = None
+    """None: as many as are asked for."""
+    memory: Memory = Memory()
+    overlap: Overlap = Overlap()
+    figures: Mapping[str, Figure] = field(default_factory=dict[str, Figure])
+    """Every number of the file, by its dotted key."""
+    provenance: Mapping[str, str] = field(default_factory=dict[str, str])
+    """How a measured machine was measured."""
+
+    @property
+    def device(self) -> Device:
+        """The device, where all are alike; else that of the first group."""
+        return self.groups[0].device
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all devices are alike."""
+        return len(self.groups) == 1
+
+    def group_of(self, device: int) -> int:
+        """The number of the group that a device is in."""
+        for number, group in enumerate(self.groups):
+            if group.count is None or device < group.count:
+                return number
+            device -= group.count
+        raise DistirError(f"machine {self.name} has no device {device}")
+
+    def seen_from(self, group: int) -> Machine:
+        """The machine as it would be if all devices were those of one group."""
+        return replace(self, groups=(replace(self.groups[group], count=None),))
+
+    def units(self, level: int, devices: Sequence[int]) -> list[int]:
+        """How many of the devices are in each unit of the level that any is in; of level -1, each device is its own."""
+        if level < 0:
+            return [1] * len(devices)
+        size = self.levels[level].devices
+        counts: dict[int, int] = {}
+        for device in devices:
+            unit = 0 if size is None else device // size
+            counts[unit] = counts.get(unit, 0) + 1
+        return list(counts.values())
+
+    def spanned_level(self, devices: Sequence[int]) -> int:
+        """The number of the innermost level of which one unit has all these devices."""
+        return next((i for i in range(len(self.levels)) if len(self.units(i, devices)) == 1), len(self.levels) - 1)
+
+    def check_devices(self, count: int) -> None:
+        """Raises DistirError if the machine does not have that many devices."""
+        if self.max_devices is not None and count > self.max_devices:
+            raise DistirError(f"machine {self.name} has {self.max_devices} devices, the program needs {count}")
