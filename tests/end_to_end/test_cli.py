@@ -327,7 +327,10 @@ MISTAKES = {
     "wrong input": (["import", "mlp.onnx", "--shape", "q=1"], "no input 'q' to give a shape; the inputs are x, z, n"),
     "two shapes": (["import", "mlp.onnx", "--shape", "x=1,8", "--shape", "x=2,8"], "--shape gives input 'x' twice"),
     "distributed model": (["import", PIPELINE], "figure2.mlir is a distributed program (level 3): expected a model"),
-    "missing machine": (["simulate", PIPELINE, "--machine", "cray"], "unknown machine cray: expected dgx-1, dgx-2, dgx-a100"),
+    "missing machine": (
+        ["simulate", PIPELINE, "--machine", "cray"],
+        "unknown machine cray: expected dgx-1, dgx-2, dgx-a100",
+    ),
     "missing machine file": (["machines", "cray.toml"], "machine file cray.toml: No such file or directory"),
     "unknown cost model": (
         ["simulate", PIPELINE, "--machine", "dgx-2", "--cost-model", "guess"],
