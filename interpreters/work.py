@@ -330,8 +330,9 @@ class WorkFunctions(InterpreterFunctions):
 
     @impl(OPERATORS["Attention"])
     def attention(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
-        past = _shape(args[4])[2] if len(args) > 4 and isinstance(args[4], TensorType) else 0
-        return _attention(op, _shape(args[0]), _shape(args[1]), past)
+        query, key, *others = args
+        past = _shape(others[2])[2] if len(others) > 2 and isinstance(others[2], TensorType) else 0
+        return _attention(op, _shape(query), _shape(key), past)
 
     @impl(OPERATORS["FlexAttention"])
     def flex_attention(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
