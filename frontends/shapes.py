@@ -19,6 +19,7 @@ Dim: TypeAlias = int | str | None
 """A size, the name of an open dimension, or an open dimension without a name."""
 
 DIM_PARAMS = "onnx.dim_params"
+"""Names of open dimensions by position; a comma inside a name is `%2C`, a percent sign `%25`."""
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -66,7 +67,8 @@ def bind_dims(
 
 def dim_params(dims: Sequence[Dim]) -> str:
     """The names of open dimensions as `onnx.dim_params` has them."""
-    return ",".join(f"{i}:{dim}" for i, dim in enumerate(dims) if isinstance(dim, str))
+    named = [(i, dim.replace("%", "%25").replace(",", "%2C")) for i, dim in enumerate(dims) if isinstance(dim, str)]
+    return ",".join(f"{i}:{name}" for i, name in named)
 
 
 def _attributes(function: FuncOp, index: int) -> dict[str, Attribute]:
@@ -89,7 +91,7 @@ def argument_dims(function: FuncOp, index: int) -> list[Dim] | None:
     if isinstance(params, StringAttr) and params.data:
         for pair in params.data.split(","):
             position, _, name = pair.partition(":")
-            names[position] = name
+            names[position] = name.replace("%2C", ",").replace("%25", "%")
     shape = cast(TensorType[Attribute], type).get_shape()
     return [names.get(str(i)) if dim == DYNAMIC_INDEX else dim for i, dim in enumerate(shape)]
 

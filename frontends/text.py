@@ -1,13 +1,13 @@
 """Program text as a module, for any text at all: what is wrong with it is said, in time."""
 
 import re
-from typing import Any
+from typing import Any, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
-from xdsl.utils.mlir_lexer import MLIRLexer
+from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from distir.dialects.errors import DistirError
 
@@ -16,9 +16,25 @@ _STRING = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
 
 def bound_lexer() -> None:
-    """xDSL 0.74 takes time exponential in the length of a string literal that is not closed; after this it does not."""
+    """Mend how xDSL 0.74 reads string literals: one that is not closed takes time exponential in its length, and one
+    with escapes of UTF-8 (as it prints every name that is not ASCII) is read as bytes, not text."""
     lexer: Any = MLIRLexer
     lexer._unescaped_characters_regex = _STRING
+    lexer._lex_string_literal = _lex_string_literal
+
+
+_lex_bytes_or_text: Any = cast(Any, MLIRLexer)._lex_string_literal
+
+
+def _lex_string_literal(lexer: MLIRLexer, start: int) -> MLIRToken:
+    token: MLIRToken = _lex_bytes_or_text(lexer, start)
+    if token.kind is not MLIRTokenKind.BYTES_LIT:
+        return token
+    try:
+        cast(StringLiteral, token.span).string_contents
+    except UnicodeDecodeError:
+        return token
+    return MLIRToken(MLIRTokenKind.STRING_LIT, token.span)
 
 
 def parse_program(context: Context, text: str, name: str) -> ModuleOp:

@@ -118,5 +118,6 @@ def type_string(type: Attribute) -> str:
         return f"optional({type_string(type.element)})"
     if isinstance(type, MapType):
         key = ELEMENT_OF_TYPE.get(type.key)
-        return f"map({key.onnx_name if key else type.key}, {type_string(type.value)})"
+        value = type_string(type.value).removeprefix("tensor(").removesuffix(")")  # schemas name the element alone
+        return f"map({key.onnx_name if key else type.key}, {value})"
     return str(type)

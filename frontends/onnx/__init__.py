@@ -5,7 +5,8 @@ with plain tensors, and `dist.name` and `dist.role` on every argument and result
 
 * graph inputs are arguments of role `input`; metadata `dist.role:<input>` of the model says `label`, `seed`, `state`..
 * floating-point initializers are arguments of role `parameter`; their values are attached (`distir.frontends.weights`)
-* integer, boolean and string initializers are `onnx.Constant`: shapes are computed from them
+* integer, boolean and string initializers are `onnx.Constant`: shapes are computed from them. So are the floating-point
+  ones that shapes depend on (`shape_parameters`)
 * graph outputs are results of role `output`; metadata `dist.update:<output>` = `<parameter>` says that a result is the
   update of that parameter or state, and gives it its name and role
 
@@ -22,13 +23,14 @@ import onnx.shape_inference
 from onnx import ModelProto
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, UnrankedTensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Region
-from xdsl.utils.exceptions import DiagnosticException
+from xdsl.ir import Attribute, Block, Operation, Region
+from xdsl.utils.exceptions import DiagnosticException, VerifyException
 
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx.graph import GraphImporter
 from distir.frontends.onnx.loading import LoadedModel, load_model
 from distir.frontends.onnx.protos import type_of
+from distir.frontends.onnx.shape_parameters import shape_parameters
 from distir.frontends.shapes import DIM_PARAMS, Dim, bind_dims, dim_params
 from distir.frontends.weights import attach
 
@@ -72,8 +74,11 @@ def _reason(path_or_model: str | os.PathLike[str] | ModelProto, error: Exception
 
 def _import(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]] | None) -> ModuleOp:
     open_dims = _bind_inputs(loaded, shapes or {})
-    inputs = [value.name for value in loaded.proto.graph.input]
     types = _value_types(loaded)
+    while found := shape_parameters(loaded, types):
+        loaded.make_constant(found)
+        types = _value_types(loaded)
+    inputs = [value.name for value in loaded.proto.graph.input]
     for name in inputs:
         if name not in types:
             raise DistirError(f"{loaded.name}: input '{name}' has no type with a known number of dimensions")
@@ -102,11 +107,35 @@ def _import(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]] | None) -> 
         arg_attrs=ArrayAttr(arguments) if arguments else None,
         res_attrs=ArrayAttr(
             [DictionaryAttr(_named(*updates[name]) if name in updates else _named(name, "output")) for name in outputs]
-        ),
+        )
+        if outputs
+        else None,
     )
     module = ModuleOp([function])
+    _verify(module, loaded.name)
     attach(module, loaded.parameters)
     return module
+
+
+def _verify(module: ModuleOp, where: str) -> None:
+    """DistirError, with the node, where the file has an operator that is not as its schema says."""
+    try:
+        module.verify()
+    except VerifyException as error:
+        wrong = next((op for op in module.walk() if not _is_valid(op)), module)
+        name = wrong.attributes.get("onnx_node_name")
+        gives = next((result.name_hint for result in wrong.results), None)
+        which = f"node '{name.data}'" if isinstance(name, StringAttr) else f"the node of '{gives}'"
+        reason = " ".join(line.strip() for line in str(error).splitlines() if "does not verify" not in line)
+        raise DistirError(f"{where}: {wrong.name} ({which}): {reason}") from error
+
+
+def _is_valid(op: Operation) -> bool:
+    try:
+        op.verify(verify_nested_ops=False)
+    except VerifyException:
+        return False
+    return True
 
 
 def _named(name: str, role: str) -> dict[str, Attribute]:

@@ -1,6 +1,6 @@
 """From a normalised ONNX graph to operations: values, types, constants, absent operands and bodies."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, No
 from distir.dialects.onnx.operators import is_element_type
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
 from distir.frontends.onnx.protos import array_of, attribute_of, type_of, type_proto
+from distir.frontends.onnx.validity import label
 
 # The operators of the gradient domain by their ONNX names, with the operand whose type each result has.
 _GRADIENTS = {op.name: op for op in Grad.operations}
@@ -76,9 +77,9 @@ class GraphImporter:
         return self.values[name]
 
     def _import_node(self, node: NodeProto) -> None:
-        where = f"node '{node.name}'" if node.name else f"the node of '{next(iter(node.output), '')}'"
+        where = label(node)
         if node.op_type == "Constant" and not node.domain:
-            op: Operation = Constant(self._constant(node))
+            op: Operation = Constant(self._constant(node, where))
         elif node.domain == GRADIENT_DOMAIN:
             op = self._gradient(node, where)
         elif _needs_its_body(node):
@@ -93,14 +94,13 @@ class GraphImporter:
             if name:
                 self.define(name, result)
 
-    def _constant(self, node: NodeProto) -> TensorAttr:
+    def _constant(self, node: NodeProto, where: str) -> TensorAttr:
+        if len(node.attribute) != 1:
+            given = ", ".join(attribute.name for attribute in node.attribute) or "none"
+            raise DistirError(f"{self.loaded.name}: {where} is a Constant with values {given}: expected one")
         (attribute,) = node.attribute
         if attribute.name == "value":
             return TensorAttr.from_numpy(array_of(attribute.t, self.loaded.folder, self.loaded.name))
-        if attribute.name == "sparse_value":
-            raise DistirError(
-                f"{self.loaded.name}: sparse constant '{node.output[0]}' is not supported: export it dense"
-            )
         dtype = _CONSTANT_DTYPES.get(attribute.name, "object")
         return TensorAttr.from_numpy(np.array(helper.get_attribute_value(attribute), dtype=dtype))
 
@@ -193,6 +193,9 @@ class GraphImporter:
         names = list(node.output)
         if not schema.has_variadic_output:
             names += [""] * (len(schema.outputs) - len(names))
+            if any(not n and p.option == "single" for n, p in zip(names, schema.outputs, strict=False)):
+                node = _with_required_results_named(node, names, schema)
+                names = list(node.output)
         inferred: dict[str, Attribute] | None = None
         types: list[Attribute] = []
         for name in names:
@@ -227,6 +230,15 @@ class GraphImporter:
             return {}
         inferred = {name: type_of(type) for name, type in results.items()}
         return {name: type for name, type in inferred.items() if type is not None}
+
+
+def _with_required_results_named(node: NodeProto, names: Sequence[str], schema: OperatorSchema) -> NodeProto:
+    """The node as inference wants it: a result that is not optional has a name, though nothing uses it."""
+    (complete := NodeProto()).CopyFrom(node)
+    del complete.output[:]
+    for i, (name, parameter) in enumerate(zip(names, schema.outputs, strict=True)):
+        complete.output.append(name or (f"unused {i}" if parameter.option == "single" else ""))
+    return complete
 
 
 def _needs_its_body(node: NodeProto) -> bool:

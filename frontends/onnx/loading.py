@@ -5,6 +5,7 @@ its graph; their values stay views of the file.
 """
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,11 +13,21 @@ import onnx
 import onnx.inliner
 import onnx.version_converter
 from google.protobuf.message import DecodeError
-from onnx import AttributeProto, ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
+from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
 from distir.frontends.onnx.protos import Array, array_of
+from distir.frontends.onnx.sparse import make_dense
+from distir.frontends.onnx.validity import (
+    graphs_of,
+    label,
+    name_default_domain,
+    refuse_damage,
+    refuse_double_definitions,
+    sort_nodes,
+)
 
 GRADIENT_DOMAIN = "distir.grad"
 """The custom domain of the paper's gradient and optimizer operators."""
@@ -36,6 +47,15 @@ class LoadedModel:
     declared: dict[str, onnx.TypeProto] = field(default_factory=dict[str, onnx.TypeProto])
     """Types that the file gives to values, for operators whose types cannot be inferred."""
 
+    def make_constant(self, names: Collection[str]) -> None:
+        """These parameters become initializers again, which are imported as constants."""
+        graph = self.proto.graph
+        inputs = [value for value in graph.input if value.name not in names]
+        del graph.input[:]
+        graph.input.extend(inputs)
+        for name in sorted(names):
+            graph.initializer.append(onnx.numpy_helper.from_array(self.parameters.pop(name), name))
+
 
 def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedModel:
     """Read and normalise a model; every mistake in the file is a DistirError that names it."""
@@ -45,8 +65,14 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
     else:
         path = Path(path_or_model)
         name, folder, model = str(path), path.parent, _read(path)
+    if not model.HasField("graph") or not model.opset_import:
+        raise DistirError(f"{name}: not an ONNX model: it has no graph or no opset; give a .onnx file")
     loaded = LoadedModel(name, folder, model)
-    _refuse_damage(loaded)
+    refuse_damage(model, name)
+    refuse_double_definitions(model.graph, name)
+    name_default_domain(model)
+    make_dense(model, lambda tensor: array_of(tensor, folder, name), name)
+    sort_nodes(model, name)
     loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}
     for value in (*model.graph.value_info, *model.graph.output):
         (declared := onnx.TypeProto()).CopyFrom(value.type)
@@ -71,48 +97,12 @@ def _read(path: Path) -> ModelProto:
         model.ParseFromString(data)
     except DecodeError as error:
         raise DistirError(f"{path}: not an ONNX model, or cut short ({len(data)} bytes): export it again") from error
-    if not model.HasField("graph") or not model.opset_import:
-        raise DistirError(f"{path}: not an ONNX model: it has no graph or no opset; give a .onnx file")
     return model
-
-
-_KINDS = {
-    **{AttributeProto.FLOAT: "f", AttributeProto.INT: "i", AttributeProto.STRING: "s", AttributeProto.TENSOR: "t"},
-    **{AttributeProto.GRAPH: "g", AttributeProto.SPARSE_TENSOR: "sparse_tensor", AttributeProto.TYPE_PROTO: "tp"},
-    **{AttributeProto.FLOATS: "floats", AttributeProto.INTS: "ints", AttributeProto.STRINGS: "strings"},
-    **{AttributeProto.TENSORS: "tensors", AttributeProto.GRAPHS: "graphs"},
-    **{AttributeProto.SPARSE_TENSORS: "sparse_tensors", AttributeProto.TYPE_PROTOS: "type_protos"},
-}
-"""The field that holds an attribute's value, by its type."""
-
-
-def _refuse_damage(loaded: LoadedModel) -> None:
-    """What onnx's C++ code takes for granted. protobuf gives text that is not UTF-8 as bytes, in any field."""
-    graph = loaded.proto.graph
-    texts: list[object] = [tensor.name for tensor in graph.initializer]
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
-    for node in _nodes(graph):
-        texts += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        for attribute in node.attribute:
-            texts.append(attribute.name)
-            held = {field.name for field, _ in attribute.ListFields()} - {"name", "type", "doc_string", "ref_attr_name"}
-            if not held <= {_KINDS.get(attribute.type)}:
-                raise DistirError(
-                    f"{loaded.name}: attribute '{attribute.name}' of node '{node.name}' is of type {attribute.type}, but "
-                    f"holds {', '.join(sorted(held))}: is the file damaged?"
-                )
-    texts += [text for entry in loaded.proto.metadata_props for text in (entry.key, entry.value)]
-    for text in texts:
-        if not isinstance(text, str):
-            raise DistirError(f"{loaded.name}: the name {text!r} is not text: is the file damaged?")
 
 
 def _take_parameters(loaded: LoadedModel) -> None:
     """Floating-point initializers become inputs with values on the side; others stay initializers."""
     graph = loaded.proto.graph
-    if graph.sparse_initializer:
-        raise DistirError(f"{loaded.name}: sparse initializers are not supported: export dense weights")
     initializers = list(graph.initializer)
     names = {initializer.name for initializer in initializers}
     inputs = [value for value in graph.input if value.name not in names]
@@ -137,23 +127,17 @@ def _is_floating(data_type: int) -> bool:
 
 def _refuse_unknown_domains(loaded: LoadedModel) -> None:
     functions = {(function.domain, function.name) for function in loaded.proto.functions}
-    for node in _nodes(loaded.proto.graph):
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if domain not in DOMAINS and (domain, node.op_type) not in functions:
+    for node in _nodes(loaded.proto):
+        if node.domain not in DOMAINS and (node.domain, node.op_type) not in functions:
             raise DistirError(
                 f"{loaded.name}: operator {node.op_type} of node '{node.name or node.output[0]}' is in the unknown "
-                f"domain '{domain}': export the model with standard ONNX operators only"
+                f"domain '{node.domain}': export the model with standard ONNX operators only"
             )
 
 
-def _nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-    """The nodes of a graph and of the graphs inside them."""
-    nodes = list(graph.node)
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                nodes += _nodes(attribute.g)
-    return nodes
+def _nodes(model: ModelProto) -> list[onnx.NodeProto]:
+    """The nodes of the graph and of the graphs inside it."""
+    return [node for graph in graphs_of(model.graph) for node in graph.node]
 
 
 def _inline_functions(loaded: LoadedModel) -> None:
@@ -167,22 +151,24 @@ def _inline_functions(loaded: LoadedModel) -> None:
 def _convert_to_newest(loaded: LoadedModel) -> None:
     """To the opset of the dialect, unless every node already means the same there."""
     versions = {opset.domain: opset.version for opset in loaded.proto.opset_import}
-    version = versions.get("", versions.get("ai.onnx", OPSET_VERSION))
+    nodes = _nodes(loaded.proto)
+    version = versions.get("", OPSET_VERSION)
+    if "" not in versions and any(not node.domain for node in nodes):
+        raise DistirError(f"{loaded.name}: it does not say which opset of ONNX it uses: export it again")
+    if version < 1:
+        raise DistirError(f"{loaded.name}: opset {version}: expected a number of at least 1: is the file damaged?")
     if version > OPSET_VERSION:
         raise DistirError(
             f"{loaded.name}: opset {version} is newer than {OPSET_VERSION}, the newest that onnx {onnx.__version__} "
             f"knows: export it for opset {OPSET_VERSION} or older"
         )
-    changed = sorted({n.op_type for n in _nodes(loaded.proto.graph) if _has_changed(loaded.name, n, versions)})
+    changed = sorted({n.op_type for n in nodes if _has_changed(loaded.name, n, versions)})
     if not changed:
         return
-    if "Scan" in changed and version < 9:
-        raise DistirError(
-            f"{loaded.name}: Scan of opset {version} runs over a batch, which the operator of today does not: "
-            f"export it for opset 9 or newer"
-        )
     # Since IR version 4 initializers need not be inputs, and here they are not.
     loaded.proto.ir_version = max(loaded.proto.ir_version, 4)
+    if version < 9:
+        scans_over_batches(loaded.proto, loaded.name)
     try:
         loaded.proto = onnx.version_converter.convert_version(loaded.proto, OPSET_VERSION)
     except Exception as error:
@@ -190,27 +176,27 @@ def _convert_to_newest(loaded: LoadedModel) -> None:
             f"{loaded.name}: cannot be converted from opset {version} to {OPSET_VERSION} ({_first_line(error)}); "
             f"operators that changed: {', '.join(changed)}: export it for a newer opset"
         ) from error
+    restore_scans(loaded.proto)
 
 
 def _has_changed(model: str, node: onnx.NodeProto, versions: dict[str, int]) -> bool:
     """Whether the newest version of the node's operator is not the one that the model means."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
     schema = SCHEMAS.get(node.op_type)
-    if domain == GRADIENT_DOMAIN:
+    if node.domain == GRADIENT_DOMAIN:
         return False
-    if schema is None or schema.domain != domain:
-        if domain == "" and onnx.defs.has(node.op_type, versions.get("", OPSET_VERSION), ""):
+    if schema is None or schema.domain != node.domain:
+        if not node.domain and onnx.defs.has(node.op_type, versions.get("", OPSET_VERSION), ""):
             return True
         raise DistirError(
-            f"{model}: no operator {node.op_type} (node '{node.name or node.output[0]}') in domain "
-            f"'{domain or 'ai.onnx'}': is the name right?"
+            f"{model}: no operator {node.op_type} ({label(node)}) in domain '{node.domain or 'ai.onnx'}': "
+            f"is the name right?"
         )
-    if domain == "":
-        return schema.since_version > versions.get("", versions.get("ai.onnx", OPSET_VERSION))
-    if schema.since_version > versions.get(domain, schema.since_version):
+    if not node.domain:
+        return schema.since_version > versions.get("", OPSET_VERSION)
+    if schema.since_version > versions.get(node.domain, schema.since_version):
         raise DistirError(
-            f"{model}: operator {node.op_type} of domain '{domain}' needs version {schema.since_version} of the "
-            f"domain, the model has {versions[domain]}: export it with a newer converter"
+            f"{model}: operator {node.op_type} of domain '{node.domain}' needs version {schema.since_version} of the "
+            f"domain, the model has {versions[node.domain]}: export it with a newer converter"
         )
     return False
 

@@ -92,6 +92,8 @@ def type_proto(type: Attribute) -> TypeProto:
         return helper.make_sequence_type_proto(type_proto(type.element))
     if isinstance(type, OptionalType):
         return helper.make_optional_type_proto(type_proto(type.element))
+    if isinstance(type, MapType):
+        return helper.make_map_type_proto(element_code(type.key), type_proto(type.value))
     raise DistirError(f"ONNX has no type for {type}")
 
 
@@ -102,6 +104,8 @@ def array_of(tensor: TensorProto, folder: Path | None, model: str) -> Array:
     """The value of a tensor; data outside the model is mapped from its file, not read."""
     element = ELEMENT_OF_ONNX_NAME[TensorProto.DataType.Name(tensor.data_type).lower()]
     shape = tuple(tensor.dims)
+    if any(dim < 0 for dim in shape):
+        raise DistirError(f"{model}: tensor '{tensor.name}' has shape {list(shape)}: expected sizes of at least 0")
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external_array(tensor, folder, model)
     packed = tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2)
@@ -128,8 +132,8 @@ def _external_array(tensor: TensorProto, folder: Path | None, model: str) -> Arr
     type = element_type(tensor.data_type)
     dtype, shape = numpy_dtype(type), tuple(tensor.dims)
     offset = int(number) if (number := fields.get("offset", "0")).isascii() and number.isdigit() else -1
-    if offset < 0 or any(dim < 0 for dim in shape):
-        raise DistirError(f"{where} is at offset '{number}' of shape {list(shape)}: expected numbers of at least 0")
+    if offset < 0:
+        raise DistirError(f"{where} is at offset '{number}': expected a number of at least 0")
     available = path.stat().st_size - offset
     needed = dtype.itemsize * prod(shape)
     if dtype.kind == "O" or needed > available:

@@ -114,8 +114,8 @@ def small_model(location: str, **fields: str) -> ModelProto:
         ("link", {}, "lies outside the model's folder"),
         ("none.bin", {}, "is missing: no file"),
         ("w.bin", {"offset": "8"}, "needs 24 bytes at 8"),
-        ("w.bin", {"offset": "-8"}, "expected numbers of at least 0"),
-        ("w.bin", {"offset": "many"}, "expected numbers of at least 0"),
+        ("w.bin", {"offset": "-8"}, "expected a number of at least 0"),
+        ("w.bin", {"offset": "many"}, "expected a number of at least 0"),
     ],
 )
 def test_external_data_that_does_not_fit_is_refused(
