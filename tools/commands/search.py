@@ -80,7 +80,12 @@ def run(args: Namespace) -> int:
         from distir.backends.report import search_report
 
         title = f"{args.model} on {args.devices} devices of {search.machine.name}"
-        page = search_report(title, outcomes, best, search.memory_limit_bytes)
+        analysis = None
+        if best:
+            from distir.interpreters.simulate.analysis import Analysis
+
+            analysis = Analysis(search.program(best[0].configuration), search.machine, search.cost_model)
+        page = search_report(title, outcomes, best, search.memory_limit_bytes, analysis)
         write_whole(args.report, lambda stream: stream.write(page.encode()))
         print(f"wrote the report to {args.report}")
     if not best:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable
-from distir.tools.commands.report import bytes_text, check_output, print_table, progress, seconds_text
+from distir.tools.commands.report import bytes_text, check_output, print_table, progress, seconds_text, write_whole
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -84,6 +84,11 @@ def run(args: Namespace) -> int:
         }
         if args.trace is not None:
             _write_trace(args, analysis)
+        if args.report is not None:
+            from distir.backends.report import simulation_report
+
+            page = simulation_report(args.program, analysis, figures["batch_size"])
+            write_whole(args.report, lambda stream: stream.write(page.encode()))
     if args.json:
         print(json.dumps(figures, indent=2))
     else:

@@ -1,0 +1,69 @@
+"""The HTML file. Texts from models are data: JSON inside a script element that no browser runs, with `<` escaped, which the
+script shows as text nodes; a policy in the page forbids every connection."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distir.backends.report.plans import plans_data
+from distir.backends.report.run import run_data, run_tiles, time_text
+
+if TYPE_CHECKING:
+    from distir.interpreters.simulate.analysis import Analysis
+    from distir.passes.distribution.search import Outcome
+
+FOLDER = Path(__file__).parent
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+
+
+def simulation_report(title: str, analysis: Analysis, batch: int | None) -> str:
+    """A program's simulation; `batch` is the samples of one run, if it has that."""
+    data = {"tiles": run_tiles(analysis, batch), "run": run_data(analysis)}
+    return _page(title, f"{analysis.machine.name}, {analysis.summary.devices} devices", data)
+
+
+def search_report(
+    title: str,
+    outcomes: Sequence[Outcome],
+    best: Sequence[Outcome],
+    memory_limit_bytes: int,
+    analysis: Analysis | None = None,
+) -> str:
+    """A search: all plans, and where one fits, the simulation of the best. `best` is ranked; the other outcomes follow with
+    the reason why they are out."""
+    about = f"{len(outcomes)} plans simulated, {len(best)} fit in {memory_limit_bytes / 1e9:.1f} GB per device"
+    data: dict[str, Any] = {"tiles": [], "search": plans_data(outcomes, best, memory_limit_bytes)}
+    if best:
+        c = best[0].configuration
+        plan = f"D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}"
+        data["tiles"].append(
+            ["the best plan", plan, f"batch {c.batch}" + (f", {c.schedule}" if c.pp > 1 else ""), False]
+        )
+        if len(best) > 1:
+            margin = best[0].throughput / best[1].throughput - 1
+            o = best[1].configuration
+            data["tiles"].append(
+                ["faster than the next by", f"{margin:.1%}", f"D={o.dp} T={o.tp} P={o.pp} K={o.microbatches}", False]
+            )
+        if analysis is None and best[0].figures is not None:
+            data["tiles"].append(["latency", time_text(best[0].figures.latency_seconds), "", False])
+    if analysis is not None:
+        data["tiles"] += run_tiles(analysis, best[0].configuration.batch)
+        data["run"] = run_data(analysis)
+    return _page(title, about, data)
+
+
+def _page(title: str, about: str, data: dict[str, Any]) -> str:
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    style, script = ((FOLDER / f"report.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    return (
+        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
+        f'content="{POLICY}">\n<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}</title>\n'
+        f"<style>\n{style}</style>\n<body>\n<h1>{html.escape(title)}</h1>\n"
+        f'<p class="soft">{html.escape(about)}</p>\n<script type="application/json" id="data">{text}</script>\n'
+        f"<script>\n{script}</script>\n</body>\n</html>\n"
+    )

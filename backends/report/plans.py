@@ -1,0 +1,36 @@
+"""A search as the report's page takes it: all plans, and the Pareto front of throughput against peak memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distir.passes.distribution.search import Outcome
+
+
+def plans_data(outcomes: Sequence[Outcome], best: Sequence[Outcome], memory_limit_bytes: int) -> dict[str, Any]:
+    """Ranked plans first, then those that are out, with the reason. Latencies are in microseconds."""
+    rows = [_plan(rank, o) for rank, o in enumerate(best, 1)]
+    rows += [_plan(None, o) for o in outcomes if o.dropped is not None]
+    points = [(o.figures.peak_memory_bytes, o.throughput) for o in outcomes if o.figures is not None]
+    return {"plans": rows, "front": pareto(points), "limit": memory_limit_bytes}
+
+
+def _plan(rank: int | None, outcome: Outcome) -> dict[str, Any]:
+    c, f = outcome.configuration, outcome.figures
+    plan = {"rank": rank, "batch": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "k": c.microbatches}
+    plan |= {"schedule": c.schedule, "dropped": outcome.dropped, "throughput": outcome.throughput}
+    if f is None:
+        return {**plan, "latency": None, "peak": None, "shares": None}
+    shares = {"compute": f.compute_share, "communication": f.communication_share, "idle": f.idle_share}
+    return {**plan, "latency": f.latency_seconds * 1e6, "peak": f.peak_memory_bytes, "shares": shares}
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points (memory, throughput) that no other beats in both, by memory."""
+    front: list[tuple[float, float]] = []
+    for memory, throughput in sorted(points, key=lambda p: (p[0], -p[1])):
+        if not front or throughput > front[-1][1]:
+            front.append((memory, throughput))
+    return front

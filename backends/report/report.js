@@ -1,0 +1,254 @@
+// The report's page: draws what the embedded JSON says. Texts of the model enter the page as text nodes only.
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const style = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+const make = (tag, attributes = {}, ...children) => {
+  const svg = ["svg", "circle", "line", "path", "text", "g"].includes(tag);
+  const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes)) key.startsWith("on") ? node.addEventListener(key.slice(2), value) : node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+};
+const tip = document.body.appendChild(make("div", { id: "tip" }));
+const showTip = (event, text) => {
+  if (!text) { tip.style.display = "none"; return; }
+  tip.textContent = text;
+  tip.style.display = "block";
+  tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + "px";
+  tip.style.top = Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8) + "px";
+};
+const number = (x, digits = 4) => +x.toPrecision(digits) + "";
+const time = us => { for (const [unit, size] of [["s", 1e6], ["ms", 1e3], ["us", 1]]) if (Math.abs(us) >= size) return number(us / size) + " " + unit; return number(us * 1e3) + " ns"; };
+const bytes = n => { for (const [unit, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) if (n >= size) return number(n / size) + " " + unit; return n + " bytes"; };
+const percent = x => (100 * x).toFixed(1) + "%";
+const card = (title, ...children) => document.body.insertBefore(make("section", {}, make("h2", {}, title), ...children), tip);
+const bar = shares => make("div", { class: "bar" }, ...Object.entries(shares).map(([kind, share]) =>
+  make("i", { style: `width:${100 * share}%;background:var(--${kind})`, onmousemove: e => showTip(e, `${kind} ${percent(share)}`), onmouseleave: e => showTip(e) })));
+const keys = (...names) => make("p", { class: "keys soft" }, ...names.map(([colour, name]) => make("span", {}, make("i", { style: `background:var(--${colour})` }), name)));
+
+// A table that sorts by the column that is clicked. Columns: {name, value(row), show(row) -> text or node, text}.
+function table(columns, rows, options = {}) {
+  const body = make("tbody");
+  const nodes = new Map();
+  let sorted = null, down = false;
+  const fill = () => body.replaceChildren(...rows.map(row => {
+    if (!nodes.has(row)) nodes.set(row, make("tr", { class: options.kind ? options.kind(row) : "", onclick: () => options.choose && options.choose(row) },
+      ...columns.map(c => make("td", c.text ? { class: "text" } : {}, c.show ? c.show(row) : String(c.value(row))))));
+    return nodes.get(row);
+  }));
+  const head = columns.map(c => make("th", { class: c.text ? "text" : "", title: "sort", onclick: () => {
+    down = sorted === c ? !down : !c.text; sorted = c;
+    rows = [...rows].sort((a, b) => { const x = c.value(a), y = c.value(b); return (x > y ? 1 : x < y ? -1 : 0) * (down ? -1 : 1); });
+    head.forEach((th, i) => th.textContent = columns[i].name + (columns[i] === c ? (down ? " ↓" : " ↑") : ""));
+    fill();
+  } }, c.name));
+  fill();
+  return { node: make("div", { class: "scroll" }, make("table", {}, make("thead", {}, make("tr", {}, ...head)), body)), nodes };
+}
+
+function plans(search) {
+  let chosen = null;
+  const circles = new Map(), shown = search.plans.filter(p => p.latency !== null);
+  const choose = plan => {
+    for (const map of [circles, list.nodes]) { map.get(chosen)?.classList.remove("chosen"); map.get(plan)?.classList.add("chosen"); }
+    chosen = plan;
+    list.nodes.get(plan)?.scrollIntoView({ block: "nearest" });
+  };
+  const label = p => `batch ${p.batch}  D=${p.dp} T=${p.tp} P=${p.pp} K=${p.k}` + (p.pp > 1 ? ` ${p.schedule}` : "");
+  const W = 1000, H = 380, left = 62, bottom = 40, right = 12, top = 10;
+  const memories = shown.map(p => p.peak), speeds = shown.map(p => p.throughput);
+  const low = Math.log10(Math.max(1, Math.min(...memories)) * 0.9), high = Math.log10(Math.max(...memories, search.front.length ? search.limit <= 4 * Math.max(...memories) ? search.limit : 0 : 0) * 1.1);
+  const x = m => left + (W - left - right) * (Math.log10(m) - low) / (high - low || 1);
+  const most = Math.max(...speeds) * 1.05 || 1, y = s => H - bottom - (H - bottom - top) * s / most;
+  const colours = { D: "#3b78b8", T: "#e0872e", P: "#3f9b58", DT: "#b85fa8", DP: "#2aa3a3", TP: "#b59a1f", DTP: "#c94b4b", "": "#777" };
+  const kindOf = p => (p.dp > 1 ? "D" : "") + (p.tp > 1 ? "T" : "") + (p.pp > 1 ? "P" : "");
+  const plot = make("svg", { viewBox: `0 0 ${W} ${H}` });
+  for (let i = 0; i <= 5; i++) {
+    const s = most * i / 5;
+    plot.append(make("line", { class: "axis", x1: left, x2: W - right, y1: y(s), y2: y(s) }), make("text", { x: left - 6, y: y(s) + 4, "text-anchor": "end" }, number(s, 3)));
+    const m = 10 ** (low + (high - low) * i / 5);
+    plot.append(make("text", { x: x(m), y: H - bottom + 16, "text-anchor": i ? i === 5 ? "end" : "middle" : "start" }, bytes(+m.toPrecision(3))));
+  }
+  plot.append(make("text", { x: W / 2, y: H - 6, "text-anchor": "middle" }, "peak memory of a device (logarithmic)"), make("text", { x: 12, y: H / 2, transform: `rotate(-90 12 ${H / 2})`, "text-anchor": "middle" }, "samples per second"));
+  if (Math.log10(search.limit) <= high && Math.log10(search.limit) >= low) plot.append(make("line", { x1: x(search.limit), x2: x(search.limit), y1: top, y2: H - bottom, stroke: style("accent"), "stroke-dasharray": "5 4" }), make("text", { x: x(search.limit) - 5, y: top + 10, "text-anchor": "end" }, "memory limit"));
+  plot.append(make("path", { d: search.front.map(([m, s], i) => (i ? `H${x(m)}V${y(s)}` : `M${x(m)} ${y(s)}`)).join(""), fill: "none", stroke: style("soft"), "stroke-width": 1.5 }));
+  for (const p of shown) {
+    const circle = make("circle", { cx: x(p.peak), cy: y(p.throughput), r: p.rank === 1 ? 7 : 4.5, fill: colours[kindOf(p)], opacity: p.dropped ? 0.35 : 0.9, onclick: () => choose(p),
+      onmousemove: e => showTip(e, `${label(p)}\n${number(p.throughput)} samples/s, ${time(p.latency)}\n${bytes(p.peak)}${p.dropped ? "\n" + p.dropped : ""}`), onmouseleave: e => showTip(e) });
+    circles.set(p, circle);
+    plot.append(circle);
+  }
+  const kinds = [...new Set(shown.map(kindOf))].sort();
+  const legend = make("p", { class: "keys soft" }, ...kinds.map(k => make("span", {}, make("i", { style: `background:${colours[k]}` }), [...k].join("/") || "one device")), make("span", {}, "faint: exceeds the memory · line: the Pareto front · large: the best"));
+  const list = table([
+    { name: "rank", value: p => p.rank ?? 1e9, show: p => p.rank ? String(p.rank) : "" }, { name: "batch", value: p => p.batch }, { name: "D", value: p => p.dp }, { name: "T", value: p => p.tp },
+    { name: "P", value: p => p.pp }, { name: "K", value: p => p.k }, { name: "schedule", value: p => p.schedule, show: p => p.pp > 1 ? p.schedule : "-", text: true },
+    { name: "samples/s", value: p => p.throughput, show: p => p.latency === null ? "" : number(p.throughput) }, { name: "latency", value: p => p.latency ?? Infinity, show: p => p.latency === null ? "" : time(p.latency) },
+    { name: "peak memory", value: p => p.peak ?? Infinity, show: p => p.peak === null ? "" : bytes(p.peak) },
+    { name: "time of the devices", value: p => p.shares?.compute ?? 0, show: p => p.shares ? bar(p.shares) : "", text: true }, { name: "out because", value: p => p.dropped ?? "", text: true },
+  ], search.plans, { kind: p => p.dropped ? "dropped" : "", choose });
+  card("All plans: throughput against memory", plot, legend);
+  card("Plans", keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "waiting"]), list.node);
+}
+
+// One view of time that the timeline and the memory share.
+const view = { from: 0, to: 1, listeners: [] };
+const moveView = (from, to) => {
+  const end = data.run.makespan, least = Math.max(end * 1e-7, 1e-6), span = Math.min(Math.max(to - from, least), end);
+  view.from = Math.min(Math.max(from, 0), end - span); view.to = view.from + span;
+  view.listeners.forEach(draw => draw());
+};
+function timed(canvas, draw, describe) {
+  let dragging = null;
+  const at = event => { const box = canvas.getBoundingClientRect(); return view.from + (event.clientX - box.left - GUTTER) / (box.width - GUTTER) * (view.to - view.from); };
+  canvas.addEventListener("wheel", event => {
+    if (!event.ctrlKey && !event.metaKey && !event.shiftKey && Math.abs(event.deltaX) < Math.abs(event.deltaY) && !canvas.matches(":focus")) return;
+    event.preventDefault();
+    const middle = at(event);
+    if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) { const by = event.deltaX / 800 * (view.to - view.from); moveView(view.from + by, view.to + by); return; }
+    const factor = Math.exp(event.deltaY / 400);
+    moveView(middle - (middle - view.from) * factor, middle + (view.to - middle) * factor);
+  }, { passive: false });
+  canvas.tabIndex = 0;
+  canvas.addEventListener("pointerdown", event => { canvas.focus({ preventScroll: true }); dragging = { x: event.clientX, from: view.from, to: view.to }; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointerup", () => dragging = null);
+  canvas.addEventListener("pointermove", event => {
+    if (dragging) { const by = (dragging.x - event.clientX) / (canvas.clientWidth - GUTTER) * (dragging.to - dragging.from); moveView(dragging.from + by, dragging.to + by); return; }
+    showTip(event, describe(at(event), event.offsetY));
+  });
+  canvas.addEventListener("pointerleave", event => showTip(event));
+  canvas.addEventListener("dblclick", () => moveView(0, data.run.makespan));
+  canvas.addEventListener("keydown", event => {
+    const span = view.to - view.from, step = { ArrowLeft: -0.2, ArrowRight: 0.2, a: -0.2, d: 0.2 }[event.key];
+    if (step) moveView(view.from + step * span, view.to + step * span);
+    else if (event.key === "w" || event.key === "+") moveView(view.from + span * 0.2, view.to - span * 0.2);
+    else if (event.key === "s" || event.key === "-") moveView(view.from - span * 0.3, view.to + span * 0.3);
+    else return;
+    event.preventDefault();
+  });
+  view.listeners.push(draw);
+}
+const GUTTER = 96;
+function prepare(canvas, height) {
+  const ratio = devicePixelRatio || 1, width = canvas.clientWidth || 1000;
+  canvas.style.height = height + "px"; canvas.width = width * ratio; canvas.height = height * ratio;
+  const g = canvas.getContext("2d"); g.setTransform(ratio, 0, 0, ratio, 0, 0); g.clearRect(0, 0, width, height); g.font = "11px system-ui, sans-serif"; g.textBaseline = "middle";
+  return { g, width, x: t => GUTTER + (t - view.from) / (view.to - view.from) * (width - GUTTER) };
+}
+function ruler(g, width, height, x) {
+  const step0 = (view.to - view.from) / Math.max(2, (width - GUTTER) / 110), power = 10 ** Math.floor(Math.log10(step0)), step = [1, 2, 5, 10].map(n => n * power).find(s => s >= step0);
+  g.textAlign = "center";
+  for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
+    g.fillStyle = style("line"); g.fillRect(x(t), 16, 1, height - 16); g.fillStyle = style("soft"); g.fillText(time(t), Math.min(Math.max(x(t), GUTTER + 20), width - 24), 7);
+  }
+}
+
+function timeline(run) {
+  const rows = [];   // a row per stream, with a lane per depth of calls
+  run.streams.forEach((stream, index) => rows.push({ name: stream, index, lanes: 1, spans: [], path: [] }));
+  run.spans.forEach((s, i) => { const row = rows[s[0]]; row.spans.push(i); row.lanes = Math.max(row.lanes, s[5] + 1); });
+  run.critical.forEach(c => rows[c[0]].path.push(c));
+  const LANE = rows.length > 24 ? 9 : 15, GAP = 5;
+  let offset = 20;
+  for (const row of rows) { row.top = offset; offset += row.lanes * LANE + GAP; }
+  const canvas = make("canvas");
+  const colour = kind => kind === "call" ? style("call") : run.compute.includes(kind) ? style("compute") : style("communication");
+  const firstAfter = (row, t) => { let low = 0, high = row.spans.length; while (low < high) { const m = (low + high) >> 1; run.spans[row.spans[m]][1] < t ? low = m + 1 : high = m; } return low; };
+  for (const row of rows) { row.spans.sort((a, b) => run.spans[a][1] - run.spans[b][1] || run.spans[a][5] - run.spans[b][5]); row.longest = row.spans.reduce((m, i) => Math.max(m, run.spans[i][2]), 0); }
+  const visible = function* (row) { for (let i = firstAfter(row, view.from - row.longest); i < row.spans.length && run.spans[row.spans[i]][1] <= view.to; i++) yield run.spans[row.spans[i]]; };
+  const draw = () => {
+    const { g, width, x } = prepare(canvas, offset + 6);
+    ruler(g, width, offset, x);
+    const palette = Object.fromEntries(run.kinds.map(k => [k, colour(k)])), ink = style("ink"), page = style("card"), accent = style("accent");
+    for (const row of rows) {
+      const ends = new Float64Array(row.lanes).fill(-1);
+      for (const s of visible(row)) {
+        const a = Math.max(x(s[1]), GUTTER), b = Math.min(x(s[1] + s[2]), width);
+        if (b < ends[s[5]] + 0.3 || b <= GUTTER) continue;    // already painted at this zoom
+        g.fillStyle = palette[run.kinds[s[4]]];
+        g.fillRect(a, row.top + s[5] * LANE, Math.max(b - a - (b - a > 3 ? 0.7 : 0), 0.5), LANE - 1.5);
+        ends[s[5]] = b;
+        if (b - a > 34 && LANE > 10) { g.fillStyle = run.kinds[s[4]] === "call" ? ink : "#fff"; g.textAlign = "left"; g.save(); g.beginPath(); g.rect(a, row.top + s[5] * LANE, b - a - 2, LANE); g.clip(); g.fillText(run.names[s[3]], a + 4, row.top + s[5] * LANE + LANE / 2 - 0.5); g.restore(); }
+      }
+      g.fillStyle = accent;
+      let end = -1;
+      for (const [, start, duration] of row.path) { const a = Math.max(x(start), GUTTER), b = Math.min(x(start + duration), width); if (b > a && b > end + 0.3) { g.fillRect(a, row.top + row.lanes * LANE - 0.5, Math.max(b - a, 0.5), 2.5); end = b; } }
+      g.fillStyle = page; g.fillRect(0, row.top - 2, GUTTER - 2, row.lanes * LANE + GAP); g.fillStyle = style("soft"); g.textAlign = "right"; g.fillText(row.name, GUTTER - 8, row.top + row.lanes * LANE / 2);
+    }
+  };
+  const describe = (t, y) => {
+    const row = rows.find(r => y >= r.top && y < r.top + r.lanes * LANE + GAP);
+    if (!row || t < view.from) return "";
+    const slack = (view.to - view.from) / 1500, lane = Math.min(row.lanes - 1, Math.floor((y - row.top) / LANE));
+    let best = null;
+    for (const s of visible(row)) if (s[1] - slack <= t && t <= s[1] + s[2] + slack && s[5] <= lane && (!best || s[5] >= best[5])) best = s;
+    return best ? `${run.names[best[3]]}\n${run.paths[best[6]] ? "in " + run.paths[best[6]] + "\n" : ""}${run.kinds[best[4]].replace("_", " ")} · ${time(best[2])} · from ${time(best[1])} to ${time(best[1] + best[2])}` : `${row.name} waits at ${time(t)}`;
+  };
+  card("Timeline", make("p", { class: "soft" }, run.note + " Drag to move, click and scroll (or Ctrl-scroll, W/S) to zoom, double-click for all."), keys(["compute", "compute"], ["communication", "communication"], ["call", "call"], ["accent", "critical path"]), canvas);
+  timed(canvas, draw, describe);
+  return draw;
+}
+
+function memory(run) {
+  const canvas = make("canvas"), height = 220;
+  const select = make("select", { onchange: () => { draw(); held(); } }, make("option", { value: -1 }, "all devices"), ...run.memory.map(m => make("option", { value: m.device }, `device ${m.device}: ${bytes(m.peak)}`)));
+  const most = Math.max(...run.memory.map(m => m.peak), 1), scale = run.capacity <= 2.5 * most ? Math.max(run.capacity, most) * 1.05 : most * 1.08;
+  const at = (points, t) => { let low = 0, high = points.length; while (low < high) { const m = (low + high) >> 1; points[m][0] <= t ? low = m + 1 : high = m; } return low ? points[low - 1][1] : 0; };
+  const draw = () => {
+    const { g, width, x } = prepare(canvas, height), y = b => height - 8 - (height - 30) * b / scale;
+    ruler(g, width, height, x);
+    g.textAlign = "right";
+    for (let i = 0; i <= 4; i++) { const b = scale * i / 4; g.fillStyle = style("line"); g.fillRect(GUTTER, y(b), width, 1); g.fillStyle = style("soft"); g.fillText(bytes(Math.round(b)), GUTTER - 6, y(b)); }
+    if (run.capacity <= scale) { g.fillStyle = style("accent"); g.fillRect(GUTTER, y(run.capacity), width, 1.5); g.textAlign = "left"; g.fillText("capacity", GUTTER + 6, y(run.capacity) + 9); }
+    const chosen = run.memory.filter(m => select.value < 0 || m.device == select.value);
+    chosen.forEach((m, i) => {
+      g.strokeStyle = `hsl(${(205 + 360 * i / chosen.length) % 360} 55% 52%)`; g.lineWidth = 1.4; g.beginPath(); g.moveTo(GUTTER, y(at(m.points, view.from)));
+      for (const [t, b] of m.points) if (t >= view.from && t <= view.to) { g.lineTo(x(t), y(at(m.points, t - 1e-9))); g.lineTo(x(t), y(b)); }
+      g.lineTo(width, y(at(m.points, view.to))); g.stroke();
+      if (chosen.length === 1) { g.lineTo(width, y(0)); g.lineTo(GUTTER, y(0)); g.globalAlpha = 0.15; g.fillStyle = g.strokeStyle; g.fill(); g.globalAlpha = 1; }
+    });
+  };
+  const box = make("div");
+  const held = () => {
+    const device = select.value < 0 ? run.memory.reduce((a, b) => a.peak >= b.peak ? a : b).device : +select.value, peak = run.peaks.find(p => p.device === device);
+    if (!peak) { box.replaceChildren(); return; }
+    const list = table([
+      { name: "bytes", value: h => h.bytes * h.copies, show: h => bytes(h.bytes * h.copies) }, { name: "tensors", value: h => h.copies, show: h => h.copies > 1 ? `${h.copies} x ${bytes(h.bytes)}` : "1" },
+      { name: "of the peak", value: h => h.bytes * h.copies, show: h => percent(h.bytes * h.copies / peak.bytes) }, { name: "role", value: h => h.role, text: true }, { name: "name", value: h => h.name, text: true },
+      { name: "made by", value: h => h.operation, text: true }, { name: "in", value: h => h.path, text: true },
+    ], peak.held);
+    box.replaceChildren(make("p", {}, `Live on device ${device} at its peak of ${bytes(peak.bytes)}${peak.during ? ", during " + peak.during : ""}`), list.node);
+  };
+  card("Memory over time", make("p", {}, select), canvas, box);
+  timed(canvas, draw, t => run.memory.filter(m => select.value < 0 || m.device == select.value).slice(0, 16).map(m => `device ${m.device}: ${bytes(at(m.points, t))}`).join("\n") + `\nat ${time(t)}`);
+  held();
+  return draw;
+}
+
+function why(run) {
+  const total = run.makespan || 1;
+  const devices = table([{ name: "device", value: d => d.device }, { name: "time", value: d => d.compute, show: d => bar({ compute: d.compute / total, communication: d.communication / total, idle: d.idle / total }), text: true },
+    ...["compute", "communication", "idle", "hidden"].map(kind => ({ name: { idle: "bubble", hidden: "hidden comm." }[kind] ?? kind, value: d => d[kind], show: d => percent(d[kind] / total) }))], run.devices);
+  const group = by => { const sums = new Map(); for (const l of run.links) { const key = by(l); const s = sums.get(key) ?? { key, time: 0, times: 0, shares: { compute: 0, communication: 0 } }; s.time += l.time; s.times += l.times; s.shares[l.communicates ? "communication" : "compute"] += l.time / total; sums.set(key, s); } return [...sums.values()].sort((a, b) => b.time - a.time); };
+  const columns = name => [{ name, value: l => l.key, text: true }, { name: "time", value: l => l.time, show: l => time(l.time) }, { name: "share", value: l => l.time, show: l => percent(l.time / total) }, { name: "times", value: l => l.times }, { name: "", value: l => l.time, show: l => bar(l.shares), text: true }];
+  const box = make("div"), choose = by => box.replaceChildren(table(columns(by), group(l => ({ "operation": `${l.name} in ${l.function}`, "layer": l.function, "kind": l.kind.replace("_", " ") })[by])).node);
+  const select = make("select", { onchange: () => choose(select.value) }, ...["operation", "layer", "kind"].map(by => make("option", {}, by)));
+  card("Critical path", make("p", { class: "soft" }, `What the ${time(run.makespan)} follow, without a gap: shortening anything else does not make the program faster. By `, select), box);
+  choose("operation");
+  card("Time of each device", keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "bubble"]), devices.node);
+}
+
+function page() {
+  const tiles = make("div", { class: "tiles" }, ...data.tiles.map(([name, value, note, bad]) => make("div", { class: "tile" + (bad ? " bad" : "") }, make("span", { class: "soft" }, name), make("b", {}, value), make("span", { class: "soft" }, note))));
+  document.body.insertBefore(tiles, tip);
+  if (data.search && data.search.plans.length) plans(data.search);
+  if (data.run) {
+    view.to = data.run.makespan || 1;
+    timeline(data.run); memory(data.run); why(data.run);
+    const redraw = () => view.listeners.forEach(draw => draw());
+    redraw();
+    addEventListener("resize", redraw);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  }
+}
+page();
