@@ -38,7 +38,7 @@ pytest: $(STAMP)
 	$(BIN)/pytest -m "not long"
 
 check-long: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,models]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,models,accelerate]'
 	$(BIN)/pytest -m long
 
 benchmarks: $(STAMP)

@@ -7,7 +7,7 @@ functions have equal types, and types are interned, so that the simulator recogn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -74,6 +74,8 @@ class Function:
     def __init__(self, name: str, arguments: Sequence[Attribute]):
         self.name = name
         self.block = Block(arg_types=arguments)
+        self._placed: dict[tuple[FuncOp, tuple[int, ...]], tuple[dict[str, Attribute], list[Attribute]]] = {}
+        """What the calls of a function on the same devices share: properties and result types."""
 
     @property
     def arguments(self) -> Sequence[SSAValue]:
@@ -120,7 +122,11 @@ class Function:
 
     def call(self, callee: FuncOp, arguments: Sequence[SSAValue], devices: Sequence[int]) -> Sequence[SSAValue]:
         """Results are the callee's on these devices."""
-        properties, results = _placed(callee, tuple(devices))
+        key = callee, tuple(devices)
+        if (placed := self._placed.get(key)) is None:
+            results = [moved(type_, devices[_device(type_)]) for type_ in callee.function_type.outputs.data]
+            placed = self._placed[key] = dict(CallOp(callee.sym_name.data, [], devices, []).properties), results
+        properties, results = placed
         op = CallOp.create(operands=arguments, result_types=results, properties=properties)
         self.block.add_op(op)
         return op.results
@@ -134,13 +140,6 @@ class Function:
 @cache
 def _to(result_type: Any) -> dict[str, Attribute]:
     return {"to": IntegerAttr(result_type.encoding.device, i64)}
-
-
-@lru_cache(maxsize=256)
-def _placed(callee: FuncOp, devices: tuple[int, ...]) -> tuple[dict[str, Attribute], list[Attribute]]:
-    """What the calls of a function on the same devices share: properties and result types."""
-    results = [moved(type_, devices[_device(type_)]) for type_ in callee.function_type.outputs.data]
-    return dict(CallOp(callee.sym_name.data, [], devices, []).properties), results
 
 
 @cache

@@ -1,48 +1,38 @@
-"""Table 2 of the paper: the best configuration of MLP training per batch size, from the paper's programs.
+"""Table 2 of the paper: the best configuration of MLP training per batch size.
 
     python -m benchmarks.paper.table2 --csv table2.csv [--model "MLP 1B"]
 
-The paper's best is the best *measured* of the ten best simulated; ours is the best simulated, with the rank of the paper's
-among ours. Speed-ups beside are the paper's, measured, and ours, simulated.
+From the paper's programs, and beside them from what `dtp-parallelize` makes of the same model under the same cost model. How the
+columns are made is in `tables`; `docs/reproduction.md` has the table, and says where the two differ and why.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from pathlib import Path
+from functools import cache
 
-from benchmarks.paper import grid
+from benchmarks.paper import grid, tables
+from benchmarks.paper.points import Outcome
+from benchmarks.paper.sequential import Transform
 
 MODELS = {"MLP 1B": "mlp-small", "MLP 17B": "mlp-medium", "MLP 103B": "mlp-large"}
-HEADER = (
-    "model",
-    "batch",
-    "paper",
-    "ours",
-    "rank of the paper's",
-    *(f"{who} vs {a}" for a in "DTP" for who in ("paper", "ours")),
-)
+
+
+def rows() -> list[tables.Row]:
+    return [
+        tables.Row(label, model, [batch], batch, row["best_D/T/P/K"], measured)
+        for label, model, row, measured in tables.rows("table2.csv", MODELS)
+        for batch in [int(row["batch_size"])]
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--csv", type=Path, help="writes the table here")
-    parser.add_argument("--model", choices=list(MODELS), help="only this one")
-    options = parser.parse_args(arguments)
-    rows: list[list[object]] = []
-    for row in grid.read("table2.csv"):
-        if options.model not in (None, row["model"]):
-            continue
-        batch, paper = int(row["batch_size"]), row["best_D/T/P/K"]
-        ranked = [outcome for outcome in grid.simulate(MODELS[row["model"]], [batch]) if grid.fits(outcome)]
-        ours = grid.speedups(ranked[0], ranked)
-        measured = [row[f"speedup_vs_{axis}"] for axis in "DTP"]
-        cells = [cell for pair in zip(measured, ours, strict=True) for cell in pair]
-        best = grid.name(ranked[0].point.configuration)
-        rows.append([row["model"], batch, paper, best, grid.rank(ranked, paper, batch), *cells])
-    grid.show(HEADER, rows, options.csv)
-    print(f"\n{sum(row[4] == 1 for row in rows)} of {len(rows)} equal the paper's")
+    transform = cache(Transform)
+
+    def ours(model: str, batch: int) -> list[Outcome]:
+        return [transform(model).outcome(c) for c in grid.configurations(batch)]
+
+    tables.command(__doc__ or "", rows(), {"paper": grid.simulate, "dtp-parallelize": ours}, arguments)
     return 0
 
 

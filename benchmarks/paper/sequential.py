@@ -1,0 +1,90 @@
+"""The paper's MLP training step before it is distributed, a level 1 program, and what our own transform makes of it.
+
+    module(Mlp(layers=16, width=8192), batch=1024)
+
+Layers are `relu(x @ w)` without bias, in f16, all of one width; the operations and their order are the original's
+`examples/mlp.py` with its optimizer. As there, the gradient of the input is computed and is an output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f16
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from benchmarks.paper import mlp
+from benchmarks.paper.mlp_stages import Configuration, Mlp
+from benchmarks.paper.points import MACHINE, Outcome, Point
+from benchmarks.paper.program import named
+from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
+from distir.dialects.onnx import OPERATORS
+from distir.interpreters.machines import load_machine
+from distir.passes.distribution import search
+
+SCHEDULE = "1f1b"
+NO_LIMIT = 1 << 62
+"""Bytes: that a plan needs too much is said by the table, as of the paper's programs."""
+
+
+class Transform:
+    """Programs of `dtp-parallelize` under the paper's cost model, as `distir search` makes them."""
+
+    def __init__(self, model: str, layers: int | None = None):
+        of_mlp = mlp.MODELS[model]
+        self.model = model
+        self._mlp = of_mlp if layers is None else replace(of_mlp, layers=layers)
+        self._search = search.Search(self._bind, load_machine(MACHINE), "distir", NO_LIMIT)
+
+    def _bind(self, batch: int) -> ModuleOp:
+        return module(self._mlp, batch)
+
+    def program(self, c: Configuration) -> ModuleOp:
+        """The level-3 program. Devices are numbered as ours are: (p * D + d) * T + t."""
+        return self._search.program(self._named(c))
+
+    def outcome(self, c: Configuration) -> Outcome:
+        """What its simulation says."""
+        found = self._search.evaluate(self._named(c))
+        assert found.figures is not None, found.dropped
+        point = Point(self.model, c, 0.0, 0, "dtp-parallelize")
+        return Outcome(point, found.figures.latency_seconds, found.figures.peak_memory_bytes)
+
+    @staticmethod
+    def _named(c: Configuration) -> search.Configuration:
+        return search.Configuration(c.batch, c.D, c.T, c.P, c.K, SCHEDULE)
+
+
+def module(model: Mlp, batch: int) -> ModuleOp:
+    """The training step of a batch."""
+    rows, square = TensorType(f16, [batch, model.width]), TensorType(f16, [model.width, model.width])
+    names = [named("parameter", f"w{i}") for i in range(model.layers)]
+    arguments = [*names, named("input", "x"), named("label", "z"), named("input", "n")]
+    block = Block(arg_types=[*[square] * model.layers, rows, rows, TensorType(f16, [])])
+    *weights, x, label, samples = block.args
+
+    def add(op: Operation) -> SSAValue:
+        block.add_op(op)
+        return op.results[0]
+
+    kept: list[tuple[SSAValue, SSAValue]] = []
+    for w in weights:
+        y = add(OPERATORS["MatMul"].create(operands=[x, w], result_types=[rows]))
+        kept.append((x, y))
+        x = add(OPERATORS["Relu"].create(operands=[y], result_types=[rows]))
+    loss = add(LossOp.create(operands=[x, label, samples], result_types=[rows]))
+    dy = add(LossGradOp.create(operands=[x, label, samples], result_types=[rows]))
+    gradients: list[SSAValue] = []
+    for w, (x, y) in reversed(list(zip(weights, kept, strict=True))):
+        dy = add(ReluGradOp.create(operands=[y, dy], result_types=[rows]))
+        both = MatmulGradOp.create(operands=[x, w, dy], result_types=[rows, square])
+        dy = add(both)
+        gradients.insert(0, both.dw)
+    updated = [add(SgdOp(w, g, 0.0)) for w, g in zip(weights, gradients, strict=True)]
+    block.add_op(ReturnOp(*updated, loss, dy))
+    results = [*names, named("output", "loss"), named("output", "dx")]
+    types = (block.arg_types, [v.type for v in (*updated, loss, dy)])
+    entry = FuncOp("main", types, Region(block))
+    entry.arg_attrs, entry.res_attrs = ArrayAttr(arguments), ArrayAttr(results)
+    return ModuleOp([entry])

@@ -1,0 +1,105 @@
+"""What Tables 2 and 3 of the paper have in common: the paper's best configuration of each row beside the best simulated.
+
+The paper's best is the best *measured* of the ten best simulated; ours is the best simulated of all that fit, with the rank of
+the paper's among them. Speed-ups are over pure data, tensor and pipeline parallelism (this with 128 microbatches): measured,
+of the paper's best; simulated, of the best simulated. Empty where the pure configuration does not fit.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.paper import grid
+from benchmarks.paper.points import Outcome
+
+Simulate = Callable[[str, int], Sequence[Outcome]]
+"""Every configuration of a model at a batch."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the paper's table."""
+
+    label: str
+    model: str
+    """As `points.program` calls it."""
+    batches: Sequence[int]
+    """The best is sought over all."""
+    batch: int
+    best: str
+    """D/T/P/K."""
+    measured: Sequence[str]
+    """Speed-ups over D, T and P."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """What a simulated grid says of a row."""
+
+    batch: int
+    configuration: str
+    rank: int | None
+    """Of the paper's; None if it does not fit."""
+    speedups: Sequence[str]
+
+    @classmethod
+    def of(cls, row: Row, outcomes: Iterable[Outcome]) -> Best:
+        ranked = sorted(filter(grid.fits, outcomes), key=grid.throughput, reverse=True)
+        best = ranked[0].point.configuration
+        place = grid.rank(ranked, row.best, row.batch)
+        return cls(best.batch, grid.name(best), place, grid.speedups(ranked[0], ranked))
+
+
+def rows(table: str, models: dict[str, str]) -> Iterable[tuple[str, str, dict[str, str], Sequence[str]]]:
+    """Label, model, the columns and the speed-ups of each row of the paper's table."""
+    for row in grid.read(table):
+        yield row["model"], models[row["model"]], row, [row[f"speedup_vs_{axis}"] for axis in "DTP"]
+
+
+def command(
+    description: str, rows: Sequence[Row], sources: dict[str, Simulate], arguments: Sequence[str] | None
+) -> list[list[Best]]:
+    """Parses the command line, simulates the grids of every source, and shows the table; returns what each source says
+    of each row that was asked for."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--csv", type=Path, help="writes the table here")
+    parser.add_argument("--model", choices=list(dict.fromkeys(row.label for row in rows)), help="only this one")
+    options = parser.parse_args(arguments)
+    asked = [row for row in rows if options.model in (None, row.label)]
+    grids = list(dict.fromkeys((row.model, batch) for row in asked for batch in row.batches))
+    console = Console(stderr=True)
+    found: dict[tuple[str, str, int], Sequence[Outcome]] = {}
+    for name, simulate in sources.items():
+        for model, batch in track(grids, name, console=console, disable=not console.is_terminal):
+            found[name, model, batch] = simulate(model, batch)
+    bests = [
+        [Best.of(row, (o for batch in row.batches for o in found[name, row.model, batch])) for name in sources]
+        for row in asked
+    ]
+    grid.show(header(list(sources)), [cells(row, best) for row, best in zip(asked, bests, strict=True)], options.csv)
+    for name, of_source in zip(sources, zip(*bests, strict=True), strict=True):
+        ranks = [best.rank for best in of_source]
+        print(f"{name}: the paper's configuration is the best simulated in {ranks.count(1)} of {len(ranks)} rows")
+    return bests
+
+
+def header(sources: Sequence[str]) -> list[str]:
+    beside = [f"{what} {name}" for name in sources for what in ("best of", "rank in")]
+    speedups = [f"vs {axis} {name}" for axis in "DTP" for name in ("measured", *sources)]
+    return ["model", "batch", "paper", *beside, *speedups]
+
+
+def cells(row: Row, bests: Sequence[Best]) -> list[object]:
+    """The batch is said where the best has another one than the paper's."""
+    beside: list[object] = []
+    for best in bests:
+        configuration = best.configuration if best.batch == row.batch else f"{best.batch} {best.configuration}"
+        beside += [configuration, best.rank or "does not fit"]
+    speedups = [cell for axis in zip(row.measured, *(best.speedups for best in bests), strict=True) for cell in axis]
+    return [row.label, row.batch, row.best, *beside, *speedups]
