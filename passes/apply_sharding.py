@@ -99,7 +99,7 @@ def _arguments(
         for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
             if (sharding := attributes.get(SHARDING)) is not None:
                 where = f"argument {argument.index}"
-                found[argument] = _stated(cast(ShardingAttr, sharding), shape_of(argument), where, mesh)
+                found[argument] = stated(cast(ShardingAttr, sharding), shape_of(argument), where, mesh.axis_sizes)
                 continue
             found[argument] = (REPLICATED,) * len(mesh.axis_sizes)
             first = next((u for o in function.body.block.ops for u in argument.uses if u.operation is o), None)
@@ -125,13 +125,13 @@ def _returned(ordered: list[FuncOp], mesh: MeshOp) -> dict[str, list[tuple[State
         if last is None or not attributes or any(SHARDING not in a for a in attributes):
             continue
         found[function.sym_name.data] = [
-            _stated(cast(ShardingAttr, a[SHARDING]), shape_of(value), f"result {i}", mesh)
+            stated(cast(ShardingAttr, a[SHARDING]), shape_of(value), f"result {i}", mesh.axis_sizes)
             for i, (a, value) in enumerate(zip(attributes, last.operands, strict=True))
         ]
     return found
 
 
-def _stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, mesh: MeshOp) -> tuple[State, ...]:
+def stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, axes: Mapping[str, int]) -> tuple[State, ...]:
     """An argument's or result's states as the user says; raises DistirError where they do not fit the mesh or the shape."""
     from distir.dialects.errors import DistirError
     from distir.dialects.sharding import Sharded
@@ -139,15 +139,13 @@ def _stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, mesh: Mes
     found = dict(sharding.states)
     for axis, state in sharding.states.items():
         where = f"{sharding} on {what} of shape {list(shape)}"
-        if axis not in mesh.axis_sizes:
+        if axis not in axes:
             raise DistirError(f'{where}: the mesh has no axis "{axis}"')
         if isinstance(state, Sharded):
             if state.dim >= len(shape):
                 raise DistirError(f"{where}: there is no dim {state.dim}")
             pieces = state.pieces or (shape[state.dim],)
-            if sum(pieces) != shape[state.dim] or any(piece % mesh.axis_sizes[axis] for piece in pieces):
-                raise DistirError(
-                    f'{where}: dim {state.dim} is not cut evenly by axis "{axis}" of size {mesh.axis_sizes[axis]}'
-                )
+            if sum(pieces) != shape[state.dim] or any(piece % axes[axis] for piece in pieces):
+                raise DistirError(f'{where}: dim {state.dim} is not cut evenly by axis "{axis}" of size {axes[axis]}')
             found[axis] = Sharded(state.dim, pieces)
-    return tuple(found.get(axis, REPLICATED) for axis in mesh.axis_sizes)
+    return tuple(found.get(axis, REPLICATED) for axis in axes)

@@ -21,6 +21,7 @@ PASSES = {
     "apply-sharding": "ApplyShardingPass",
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",
+    "ilp-shard": "IlpShardPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",
     "outline-repeats": "OutlineRepeatsPass",
     "pipeline-schedule": "PipelineSchedulePass",

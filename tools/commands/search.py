@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.model import add_model_arguments
 from distir.tools.commands.report import bytes_text, check_output, print_table, seconds_text, write_whole
 
@@ -118,7 +119,9 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
     schedules = _names(args.schedules, SCHEDULES) if args.schedules else SCHEDULES[: 2 if training else 1]
     microbatches = _integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
-    limit = _bytes(args.memory_limit) if args.memory_limit else machine.device.memory_capacity_bytes
+    limit = (
+        parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
+    )
     configurations = grid(args.devices, batches, microbatches, schedules)
     return Search(bind, machine, args.cost_model, limit, args.batch), configurations, model
 
@@ -287,15 +290,3 @@ def _names(text: str, known: Sequence[str]) -> list[str]:
         if name not in known:
             raise DistirError(f"unknown schedule '{name}': expected {' or '.join(known)}")
     return names
-
-
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-
-
-def _bytes(text: str) -> int:
-    number = text.rstrip("BbIiKkMmGgTt ")
-    unit = text[len(number) :].strip().upper()
-    try:
-        return int(float(number) * UNITS[unit])
-    except (KeyError, ValueError):
-        raise DistirError(f"--memory-limit: expected a size such as 28GB or 30GiB, got '{text}'") from None

@@ -1,0 +1,44 @@
+"""`ilp-shard`: the fastest sharding over a mesh, proven: one integer linear program over all axes jointly.
+
+Where it stands: level 1 or annotated -> annotated with strategies, which `apply-sharding` lowers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+
+@dataclass(frozen=True)
+class IlpShardPass(ModulePass):
+    """Minimises the simulated time of one run on one stream: compute, communication and resharding, under a limit of memory
+    per device at every program point.
+
+    Options: `mesh` ("dp=2,tp=4"; default: the module's `dist.mesh`); `memory-limit` ("28GB"; default: the machine's); `machine` and
+    `cost-model`, as for `simulate`; `restrict` ("dp=batch,tp=model": what an axis may cut: any, batch, model or none);
+    `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds (then
+    `dist.gap` says what is not proven).
+
+    Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding_search/pins.py`). Ensures:
+    `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
+    sharding of every argument and result of functions. Raises DistirError if no plan fits the limit, with the least
+    memory that one needs."""
+
+    name = "ilp-shard"
+    mesh: str = ""
+    memory_limit: str = ""
+    machine: str = "dgx-a100"
+    cost_model: str = "analytic"
+    restrict: str = ""
+    batch: str = ""
+    time_limit: float | None = None
+    entry: str = "main"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.sharding_search.search import best_plan
+        from distir.passes.sharding_search.settings import memory_limit, pose, write
+
+        problem = pose(ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.entry)
+        write(problem, best_plan(problem, memory_limit(self.memory_limit, problem), self.time_limit))

@@ -1,0 +1,264 @@
+"""What a search chooses from: per operation its options over all axes of the mesh jointly, with prices; per function argument
+and result the states in which it may be passed. Repeated layers are one function, so they are chosen once and weighted by
+how often they run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor
+from distir.interpreters.entry import entry_function
+from distir.passes.distribution.mesh import AxisStates, as_addends
+from distir.passes.distribution.options import Option
+from distir.passes.distribution.space import AxisSpace, Reach, model_values
+from distir.passes.sharding_search.pins import Pins
+from distir.passes.sharding_search.prices import Prices
+from distir.passes.structure import (
+    argument_attributes,
+    calls_first,
+    functions,
+    is_constant,
+    result_attributes,
+    shape_of,
+    text,
+)
+
+RESTRICTIONS = ("any", "batch", "model", "none")
+"""What an axis may cut: every factor; those of the batch; those of parameters that are not the batch's; nothing."""
+
+
+@dataclass(frozen=True)
+class JointOption:
+    """One option per axis."""
+
+    options: tuple[Option, ...]
+    operands: tuple[AxisStates, ...]
+    results: tuple[AxisStates, ...]
+    picoseconds: int
+
+
+@dataclass
+class Problem:
+    """The choices of one module over one mesh."""
+
+    module: ModuleOp
+    entry: FuncOp
+    prices: Prices
+    functions: list[FuncOp]
+    """Callees first."""
+    counts: Mapping[str, int]
+    """How often each function runs."""
+    options: dict[Operation, list[JointOption]] = field(default_factory=dict[Operation, list[JointOption]])
+    arguments: dict[BlockArgument, list[AxisStates]] = field(default_factory=dict[BlockArgument, list[AxisStates]])
+    results: dict[str, list[list[AxisStates]]] = field(default_factory=dict[str, list[list[AxisStates]]])
+    """Per function, for each result, the states in which it may be returned; of the entry, none for a result that leaves
+    as it was produced."""
+    tied: dict[int, BlockArgument] = field(default_factory=dict[int, BlockArgument])
+    """Results of the entry that update an argument, and so leave in its states."""
+
+    def callee(self, call: CallOp) -> FuncOp:
+        return self._table[call.callee.string_value()]
+
+    def __post_init__(self) -> None:
+        self._table = functions(self.module)
+
+    def needs_of(self, op: Operation, index: int) -> list[AxisStates]:
+        """The states in which an op may need an operand."""
+        if isinstance(op, CallOp):
+            return self.arguments[self.callee(op).body.block.args[index]]
+        return list(dict.fromkeys(option.operands[index] for option in self.options[op]))
+
+    def leaving(self, states: AxisStates) -> AxisStates | None:
+        """How an untied result of the entry leaves when it was produced in these states; None if it cannot."""
+        left = as_addends(states)
+        return None if self.prices.mesh.conflict(left) else left
+
+
+def build(
+    module: ModuleOp,
+    entry: str,
+    prices: Prices,
+    batch: Mapping[int, int],
+    restrictions: Mapping[str, str] | None = None,
+) -> Problem:
+    """All choices of an annotated module. `batch` is the batch dim of each batch argument. Raises DistirError if a pin
+    leaves an operation no option."""
+    main = entry_function(module, entry)
+    ordered = calls_first(module, entry)
+    problem = Problem(module, main, prices, ordered, _executions(ordered, main))
+    pins = Pins(prices.mesh)
+    per_axis = _axis_options(module, main, prices, batch, restrictions or {})
+    for function in ordered:
+        for op in function.body.block.ops:
+            if not isinstance(op, (CallOp, ReturnOp)):
+                problem.options[op] = _joint_options(op, [options[op] for options in per_axis], prices, pins)
+    _tie_updates(problem)
+    stored = model_values(ordered, main, functions(module))
+    for function in ordered:
+        _add_arguments(problem, function, stored, pins)
+        _add_results(problem, function, pins)
+    return problem
+
+
+def _axis_options(
+    module: ModuleOp, main: FuncOp, prices: Prices, batch: Mapping[int, int], restrictions: Mapping[str, str]
+) -> list[Mapping[Operation, list[Option]]]:
+    reach = Reach(module, main, batch)
+    allowed = {
+        "any": lambda value, dim: True,
+        "batch": reach.is_batch,
+        "model": reach.is_model,
+        "none": lambda value, dim: False,
+    }
+    found: dict[tuple[str, int], Mapping[Operation, list[Option]]] = {}
+    keys: list[tuple[str, int]] = []
+    for axis, size in prices.mesh.axes:
+        kind = "none" if size == 1 else restrictions.get(axis, "any")
+        keys.append((kind, size))
+        if (kind, size) not in found:
+            space = AxisSpace(module, main, size, allowed[kind])
+            space.close()
+            found[kind, size] = _without_idle_addends(space.options)
+    return [found[key] for key in keys]
+
+
+def _without_idle_addends(options: Mapping[Operation, list[Option]]) -> dict[Operation, list[Option]]:
+    """Leaves out options on partial values of a reduction that no operation of the program does: they would only pass on
+    what a whole value was made into."""
+    made = {
+        state.reduction
+        for found in options.values()
+        for option in found
+        if isinstance(option.choice, UseFactor)
+        for state in option.results
+        if isinstance(state, Partial)
+    }
+
+    def useful(option: Option) -> bool:
+        states = (*option.operands, *option.results)
+        return all(s.reduction in made for s in states if isinstance(s, Partial))
+
+    return {op: [option for option in found if useful(option)] for op, found in options.items()}
+
+
+def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Prices, pins: Pins) -> list[JointOption]:
+    """All combinations of one option per axis whose shards exist; of those with the same states, the cheapest."""
+    mesh = prices.mesh
+    best: dict[tuple[tuple[AxisStates, ...], tuple[AxisStates, ...]], JointOption] = {}
+    rejected = False
+    for combination in product(*per_axis):
+        if not pins.allows(op, combination):
+            rejected = True
+            continue
+        operands = tuple(tuple(o.operands[i] for o in combination) for i in range(len(op.operands)))
+        results = tuple(tuple(o.results[i] for o in combination) for i in range(len(op.results)))
+        if any(mesh.conflict(states) for states in (*operands, *results)):
+            continue
+        price = prices.operation(op, combination)
+        if price is None:
+            continue
+        option = JointOption(combination, operands, results, price)
+        known = best.get((operands, results))
+        if known is None or option.picoseconds < known.picoseconds:
+            best[operands, results] = option
+    if not best:
+        what = "no option that its pins allow" if rejected else "no option"
+        raise DistirError(f"{op.name} of {[list(shape_of(v)) for v in op.operands]} has {what} over {dict(mesh.axes)}")
+    return list(best.values())
+
+
+def _executions(called_first: Sequence[FuncOp], entry: FuncOp) -> dict[str, int]:
+    """How often each function runs in one run of the entry."""
+    counts: dict[str, int] = defaultdict(int)
+    counts[entry.sym_name.data] = 1
+    for function in reversed(called_first):
+        for op in function.body.block.ops:
+            if isinstance(op, CallOp):
+                counts[op.callee.string_value()] += counts[function.sym_name.data]
+    return counts
+
+
+def _tie_updates(problem: Problem) -> None:
+    """A result that updates an argument leaves in the argument's states."""
+    entry = problem.entry
+    named = {
+        text(a, "dist.name", ""): v
+        for a, v in zip(argument_attributes(entry), entry.body.block.args, strict=True)
+        if text(a, "dist.role", "input") in ("parameter", "state", "buffer")
+    }
+    for i, attributes in enumerate(result_attributes(entry)):
+        argument = named.get(text(attributes, "dist.name", ""))
+        if argument is not None:
+            problem.tied[i] = argument
+
+
+def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
+    """All even ways to store a tensor: whole or cut as one piece, along each axis."""
+    if not isinstance(type_, TensorType):
+        return [prices.whole]
+    shape: tuple[int, ...] = type_.get_shape()
+    per_axis: list[list[State]] = [
+        [REPLICATED, *(Sharded(d, (n,)) for d, n in enumerate(shape) if size > 1 and n > 1 and n % size == 0)]
+        for size in prices.mesh.sizes
+    ]
+    return [states for states in product(*per_axis) if not prices.mesh.conflict(states)]
+
+
+def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pins: Pins) -> None:
+    """An argument is passed whole or as a consumer needs it; parameters and state also in any even cut. Arguments of the
+    entry are never addends (replicas could not tell theirs apart)."""
+    is_entry = function is problem.entry
+    for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
+        found: dict[AxisStates, None] = {problem.prices.whole: None}
+        for use in argument.uses:
+            if not isinstance(use.operation, ReturnOp):
+                found.update(dict.fromkeys(problem.needs_of(use.operation, use.index)))
+        if argument in stored:
+            found.update(dict.fromkeys(stored_states(problem.prices, argument.type)))
+        states = [s for s in found if not (is_entry and any(isinstance(state, Partial) for state in s))]
+        problem.arguments[argument] = pins.states(states, attributes, argument.type, f"argument {argument.index}")
+
+
+def _add_results(problem: Problem, function: FuncOp, pins: Pins) -> None:
+    """A result of a called function is returned as it was produced or as the body has it anyway, or, where the caller
+    passes an update on, in any even cut."""
+    last = function.body.block.last_op
+    returned: Sequence[SSAValue] = last.operands if last is not None else ()
+    attributes = result_attributes(function)
+    found: list[list[AxisStates]] = []
+    for i, value in enumerate(returned):
+        states: dict[AxisStates, None] = {}
+        if function is problem.entry:
+            if (argument := problem.tied.get(i)) is not None:
+                states.update(dict.fromkeys(problem.arguments[argument]))
+            elif pins.is_pinned(attributes[i]):
+                states.update(dict.fromkeys(stored_states(problem.prices, value.type)))
+        else:
+            states.update(dict.fromkeys(produced_states(problem, value)))
+            for use in value.uses:
+                if not isinstance(use.operation, ReturnOp):
+                    states.update(dict.fromkeys(problem.needs_of(use.operation, use.index)))
+        found.append(pins.states(list(states), attributes[i], value.type, f"result {i}") if states else [])
+    problem.results[function.sym_name.data] = found
+
+
+def produced_states(problem: Problem, value: SSAValue) -> list[AxisStates]:
+    """The states in which a value may come to be."""
+    if isinstance(value, BlockArgument):
+        return problem.arguments[value]
+    op = value.owner
+    assert isinstance(op, Operation)
+    index = op.results.index(value)  # pyright: ignore[reportArgumentType]
+    if isinstance(op, CallOp):
+        return problem.results[op.callee.string_value()][index]
+    if is_constant(op):
+        return [problem.prices.whole]
+    return list(dict.fromkeys(option.results[index] for option in problem.options[op]))

@@ -1,0 +1,111 @@
+"""A search from options to a plan: the integer program, solved again with a memory constraint at every program point at which
+a solution exceeds the limit, until none does. Points that no solution exceeds are never constrained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from distir.dialects.errors import DistirError
+from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
+from distir.passes.sharding_search.memory import Footprint, Point, footprint
+from distir.passes.sharding_search.memory_rows import MemoryRows
+from distir.passes.sharding_search.plans import Plan, picoseconds
+from distir.passes.sharding_search.problem import Problem
+
+POINTS_AT_ONCE = 4
+"""How many of a solution's worst points are constrained together."""
+ROUNDS = 60
+"""After so many solutions the search gives up: in practice a few are enough."""
+
+
+@dataclass
+class Result:
+    """What a search found."""
+
+    plan: Plan
+    seconds: float
+    """The time of one run, as the simulator has it."""
+    bound_seconds: float
+    """No plan is faster."""
+    memory: Footprint
+    binding: list[Point] = field(default_factory=list[Point])
+    """The points at which memory was constrained."""
+
+    @property
+    def gap(self) -> float:
+        """The part of the time that is not proven necessary; 0 is optimal."""
+        return max(0.0, 1.0 - self.bound_seconds / self.seconds) if self.seconds > 0 else 0.0
+
+
+def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: float | None = None) -> Result:
+    """The fastest plan within a limit of bytes per device. Raises DistirError, with the smallest memory that any plan
+    needs, if none is."""
+    program = IntegerProgram(problem)
+    rows = MemoryRows(program)
+    constrained: list[Point] = []
+    for _ in range(ROUNDS):
+        try:
+            solution = program.solve(seconds_limit)
+        except Infeasible as error:
+            raise _too_little(problem, memory_limit, constrained, seconds_limit) if memory_limit else error from None
+        found = footprint(problem, solution.plan)
+        if memory_limit is None or found.peak_bytes <= memory_limit:
+            return _result(problem, solution, found, constrained)
+        points = _new_points(found, memory_limit, constrained)
+        for point in points:
+            program.row([(x, weight / memory_limit) for x, weight in rows.terms(point)], "<=", 1.0)
+        constrained += points
+    raise DistirError(f"no plan within {memory_limit} bytes was found in {ROUNDS} rounds: raise memory-limit")
+
+
+def _new_points(found: Footprint, limit: int, constrained: Sequence[Point]) -> list[Point]:
+    points = [p for p in found.worst(limit, POINTS_AT_ONCE) if p not in constrained]
+    if not points:
+        raise AssertionError("a memory row holds less than the program does")
+    return points
+
+
+def _result(problem: Problem, solution: Solution, found: Footprint, constrained: list[Point]) -> Result:
+    seconds = picoseconds(problem, solution.plan) * 1e-12
+    proven = 1.0 if solution.seconds == 0 else min(1.0, solution.bound_seconds / solution.seconds)
+    if proven > 1 - 1e-9:
+        proven = 1.0  # the solver's numbers are floating, the plan's time is not
+    return Result(solution.plan, seconds, seconds * proven, found, constrained)
+
+
+def least_memory(
+    problem: Problem, points: Sequence[Point] = (), seconds_limit: float | None = None
+) -> tuple[Footprint, Plan]:
+    """The plan that needs the least memory, whatever it costs."""
+    program = IntegerProgram(problem)
+    rows = MemoryRows(program)
+    scale = float(footprint(problem, program.solve(seconds_limit).plan).peak_bytes or 1)
+    peak = program.minimise_instead()
+    constrained: list[Point] = []
+    added = list(points)
+    while True:
+        for point in added:
+            program.row([*((x, weight / scale) for x, weight in rows.terms(point)), (peak, -1.0)], "<=", 0.0)
+        constrained += added
+        plan = program.solve(seconds_limit).plan
+        found = footprint(problem, plan)
+        reached = (peak.value() or 0.0) * scale
+        if found.peak_bytes <= reached * (1 + 1e-6) + 1 or len(constrained) > ROUNDS * POINTS_AT_ONCE:
+            return found, plan
+        added = [p for p in found.worst(int(reached), POINTS_AT_ONCE) if p not in constrained]
+        if not added:
+            return found, plan
+
+
+def _too_little(problem: Problem, limit: int, points: Sequence[Point], seconds_limit: float | None) -> DistirError:
+    found, _ = least_memory(problem, points, seconds_limit)
+    (point,) = found.worst(-1, 1)
+    holder = point.operation.parent_op()
+    where = f"@{holder.sym_name.data}" if hasattr(holder, "sym_name") else "the program"  # pyright: ignore
+    largest = found.live_at_peak()[0]
+    return DistirError(
+        f"memory-limit {limit} bytes: no sharding fits; the smallest that one needs is {found.peak_bytes} bytes per device, at "
+        f"{point.operation.name} in {where}, where the largest value held is a {largest.what.type} of {largest.bytes} bytes here: "
+        "raise memory-limit, use more devices or a smaller batch"
+    )

@@ -1,0 +1,79 @@
+"""Options of the two searches, read: the mesh, the limit, what axes may cut; and the problem that they pose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, f64, i64
+
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import MeshOp
+from distir.interpreters.byte_sizes import parse_bytes
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import load_machine
+from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.mesh import Mesh
+from distir.passes.sharding_search.plans import annotate
+from distir.passes.sharding_search.prices import Prices
+from distir.passes.sharding_search.problem import RESTRICTIONS, Problem, build
+from distir.passes.sharding_search.search import Result
+
+
+def pose(
+    context: Context, module: ModuleOp, mesh: str, machine: str, cost_model: str, batch: str, restrict: str, entry: str
+) -> Problem:
+    """The problem of a module of level 1 or 2. Raises DistirError for options that do not fit it."""
+    from distir.passes.dtp_parallelize import prepare
+
+    parsed = parse_mesh(mesh, module)
+    prices = Prices(parsed, load_machine(machine), cost_model)
+    prepare(context, module)
+    restrictions = parse_restrictions(restrict, parsed)
+    return build(module, entry, prices, parse_batch(batch, entry_function(module, entry)), restrictions)
+
+
+def parse_mesh(text: str, module: ModuleOp) -> Mesh:
+    """`dp=2,tp=4`; empty: the mesh that the module has."""
+    if not text:
+        found = [op for op in module.body.block.ops if isinstance(op, MeshOp)]
+        if len(found) != 1:
+            raise DistirError('mesh: expected axes and sizes such as mesh="dp=2,tp=4"')
+        return Mesh(tuple(found[0].axis_sizes.items()))
+    axes: dict[str, int] = {}
+    for item in text.split(","):
+        axis, _, size = (part.strip() for part in item.partition("="))
+        if not axis or axis in axes or not size.isdecimal() or int(size) < 1:
+            raise DistirError(f'mesh: expected distinct axes and sizes such as mesh="dp=2,tp=4", got "{text}"')
+        axes[axis] = int(size)
+    return Mesh(tuple(axes.items()))
+
+
+def parse_restrictions(text: str, mesh: Mesh) -> Mapping[str, str]:
+    """`dp=batch,tp=model`."""
+    found: dict[str, str] = {}
+    names = [axis for axis, _ in mesh.axes]
+    for item in filter(None, text.split(",")):
+        axis, _, kind = (part.strip() for part in item.partition("="))
+        if axis not in names or kind not in RESTRICTIONS:
+            raise DistirError(
+                f"restrict: expected AXIS=KIND with an axis of {', '.join(names)} and a kind of "
+                f"{', '.join(RESTRICTIONS)}, got '{item}'"
+            )
+        found[axis] = kind
+    return found
+
+
+def memory_limit(text: str, problem: Problem) -> int:
+    """A size; empty: what a device of the machine has."""
+    return parse_bytes(text, "memory-limit") if text else problem.prices.machine.device.memory_capacity_bytes
+
+
+def write(problem: Problem, result: Result) -> None:
+    """Writes the plan into the module, and what it costs onto `dist.mesh`."""
+    annotate(problem, result.plan)
+    for op in problem.module.body.block.ops:
+        if isinstance(op, MeshOp):
+            op.attributes["dist.seconds"] = FloatAttr(result.seconds, f64)
+            op.attributes["dist.gap"] = FloatAttr(result.gap, f64)
+            op.attributes["dist.peak_memory_bytes"] = IntegerAttr(result.memory.peak_bytes, i64)
