@@ -53,11 +53,11 @@ class Prices:
         self._operations: dict[object, int] = {}
 
     def _distinct_groups(self, axis: int) -> list[list[int]]:
-        """The groups along an axis that differ in how they lie on nodes."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        """The groups along an axis that differ in how they lie on the machine's levels."""
+        found: dict[tuple[tuple[int, ...], ...], list[int]] = {}
         for group in reversed(self.mesh.groups(axis)):
-            nodes = [self.machine.node_of(device) for device in group]
-            found.setdefault(tuple(nodes.index(node) for node in nodes), group)
+            units = (tuple(self.machine.units(level, group)) for level in range(len(self.machine.levels)))
+            found.setdefault(tuple(units), group)
         return list(found.values())
 
     def local_type(self, type_: Attribute, states: AxisStates) -> Attribute:
