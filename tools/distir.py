@@ -15,9 +15,9 @@ from typing import NoReturn
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands import import_model, machines, run, search, simulate, verify
+from distir.tools.commands import calibrate, import_model, machines, run, search, simulate, verify
 
-COMMANDS = (import_model, search, simulate, run, verify, machines)
+COMMANDS = (import_model, search, simulate, run, verify, calibrate, machines)
 
 EXAMPLES = """\
 examples:

@@ -103,6 +103,14 @@ def outputs_path(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.outputs.safetensors"
 
 
+def probe_path(folder: Path, number: int, rank: int) -> Path:
+    return folder / f"{number}.{rank}.probe.mlir"
+
+
+def times_path(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.times"
+
+
 def log_path(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.log"
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import ChainMap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,6 +56,8 @@ class Execution:
     """Global arrays by name."""
     seconds: float
     """Wall time from when all ranks have their arguments until the slowest is done; the median of the timed runs."""
+    runs: tuple[float, ...] = ()
+    """The same of each timed run."""
 
 
 def execute(
@@ -89,7 +91,7 @@ def execute(
     parts = distribute(sites, values, floating)
     with TemporaryDirectory(prefix="distir-") as name:
         folder = Path(name)
-        Job(backend, world, entry, _groups(programs), measure, floating is not None).save(folder)
+        Job(backend, world, entry, communication_groups(programs), measure, floating is not None).save(folder)
         for rank, program in enumerate(programs):
             program_path(folder, rank).write_text(str(program))
             own = [part for site, part in zip(sites, parts, strict=True) if site.device == rank]
@@ -103,7 +105,7 @@ def execute(
     results = [Site(rank, port) for rank, function in enumerate(functions) for port in results_of(function)]
     outputs = assemble(results, [array for arrays, _ in answers for array in arrays])
     slowest = [max(seconds) for seconds in zip(*(seconds for _, seconds in answers), strict=True)]
-    return Execution(outputs, statistics.median(slowest))
+    return Execution(outputs, statistics.median(slowest), tuple(slowest))
 
 
 def _mapped(sites: Sequence[Site], inputs: Mapping[str, Array], weights: Mapping[str, Array]) -> dict[int, FilePart]:
@@ -132,7 +134,7 @@ def _check(backend: str, dtype: DTypeLike | None) -> None:
         raise DistirError(f"a program runs in its own element types or in float64, not in {np.dtype(dtype)}")
 
 
-def _groups(programs: Sequence[ModuleOp]) -> list[list[int]]:
+def communication_groups(programs: Sequence[ModuleOp]) -> list[list[int]]:
     """The groups of all ranks' collectives, in one order for all."""
     found = {tuple(sorted(op.ranks)) for program in programs for op in program.walk() if isinstance(op, GroupOp)}
     return [list(group) for group in sorted(found)]
@@ -141,8 +143,8 @@ def _groups(programs: Sequence[ModuleOp]) -> list[list[int]]:
 class Workers:
     """The processes of all ranks; leaving the context ends those that still run."""
 
-    def __init__(self, folder: Path, world: int) -> None:
-        self.folder, self.world = folder, world
+    def __init__(self, folder: Path, world: int, module: str = "distir.backends.torch.worker") -> None:
+        self.folder, self.world, self.module = folder, world, module
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Workers:
@@ -159,8 +161,9 @@ class Workers:
     ) -> None:
         self._end()
 
-    def wait(self, timeout_seconds: float | None) -> None:
-        """Returns when all ranks are done. Raises DistirError when one fails, or when the time is over."""
+    def wait(self, timeout_seconds: float | None, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Returns when all ranks are done; calls `meanwhile` now and then. Raises DistirError when one fails, or when the
+        time is over."""
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         while True:
             statuses = [process.poll() for process in self.processes]
@@ -171,12 +174,13 @@ class Workers:
             if deadline is not None and time.monotonic() > deadline:
                 running = [rank for rank, status in enumerate(statuses) if status is None]
                 raise DistirError(f"not done after {timeout_seconds:g} seconds: ranks {running} were still running")
+            meanwhile()
             time.sleep(POLL_SECONDS)
 
     def _start(self, rank: int) -> subprocess.Popen[bytes]:
         with open(log_path(self.folder, rank), "wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "distir.backends.torch.worker", str(self.folder), str(rank)],
+                [sys.executable, "-m", self.module, str(self.folder), str(rank)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

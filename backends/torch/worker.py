@@ -12,10 +12,11 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, ModuleOp
@@ -31,12 +32,16 @@ from distir.backends.torch.exchange import (
     save_arrays,
 )
 
+if TYPE_CHECKING:
+    import torch
+
 DIALECTS = {"dist": "Dist", "rank": "Rank", "grad": "Grad", "onnx": "Onnx"}
 NO_LIMIT = timedelta(days=1000)
 """The launcher watches over the workers; a rank may wait for a slow one as long as it takes."""
 
 
-def main() -> None:
+def main(work: Callable[[Path, int, Job], None]) -> None:
+    """Does a rank's work, whose folder and number are this process's arguments."""
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     threading.Thread(target=_end_with_launcher, args=[folder], daemon=True).start()
     try:
@@ -55,13 +60,8 @@ def work(folder: Path, rank: int, job: Job) -> None:
     from distir.backends.torch.elements import ElementTypes, plain_array
     from distir.backends.torch.program import Program
 
-    torch.set_num_threads(1)
     module = parse(program_path(folder, rank).read_text())
-    device = torch.device("cuda", rank) if job.backend == "nccl" else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    meeting = (folder / "meeting").as_uri()
-    dist.init_process_group(job.backend, init_method=meeting, rank=rank, world_size=job.world, timeout=NO_LIMIT)
+    device = join(folder, rank, job)
     types = ElementTypes(job.in_float64)
     communicator = Communicator(rank, [tuple(group) for group in job.groups], types, device)
     entry = Program(module, types, device, communicator).function(job.entry)
@@ -81,6 +81,20 @@ def work(folder: Path, rank: int, job: Job) -> None:
     save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results], seconds)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def join(folder: Path, rank: int, job: Job) -> torch.device:
+    """Meets the other ranks; the device that this one computes on."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    device = torch.device("cuda", rank) if job.backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    meeting = (folder / "meeting").as_uri()
+    dist.init_process_group(job.backend, init_method=meeting, rank=rank, world_size=job.world, timeout=NO_LIMIT)
+    return device
 
 
 def parse(text: str) -> ModuleOp:
@@ -111,4 +125,4 @@ def _end_with_launcher(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(work)

@@ -2,7 +2,7 @@
 
     build(Mlp(layers=16, width=8192), Configuration(D=2, T=4, P=2, K=4, batch=1024)) -> a level-3 module on 16 devices
 
-Layers are `relu(x @ w)` without bias, in f16, all of one width. Device numbers are the original's: (d * T + t) * P + p.
+Layers are `relu(x @ w)` without bias, all of one width. Device numbers are the original's: (d * T + t) * P + p.
 
 * Tensor parallelism cuts weights by columns, rows, columns, ...; every second matmul is followed by an allreduce, and so
   is every second gradient (of the activation only, also of layer 0, where nothing uses it).
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from xdsl.dialects.builtin import ModuleOp, UnitAttr, f16
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
@@ -74,7 +74,7 @@ class Replica:
         for t in self.ts:
             first, last = t * self.P, t * self.P + self.P - 1
             batch = tuple_type((stages.rows(t),) * self.K)
-            arguments += [moved(batch, first), moved(batch, last), tensor((), last, f16)]
+            arguments += [moved(batch, first), moved(batch, last), tensor((), last, stages.element_type)]
         f = Function("replica", arguments)
         weights = f.arguments[: -3 * len(self.ts)]
         self.weights = [list(weights[i : i + parts]) for i in range(0, len(weights), parts)]
@@ -158,7 +158,7 @@ def _entry(stages: Stages, replica: FuncOp) -> ModuleOp:
         names += [("parameter", f"w{device % c.P * layers + i}") for i in range(layers)]
     for group in range(c.D * c.T):
         first, last = group * c.P, group * c.P + c.P - 1
-        types += [stages.rows(first)] * c.K + [stages.rows(last)] * c.K + [tensor((), last, f16)]
+        types += [stages.rows(first)] * c.K + [stages.rows(last)] * c.K + [tensor((), last, stages.element_type)]
         names += [("input", "x")] * c.K + [("label", "z")] * c.K + [("input", "n")]
     f = Function("main", types)
     arguments = iter(f.arguments)

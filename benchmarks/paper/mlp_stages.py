@@ -31,6 +31,7 @@ T_ = TypeVar("T_")
 class Mlp:
     layers: int
     width: int
+    element_type: Attribute = f16
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Stages:
     """Makes the functions of one configuration."""
 
     def __init__(self, model: Mlp, c: Configuration):
-        self.c, self.width = c, model.width
+        self.c, self.width, self.element_type = c, model.width, model.element_type
         self.ts = range(c.T)
         self.layers = model.layers // c.P
         """Of a stage."""
@@ -71,10 +72,10 @@ class Stages:
     def weight(self, layer: int, t: int) -> Attribute:
         """Cut by columns, rows, columns, ..."""
         cut = self.width // self.c.T
-        return tensor((cut, self.width) if layer % 2 else (self.width, cut), t, f16)
+        return tensor((cut, self.width) if layer % 2 else (self.width, cut), t, self.element_type)
 
     def rows(self, t: int, width: int = 0) -> Attribute:
-        return tensor((self.c.rows, width or self.width), t, f16)
+        return tensor((self.c.rows, width or self.width), t, self.element_type)
 
     def product(self, layer: int, t: int) -> Attribute:
         """The result of a layer's matmul, and the argument of the next layer's; layer -1 is the stage before."""

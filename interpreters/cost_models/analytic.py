@@ -30,7 +30,7 @@ class AnalyticCostModel(CostModel):
         2009) with an efficiency that saturates in the flops of one kernel, fitted to published GEMM profiles (7-8 %
         mean error on held-out models). Each contraction is a kernel; F counts what tiles are padded with (`padding`)."""
         device = self.machine.device
-        rate = device.peak(dtype) * device.matmul_efficiency
+        rate = device.matmul_rate(dtype)
         kernels: Any = sum(c.times for c in work.contractions) or 1
         flops = work.flops
         if device.tiles is not None and work.contractions:

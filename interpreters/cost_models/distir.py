@@ -236,7 +236,7 @@ class DistirCostModel(CostModel):
             return Device(table["flops_per_second"], table["bytes_per_second"])
         described = self.machine.device
         return Device(
-            described.peak(dtype) * described.matmul_efficiency,
+            described.matmul_rate(dtype),
             described.memory_bandwidth_bytes_per_second * described.memory_efficiency,
         )
 

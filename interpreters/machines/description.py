@@ -82,6 +82,8 @@ class Device:
     memory_capacity_bytes: int
     kernel_floor_seconds: float
     """What any kernel takes, however small."""
+    matmul_efficiency_by_type: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Of element types for which it is not `matmul_efficiency`."""
     dispatch_seconds: float = 0.0
     """What the host takes to issue one operation: none starts sooner after the one before it."""
     tiles: Tiles | None = None
@@ -89,6 +91,10 @@ class Device:
     def peak(self, dtype: str) -> float:
         """FLOP/s for an element type."""
         return self.peak_flops_per_second.get(dtype, self.peak_flops_per_second["f32"])
+
+    def matmul_rate(self, dtype: str) -> float:
+        """FLOP/s that large matmuls reach."""
+        return self.peak(dtype) * self.matmul_efficiency_by_type.get(dtype, self.matmul_efficiency)
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ class _MachineFile:
         rates = {dtype: self.number(peaks, dtype, f"{prefix}peak_flops_per_second.") for dtype in peaks}
         if "f32" not in rates:
             raise self.error(f"{prefix}peak_flops_per_second.f32", "a number with a source", "nothing")
+        efficiencies = "matmul_efficiency_by_type"
+        by_type = self.table(table, efficiencies, prefix) if efficiencies in table else {}
         return Device(
             name=self.text(table, "name", prefix),
             peak_flops_per_second=rates,
@@ -102,6 +104,7 @@ class _MachineFile:
             memory_efficiency=self.fraction(table, "memory_efficiency", prefix),
             memory_capacity_bytes=self.count(table, "memory_capacity_bytes", prefix),
             kernel_floor_seconds=self.number(table, "kernel_floor_seconds", prefix),
+            matmul_efficiency_by_type={d: self.fraction(by_type, d, f"{prefix}{efficiencies}.") for d in by_type},
             dispatch_seconds=self.optional(table, "dispatch_seconds", prefix),
             tiles=self.tiles(self.table(table, "tiles", prefix), f"{prefix}tiles.") if "tiles" in table else None,
         )
