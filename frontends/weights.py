@@ -3,8 +3,6 @@
 In a file they are `PROGRAM.safetensors` next to `PROGRAM.mlir`, named by the module attribute `dist.weights`. In memory
 they are attached to the ModuleOp *object*: a table with weak keys holds them, so they go when the module goes, and stay
 through passes, which change a module in place. A clone of a module has none.
-
-A program without values can have them drawn from a seed.
 """
 
 import json
@@ -14,13 +12,10 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
-from zlib import crc32
 
 import numpy as np
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr, TensorType
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.printer import Printer
 
 from distir.dialects.errors import DistirError
@@ -32,10 +27,9 @@ Array = np.ndarray[Any, Any]
 
 WEIGHTS = "dist.weights"
 
-_SAFETENSORS_DTYPES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 complex64".split()
-)
-"""What safetensors 0.8 reads back as numpy arrays; it writes float8, but does not read it."""
+ELEMENT_TYPES = "dist.element_types"
+"""The entry of a file's metadata that names the element types that safetensors has no code for, by parameter. Such a
+tensor lies in the file as U8, one byte an element, as numpy holds it."""
 
 _attached: WeakKeyDictionary[ModuleOp, Mapping[str, Array]] = WeakKeyDictionary()
 _folder_of: WeakKeyDictionary[ModuleOp, Path] = WeakKeyDictionary()
@@ -84,14 +78,17 @@ class WeightFile(Mapping[str, Array]):
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             self._header: dict[str, Any] = json.loads(file.read(length))
+        self._unusual: dict[str, str] = json.loads(self._header.get("__metadata__", {}).get(ELEMENT_TYPES, "{}"))
         self._start = 8 + length
 
     def __getitem__(self, name: str) -> Array:
         entry = self._header[name]
         code, shape = str(entry["dtype"]), tuple(entry["shape"])
-        dtype = _MAPPED_DTYPES.get(code)
-        if dtype is None:
-            raise DistirError(f"{self._path}: parameter '{name}' has elements of type {code}, which are not supported")
+        dtype = self._unusual.get(name, _MAPPED_DTYPES.get(code))
+        if dtype not in ELEMENT_OF_NUMPY_NAME:
+            raise DistirError(
+                f"{self._path}: parameter '{name}' has elements of type {dtype or code}, which are not supported"
+            )
         return map_array(
             self._path, numpy_dtype(ELEMENT_OF_NUMPY_NAME[dtype].type), shape, self._start + entry["data_offsets"][0]
         )
@@ -106,9 +103,11 @@ class WeightFile(Mapping[str, Array]):
 _MAPPED_DTYPES = {
     **{f"{kind}{bits}": f"{name}{bits}" for kind, name in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)},
     **{"BOOL": "bool", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64"},
-    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
+    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"},
 }
 """numpy's names of safetensors' element types."""
+
+_CODES = {name: code for code, name in _MAPPED_DTYPES.items()}
 
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
@@ -162,21 +161,32 @@ def save(module: ModuleOp, path: str | os.PathLike[str]) -> None:
 
 
 def _write_weights(weights: Mapping[str, Array], path: Path) -> None:
-    import safetensors
-    from safetensors.numpy import save_file
-
-    arrays: dict[str, Array] = {}
+    """One tensor at a time: weights that are mapped from other files need not fit in memory."""
+    header: dict[str, Any] = {}
+    unusual: dict[str, str] = {}
+    end = 0
     for name, array in weights.items():
-        if array.dtype.name not in _SAFETENSORS_DTYPES:
-            raise DistirError(
-                f"parameter '{name}' is {array.dtype}, which safetensors cannot read back: cast it to bfloat16"
-            )
-        arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
+        code = _CODES.get(array.dtype.name)
+        if code is None:
+            if array.dtype.itemsize != 1:
+                raise DistirError(f"parameter '{name}' is {array.dtype}, which no weights file can hold: cast it")
+            code, unusual[name] = "U8", array.dtype.name
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [end, end + array.nbytes]}
+        end += array.nbytes
+    if "__metadata__" in header:
+        raise DistirError("a parameter is named '__metadata__', as safetensors names its own entry: rename it")
+    if unusual:
+        header["__metadata__"] = {ELEMENT_TYPES: json.dumps(unusual)}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # safetensors aligns the data so
 
-    try:
-        write_atomically(path, lambda temporary: save_file(arrays, temporary))
-    except safetensors.SafetensorError as error:
-        raise DistirError(f"{path}: weights cannot be written: {error}") from error
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for array in weights.values():
+                np.ascontiguousarray(array).tofile(file)
+
+    write_atomically(path, write)
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -211,40 +221,3 @@ def load(path: str | os.PathLike[str]) -> ModuleOp:
     module = parse_program(context, text, str(path))
     _folder_of[module] = path.parent
     return module
-
-
-def draw(module: ModuleOp, seed: int) -> dict[str, Array]:
-    """Values for the arguments of @main that hold a model's memory: parameters and buffers normal with standard
-    deviation 0.02 (deep networks stay finite), state and whatever is not floating-point zero.
-
-    Each value depends on the seed and its name only. At level 3, where an argument is a part of a global array
-    (`dist.part`), the global array is drawn.
-    """
-    drawn: dict[str, Array] = {}
-    for function in module.ops:
-        if isinstance(function, FuncOp) and function.sym_name.data == "main" and function.arg_attrs is not None:
-            for argument, attributes in zip(function.args, function.arg_attrs, strict=True):
-                name, role = attributes.data.get("dist.name"), attributes.data.get("dist.role")
-                if not isinstance(name, StringAttr) or not isinstance(role, StringAttr):
-                    continue
-                if role.data in ("parameter", "state", "buffer") and isinstance(argument.type, TensorType):
-                    type = cast(TensorType[Attribute], argument.type)
-                    shape = _global_shape(type, attributes.data.get("dist.part"))
-                    drawn[name.data] = _draw(name.data, role.data, shape, numpy_dtype(type.element_type), seed)
-    return drawn
-
-
-def _global_shape(type: TensorType[Attribute], part: Attribute | None) -> tuple[int, ...]:
-    from distir.dialects.dist import PartAttr
-
-    return part.global_shape if isinstance(part, PartAttr) else type.get_shape()
-
-
-def _draw(name: str, role: str, shape: tuple[int, ...], dtype: np.dtype[Any], seed: int) -> Array:
-    floating = dtype.kind == "f" or "float" in dtype.name
-    if role == "state" or not floating:
-        return np.zeros(shape, dtype)
-    generator = np.random.default_rng([seed, crc32(name.encode())])
-    values = generator.standard_normal(shape, dtype=np.float64 if dtype == np.float64 else np.float32)
-    values *= 0.02
-    return np.asarray(values).astype(dtype, copy=False)
