@@ -16,6 +16,8 @@ from xdsl.passes import ModulePass
 class DtpParallelizePass(ModulePass):
     """Distributes the entry over `dp * tp * pp` devices in `microbatches` microbatches.
 
+    With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
+
     The tensor axis is chosen by minimising communication over the rules, as `machine` has it. Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
     naming the op and the rule, or the batch, that forbids what was asked."""
@@ -28,6 +30,7 @@ class DtpParallelizePass(ModulePass):
     schedule: str = "1f1b"
     batch: str = ""
     machine: str = "dgx-a100"
+    overlap: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
@@ -35,6 +38,7 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.distribution.assemble import Layout
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import distribute
+        from distir.passes.distribution.streams import overlap_communication
 
         _check_degrees(self)
         machine = load_machine(self.machine)
@@ -43,6 +47,8 @@ class DtpParallelizePass(ModulePass):
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
         distribute(op, batch, layout, self.schedule, machine)
+        if self.overlap:
+            overlap_communication(op, entry_function(op))
 
 
 def prepare(ctx: Context, module: ModuleOp) -> None:

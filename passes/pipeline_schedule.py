@@ -22,6 +22,8 @@ class PipelineSchedulePass(ModulePass):
     schedule: str = "1f1b"
     microbatches: int = 1
     batch: str = ""
+    overlap: bool = False
+    """Messages on streams of their own, beside computation."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
@@ -30,6 +32,7 @@ class PipelineSchedulePass(ModulePass):
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.plan import assemble, localize, lower_tensors
         from distir.passes.distribution.stages import stage_calls, stage_of
+        from distir.passes.distribution.streams import overlap_communication
 
         if self.microbatches < 1:
             raise DistirError(f"microbatches: expected at least 1, got {self.microbatches}")
@@ -39,3 +42,5 @@ class PipelineSchedulePass(ModulePass):
         program = localize(op, batch, self.microbatches)
         lowering = lower_tensors(op, program, 1, None)
         assemble(op, program, lowering, Layout(1, 1, stages, self.microbatches), self.schedule)
+        if self.overlap:
+            overlap_communication(op, entry_function(op))
