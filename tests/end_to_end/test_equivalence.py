@@ -52,8 +52,8 @@ def assert_agree(expected: Mapping[str, np.ndarray], got: Mapping[str, np.ndarra
         )
 
 
-def check(model: Model, degrees: Degrees) -> None:
-    distributed = model.distributed(**asdict(degrees))
+def check(model: Model, degrees: Degrees, **options: bool) -> None:
+    distributed = model.distributed(**asdict(degrees), **options)
     ranks = [project(distributed, rank) for rank in range(degrees.dp * degrees.tp * degrees.pp)]
     for dtype, tolerance in TOLERANCES.items():
         expected = model.sequential(dtype)
@@ -69,6 +69,13 @@ def test_gpt2(degrees: Degrees):
 @pytest.mark.parametrize("degrees", SAMPLE, ids=str)
 def test_mlp_training_step(degrees: Degrees):
     check(mlp(batch=8), degrees)
+
+
+@pytest.mark.parametrize("degrees", [Degrees(2, 2, 2, 4, "1f1b"), Degrees(2, 1, 3, 2, "gpipe")], ids=str)
+@pytest.mark.parametrize("model", [gpt2, mlp])
+def test_streams_of_their_own(model, degrees: Degrees):
+    """Messages beside computation change when values are made, not which."""
+    check(model(batch=8), degrees, overlap=True)
 
 
 @pytest.mark.parametrize("degrees", THIRDS, ids=str)

@@ -23,8 +23,9 @@ from small_models import Model, gpt2, mlp
         (mlp, {"dp": 2, "tp": 2}),
         (partial(gpt2, layers=2), {"pp": 2, "microbatches": 4, "schedule": "gpipe"}),
         (mlp, {"pp": 2, "microbatches": 4, "schedule": "1f1b"}),
+        (mlp, {"dp": 2, "pp": 2, "microbatches": 2, "overlap": True}),
     ],
-    ids=["gpt2-dp-tp", "mlp-dp-tp", "gpt2-pp", "mlp-pp"],
+    ids=["gpt2-dp-tp", "mlp-dp-tp", "gpt2-pp", "mlp-pp", "mlp-overlap"],
 )
 def test_processes_compute_what_the_model_computes(build: Callable[[], Model], degrees: dict[str, Any]):
     model = build()
