@@ -205,7 +205,7 @@ def load(path: str | os.PathLike[str]) -> ModuleOp:
     """Parse and verify a program; its weights file is looked for in the same folder when values are asked for."""
     from xdsl.universe import Universe
 
-    from distir.tools.universe import DISTIR_UNIVERSE
+    from distir.dialects.registry import DIALECTS
 
     path = Path(path)
     try:
@@ -216,7 +216,7 @@ def load(path: str | os.PathLike[str]) -> ModuleOp:
     if not text.strip():
         raise DistirError(f"{path}: the file is empty: expected a program")
     context = Context()
-    for name, factory in (Universe.get_multiverse().all_dialects | DISTIR_UNIVERSE.all_dialects).items():
+    for name, factory in (Universe.get_multiverse().all_dialects | DIALECTS).items():
         context.register_dialect(name, factory)
     module = parse_program(context, text, str(path))
     _folder_of[module] = path.parent

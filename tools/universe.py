@@ -6,16 +6,10 @@ Every xDSL tool in the environment imports this module, so it imports nothing he
 from collections.abc import Callable
 from importlib import import_module
 
-from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
 
-DIALECTS = {
-    "dist": ("distir.dialects.dist", "Dist"),
-    "rank": ("distir.dialects.rank", "Rank"),
-    "grad": ("distir.dialects.grad", "Grad"),
-    "onnx": ("distir.dialects.onnx", "Onnx"),
-}
+from distir.dialects.registry import DIALECTS
 
 PASSES = {
     "apply-sharding": "ApplyShardingPass",
@@ -32,15 +26,11 @@ PASSES = {
 }
 
 
-def _dialect_factory(module: str, name: str) -> Callable[[], Dialect]:
-    return lambda: getattr(import_module(module), name)
-
-
 def _pass_factory(name: str, class_name: str) -> Callable[[], type[ModulePass]]:
     return lambda: getattr(import_module(f"distir.passes.{name.replace('-', '_')}"), class_name)
 
 
 DISTIR_UNIVERSE = Universe(
-    all_dialects={name: _dialect_factory(*where) for name, where in DIALECTS.items()},
+    all_dialects=DIALECTS,
     all_passes={name: _pass_factory(name, class_name) for name, class_name in PASSES.items()},
 )

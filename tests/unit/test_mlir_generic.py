@@ -57,6 +57,14 @@ def test_training_steps_and_graphs_inside_operators_parse_in_mlir() -> None:
 
 
 @pytest.mark.long
+def test_every_node_test_of_onnx_parses_in_mlir() -> None:
+    from onnx.backend.test.loader import load_model_tests
+
+    for case in load_model_tests(kind="node"):
+        parse_as_mlir(import_model(case.model))
+
+
+@pytest.mark.long
 def test_what_is_not_mlir_is_refused() -> None:
     """The parser of these tests can fail."""
     from jaxlib.mlir import ir

@@ -150,3 +150,46 @@ def test_weights_of_a_saved_program_are_mapped(tmp_path: Path) -> None:
     weight = weights_of(load(tmp_path / "p.mlir"))["w"]
     assert is_mapped(weight)
     np.testing.assert_array_equal(weight, np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+# What is read of large files.
+
+
+def resident_bytes(path: Path) -> int:
+    """How much of the file this process holds in memory: the `Rss` of its mappings (proc_pid_smaps(5))."""
+    total, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            ours = line.endswith(str(path))
+        elif ours and first == "Rss:":
+            total += int(line.split()[1]) << 10
+    return total
+
+
+def test_a_rank_reads_only_its_rows(tmp_path: Path) -> None:
+    """Of 64 MB, the second eighth of the rows: 8 MB, and what the system reads around it."""
+    weight = np.ones((4096, 4096), np.float32)
+    save_file({"w": weight}, tmp_path / "w.safetensors")
+    where = file_part(WeightFile(tmp_path / "w.safetensors")["w"], [[(512, 1024)], [(0, 4096)]])
+    assert where is not None
+    part = where.read()
+    assert resident_bytes(tmp_path / "w.safetensors") < 1 << 20
+    assert part.sum() == 512 * 4096
+    assert 8 << 20 <= resident_bytes(tmp_path / "w.safetensors") < 12 << 20
+
+
+def test_a_model_above_2_gb_is_imported_without_reading_it(tmp_path: Path) -> None:
+    model = small_model("big.bin")
+    (weight,) = model.graph.initializer
+    weight.dims[:] = [3, 1 << 28]  # 3 GB of zeros, which take no room on a disk
+    model.graph.node[0].input[0] = "w"
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 3
+        value.type.tensor_type.shape.dim[1].dim_value = 1 << 28
+    with open(tmp_path / "big.bin", "wb") as file:
+        file.truncate(3 << 30)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    module = import_model(tmp_path / "m.onnx")
+    assert weights_of(module)["w"].nbytes == 3 << 30
+    assert resident_bytes(tmp_path / "big.bin") < 1 << 20
