@@ -143,6 +143,17 @@ class Gpt2Builder:
         index = self.view(counted, self.folded(-1), self.vector(self.size(ids, 2)))
         return self.op("Add", self.op("Gather", tokens, flat), self.op("Gather", positions, index))
 
+    def model(self, n_layer: int) -> None:
+        """All layers, from `input1` to `output1`."""
+        sizes = [self.size("input1", axis) for axis in range(3)]
+        x = self.embedding("input1")
+        for layer in range(n_layer):
+            name = f"h.{layer}"
+            x = self.op("Add", x, self.attention(self.layer_norm(x, f"{name}.ln_1"), f"{name}.attn"))
+            x = self.op("Add", x, self.mlp(self.layer_norm(x, f"{name}.ln_2"), f"{name}.mlp"))
+        x = self.layer_norm(x, "ln_f")
+        self.view(x, *(self.vector(size) for size in sizes), self.vector(self.size(x, 2)), output="output1")
+
 
 def build(
     n_layer: int = 12, d_model: int = 768, n_head: int = 12, vocab: int = 50257, n_ctx: int = 1024, seed: int = 0
@@ -151,14 +162,7 @@ def build(
     if d_model % n_head:
         raise ValueError(f"d_model {d_model} is not a multiple of n_head {n_head}")
     g = Gpt2Builder(d_model, n_head, vocab, n_ctx, seed)
-    sizes = [g.size("input1", axis) for axis in range(3)]
-    x = g.embedding("input1")
-    for layer in range(n_layer):
-        name = f"h.{layer}"
-        x = g.op("Add", x, g.attention(g.layer_norm(x, f"{name}.ln_1"), f"{name}.attn"))
-        x = g.op("Add", x, g.mlp(g.layer_norm(x, f"{name}.ln_2"), f"{name}.mlp"))
-    x = g.layer_norm(x, "ln_f")
-    g.view(x, *(g.vector(size) for size in sizes), g.vector(g.size(x, 2)), output="output1")
+    g.model(n_layer)
     graph = helper.make_graph(
         g.nodes,
         "gpt2",

@@ -257,8 +257,12 @@ class PackOp(LocalOp):
     assembly_format = "$inputs attr-dict `:` functional-type($inputs, $output)"
 
     def __init__(self, inputs: Sequence[SSAValue]):
-        result_type = TupleType(tuple(cast(TypeAttribute, v.type) for v in inputs))
-        super().__init__(operands=[inputs], result_types=[result_type])
+        super().__init__(operands=[inputs], result_types=[self.packed_type([v.type for v in inputs])])
+
+    @staticmethod
+    def packed_type(types: Sequence[Attribute]) -> TupleType:
+        """The type of a tuple of values of these types."""
+        return TupleType(tuple(cast(TypeAttribute, type_) for type_ in types))
 
     def verify_shapes(self) -> None:
         verify_elements(self.output.type, self.operands, "operands")

@@ -1,16 +1,15 @@
 """The entry of a D/T/P program: stage functions placed and called in the order of a schedule, for every replica and
 microbatch, with sends between stages, accumulation over microbatches, and reduction over replicas.
 
-Device of (stage p, replica d, tensor rank t) = (p * D + d) * T + t: Megatron's order, tp fastest."""
+What calls take and give together is packed (`bundles`); devices are numbered as in `layout`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TensorType, i64
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TensorType, TupleType, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
@@ -20,7 +19,18 @@ from distir.dialects.dist.attributes import on_device, placed, relocated
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
+from distir.passes.distribution.bundles import (
+    Group,
+    Signature,
+    accumulation,
+    grouped,
+    packed,
+    sole_user,
+    travel_packed,
+    unpacked,
+)
 from distir.passes.distribution.conversions import convert, shard_ranges
+from distir.passes.distribution.layout import Layout, Place, Template, Tensor
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.options import local_shape
 from distir.passes.distribution.stages import (
@@ -34,55 +44,9 @@ from distir.passes.distribution.stages import (
     stage_of,
 )
 from distir.passes.distribution.tasks import steps
-from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of, text
+from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of, text, unique_symbol
 
 SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Degrees of a D/T/P program."""
-
-    dp: int
-    tp: int
-    pp: int
-    microbatches: int
-
-    @property
-    def devices(self) -> int:
-        return self.dp * self.tp * self.pp
-
-    def group(self, stage: int, replica: int) -> list[int]:
-        """The devices of one replica of one stage."""
-        first = (stage * self.dp + replica) * self.tp
-        return list(range(first, first + self.tp))
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where and for which microbatch a value of the staged entry is held; None is once per step."""
-
-    stage: int
-    replica: int
-    microbatch: int | None
-
-
-@dataclass
-class Template:
-    """A stage call of one replica: its types and properties, its operands device by device, and which of them vary."""
-
-    result_types: list[Attribute]
-    properties: dict[str, Attribute]
-    operands: list[list[SSAValue]]
-    varying: list[tuple[int, SSAValue, State]]
-
-
-@dataclass
-class Tensor:
-    """What a value of the staged entry is along the tensor and the batch axis."""
-
-    batch: State
-    tensor: State
 
 
 class Assembler:
@@ -107,6 +71,12 @@ class Assembler:
         self.accumulated: dict[tuple[SSAValue, int], list[SSAValue]] = {}
         self.reduced: set[SSAValue] = set()
         self.templates: dict[tuple[CallOp, int], Template] = {}
+        self.packed: dict[tuple[SSAValue, ...], SSAValue] = {}
+        self.packs: dict[tuple[CallOp, CallOp, Place], list[SSAValue]] = {}
+        """What a call packed for another, device by device."""
+        self.sums: dict[tuple[CallOp, Group, int], list[SSAValue]] = {}
+        """Addends that leave the loop together, accumulated so far."""
+        self.accumulations: dict[tuple[CallOp, Group], str] = {}
         self.argument_ports: list[dict[str, Attribute]] = []
         self.first_stage: dict[SSAValue, int] = {}
         self.users: dict[SSAValue, set[int]] = defaultdict(set)
@@ -116,6 +86,11 @@ class Assembler:
             if phase_of(call) in (FORWARD, BACKWARD):
                 for value in call.operands:
                     self.users[value].add(stage_of(call))
+        roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+        self.inputs = {v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("input", "label")}
+        self.signatures = {call: self._signature(call) for call in stage_calls(entry)}
+        for call, signature in self.signatures.items():
+            travel_packed(self.placed_functions[calls[call]], signature, layout.tp)
 
     def build(self) -> FuncOp:
         """The new entry, which replaces the staged one."""
@@ -251,14 +226,58 @@ class Assembler:
         for replica in range(self.layout.dp):
             self._send_results(call, Place(stage_of(call), replica, None))
 
+    def _signature(self, call: CallOp) -> Signature:
+        """Parameters and what was computed before the loop are one tuple, so is what another call made for this one alone,
+        and so are addends that leave the loop."""
+        looped = phase_of(call) in (FORWARD, BACKWARD)
+
+        def operand_key(value: SSAValue) -> Hashable | None:
+            if isinstance(value, BlockArgument):
+                return None if value in self.inputs else "held"
+            if not self._varies(value):
+                return "held"
+            if not looped:
+                return "addends" if isinstance(self.tensors[value].batch, Partial) else None
+            return value.owner if self._kept_for(value) is call else None
+
+        def as_packed(position: int) -> tuple[int, int]:
+            value = call.operands[position]
+            if isinstance(value, BlockArgument):
+                return 0, value.index
+            return 1, value.index if isinstance(value, OpResult) and self._kept_for(value) is call else position
+
+        def result_key(value: SSAValue) -> Hashable | None:
+            if (user := self._kept_for(value)) is not None:
+                return user
+            state = self.tensors[value].batch
+            leaves = looped and self._leaves_loop(value) and not self.users[value]
+            return state if leaves and isinstance(state, Partial) else None
+
+        operands = [tuple(sorted(group, key=as_packed)) for group in grouped(call.operands, operand_key)]
+        return Signature(tuple(operands), grouped(call.results, result_key))
+
+    def _kept_for(self, value: SSAValue) -> CallOp | None:
+        """The call of the loop that alone uses a value of the loop, on the same stage and as it was returned."""
+        user = sole_user(value)
+        if not isinstance(value, OpResult) or not isinstance(user, CallOp):
+            return None
+        made, used = cast(CallOp, value.op), (phase_of(value.op), phase_of(user))
+        if stage_of(made) != stage_of(user) or not set(used) <= {FORWARD, BACKWARD}:
+            return None
+        (needed,) = self.lowering.argument_states[self.calls[user]][list(user.operands).index(value)]
+        return user if needed == self.tensors[value].tensor else None
+
     def _run(self, call: CallOp, place: Place) -> None:
         """Calls a stage function; all microbatches of a replica share what does not depend on the microbatch."""
         key = (call, place.replica)
         if key not in self.templates:
             self.templates[key] = self._template(call, place)
         template = self.templates[key]
-        for index, value, state in template.varying:
-            template.operands[index] = self._operand(value, place, state)
+        for index, source, state in template.varying:
+            if isinstance(source, CallOp):
+                template.operands[index] = self.packs.pop((source, call, place))
+            else:
+                template.operands[index] = self._operand(source, place, state)
         op = DistCallOp.create(
             operands=[value for values in template.operands for value in values],
             result_types=template.result_types,
@@ -266,10 +285,20 @@ class Assembler:
         )
         self.block.add_op(op)
         tp = self.layout.tp
-        for i, result in enumerate(call.results):
-            values: list[SSAValue] = list(op.results[i * tp : (i + 1) * tp])
-            for value in values:
-                value.name_hint = result.name_hint
+        for i, group in enumerate(self.signatures[call].results):
+            self._made(call, group, list(op.results[i * tp : (i + 1) * tp]), place)
+
+    def _made(self, call: CallOp, group: Group, values: list[SSAValue], place: Place) -> None:
+        """Records what a call gave."""
+        result = call.results[group[0]]
+        user = self._kept_for(result) if len(group) > 1 else None
+        for value in values:
+            value.name_hint = result.name_hint if len(group) == 1 else "addends" if user is None else "held"
+        if user is not None:
+            self.packs[call, user, place] = values
+        elif len(group) > 1:
+            self._accumulate_together(call, group, values, place)
+        else:
             self.held[result, place] = values
             if place.microbatch is not None and self._leaves_loop(result):
                 self._accumulate(result, values, place)
@@ -280,13 +309,26 @@ class Assembler:
         prototype = DistCallOp(
             name, [], group, [relocated(t, group) for t in self.placed_functions[name].function_type.outputs.data]
         )
+        states = self.lowering.argument_states[name]
         operands: list[list[SSAValue]] = []
-        varying: list[tuple[int, SSAValue, State]] = []
-        for index, (value, (state,)) in enumerate(zip(call.operands, self.lowering.argument_states[name], strict=True)):
-            operands.append(self._operand(value, place, state))
-            if self._varies(value):
+        varying: list[tuple[int, SSAValue | CallOp, State]] = []
+        for index, positions in enumerate(self.signatures[call].operands):
+            value, (state,) = call.operands[positions[0]], states[positions[0]]
+            if len(positions) > 1 and isinstance(value, OpResult) and self._kept_for(value) is call:
+                operands.append([])
+                varying.append((index, cast(CallOp, value.op), state))
+                continue
+            members = [self._operand(call.operands[i], place, states[i][0]) for i in positions]
+            operands.append([self._packed(values) for values in zip(*members, strict=True)])
+            if len(positions) == 1 and self._varies(value):
                 varying.append((index, value, state))
         return Template(list(prototype.result_types), dict(prototype.properties), operands, varying)
+
+    def _packed(self, values: tuple[SSAValue, ...]) -> SSAValue:
+        """The values as one; calls that take the same ones share the tuple."""
+        if values not in self.packed:
+            self.packed[values] = packed(values, self.block)
+        return self.packed[values]
 
     def _varies(self, value: SSAValue) -> bool:
         """Whether a value is another one for every microbatch."""
@@ -377,6 +419,45 @@ class Assembler:
                 op.output.name_hint = value.name_hint
             self.accumulated[key] = [op.output for op in sums]
 
+    def _accumulate_together(self, call: CallOp, group: Group, values: list[SSAValue], place: Place) -> None:
+        """Adds one microbatch's tuples of addends to those before, by one call."""
+        key = (call, group, place.replica)
+        if key in self.sums:
+            op = DistCallOp(
+                self._accumulation(call, group, values),
+                [*self.sums[key], *values],
+                self.layout.group(place.stage, place.replica),
+                [value.type for value in values],
+            )
+            self.block.add_op(op)
+            values = list(op.results)
+            for value in values:
+                value.name_hint = "sums"
+        self.sums[key] = values
+
+    def _accumulation(self, call: CallOp, group: Group, values: Sequence[SSAValue]) -> str:
+        """The function that adds up such tuples."""
+        if (call, group) not in self.accumulations:
+            name = unique_symbol(self.module, f"accumulate_{stage_of(call)}")
+            reduction = cast(Partial, self.tensors[call.results[group[0]]].batch).reduction
+            types = [
+                [placed(t, on_device(rank)) for t in cast(TupleType, value.type).types.data]
+                for rank, value in enumerate(values)
+            ]
+            self.module.body.block.add_op(accumulation(name, types, reduction))
+            self.accumulations[call, group] = name
+        return self.accumulations[call, group]
+
+    def _unpack_sums(self, value: OpResult, replica: int) -> None:
+        """What a call gave together with this value, one by one."""
+        call = cast(CallOp, value.op)
+        group = next(g for g in self.signatures[call].results if value.index in g)
+        tuples = [unpacked(v, len(group), self.block) for v in self.sums[call, group, replica]]
+        for position, values in zip(group, zip(*tuples, strict=True), strict=True):
+            for each in values:
+                each.name_hint = call.results[position].name_hint
+            self.accumulated[call.results[position], replica] = list(values)
+
     def _whole(self, value: SSAValue, stage: int, replica: int) -> list[SSAValue]:
         """A value when the loop is over, on the stage that holds it."""
         place = Place(stage, replica, None)
@@ -392,6 +473,8 @@ class Assembler:
                 self.block.add_ops(joins)
                 self.held[value, home] = [op.output for op in joins]
             else:
+                if (value, replica) not in self.accumulated:
+                    self._unpack_sums(value, replica)
                 self.held[value, home] = self.accumulated[value, replica]
         return self.held[value, place] if stage == source else self._send(value, place)
 

@@ -16,7 +16,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Choice, State, UseFactor
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
-from distir.passes.distribution.assemble import Assembler, Layout, Tensor
+from distir.passes.distribution.assemble import Assembler
 from distir.passes.distribution.batch_axis import (
     BatchAxis,
     BatchPropagation,
@@ -27,6 +27,7 @@ from distir.passes.distribution.batch_axis import (
 )
 from distir.passes.distribution.ilp import Plan, solve
 from distir.passes.distribution.inline import erase_unreached, inline_calls
+from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.localize import Localizer
 from distir.passes.distribution.lower import SITE, Lowering
 from distir.passes.distribution.mesh import Mesh

@@ -15,8 +15,8 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import SummaryMemo, summarize
-from distir.passes.distribution.assemble import Layout
 from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.layout import Layout
 from distir.passes.distribution.plan import TensorChoices, distribute
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)

@@ -55,7 +55,8 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 
 // -----
 
-// Four alike layers: cut alternately (rows, then columns), so that two layers need one allreduce and stages exchange halves.
+// Four alike layers: cut alternately (rows, then columns), so that two layers need one allreduce and stages exchange halves. A
+// stage's weights travel as one tuple per device.
 func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"},
                 %w0: tensor<8x8xf32> {dist.name = "w0", dist.role = "parameter"},
                 %w1: tensor<8x8xf32> {dist.name = "w1", dist.role = "parameter"},
@@ -84,5 +85,7 @@ func.func private @layer(%x: tensor<4x8xf32>, %w0: tensor<8x8xf32>) -> tensor<4x
 // CHECK:      func.func private @layer_1_1(%x: tensor<2x8xf32, #dist.on<0>>, %x_1: tensor<2x8xf32, #dist.on<1>>, %w0: tensor<8x4xf32, #dist.on<0>>, %w0_1: tensor<8x4xf32, #dist.on<1>>)
 // CHECK-NOT:    dist.allreduce
 // CHECK:      func.func private @forward_0_1
+// CHECK-NEXT:   dist.unpack %held :
+// CHECK-NEXT:   dist.unpack %held_1 :
 // CHECK-NEXT:   dist.call @layer_2(%x, %x_1, %w0, %w0_1) on [0, 1]
 // CHECK-NEXT:   dist.call @layer_1_1(%a0, %a0_1, %w1, %w1_1) on [0, 1]

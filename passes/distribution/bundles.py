@@ -1,0 +1,121 @@
+"""What stage calls take and give together travels as one packed tuple per device: the parameters of a stage, the activations
+that its forward part keeps for its backward part, and the addends that leave the microbatch loop (the paper's UnpackTuple).
+A call then has a handful of operands however many layers a stage has. Tuples are views: nothing is copied, and memory is
+what it would be without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import FunctionType, TensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from distir.dialects.dist import AccumulateOp, PackOp, UnpackOp
+from distir.dialects.reductions import Reduction
+
+Group = tuple[int, ...]
+"""Positions of operands or results that travel together; a single one travels as it is."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a stage function takes its operands and gives its results."""
+
+    operands: tuple[Group, ...]
+    results: tuple[Group, ...]
+
+
+def grouped(values: Sequence[SSAValue], key: Callable[[SSAValue], Hashable | None]) -> tuple[Group, ...]:
+    """Positions of tensors with equal keys, in order of their first; those whose key is None, and other values, alone."""
+    groups: dict[Hashable, list[int]] = {}
+    for position, value in enumerate(values):
+        found = key(value) if isinstance(value.type, TensorType) else None
+        groups.setdefault((position,) if found is None else ("group", found), []).append(position)
+    return tuple(map(tuple, groups.values()))
+
+
+def sole_user(value: SSAValue) -> Operation | None:
+    """The operation that uses a value, if only one does, and once."""
+    uses = list(value.uses)
+    return uses[0].operation if len(uses) == 1 else None
+
+
+def travel_packed(function: FuncOp, signature: Signature, ranks: int) -> None:
+    """Makes a function over `ranks` devices, whose arguments and results are listed value by value and for each device by
+    device, take and give tuples as the signature says: group by group, for each device by device."""
+    old = function.body.block
+    last = old.last_op
+    assert isinstance(last, ReturnOp)
+    arguments: list[tuple[SSAValue, list[SSAValue]]] = []
+    types = [
+        old.args[group[0] * ranks + rank].type
+        if len(group) == 1
+        else PackOp.packed_type([old.args[i * ranks + rank].type for i in group])
+        for group in signature.operands
+        for rank in range(ranks)
+    ]
+    new = Block(arg_types=types)
+    given = iter(new.args)
+    for group in signature.operands:
+        for rank in range(ranks):
+            arguments.append((next(given), [old.args[i * ranks + rank] for i in group]))
+    for argument, members in arguments:
+        values: Sequence[SSAValue] = [argument]
+        if len(members) > 1:
+            unpack = UnpackOp(argument)
+            new.add_op(unpack)
+            values = unpack.results
+            argument.name_hint = "held"
+        for member, value in zip(members, values, strict=True):
+            value.name_hint = member.name_hint
+            member.replace_all_uses_with(value)
+    returned = list(last.operands)
+    old.erase_op(last)
+    for op in list(old.ops):
+        op.detach()
+        new.add_op(op)
+    results = [
+        packed([returned[i * ranks + rank] for i in group], new) for group in signature.results for rank in range(ranks)
+    ]
+    new.add_op(ReturnOp(*results))
+    function.body.detach_block(old)
+    function.body.add_block(new)
+    function.function_type = FunctionType.from_lists(types, [v.type for v in results])
+
+
+def packed(values: Sequence[SSAValue], block: Block, name: str = "held") -> SSAValue:
+    """The values as one: a tuple, unless there is one only."""
+    if len(values) == 1:
+        return values[0]
+    pack = PackOp(values)
+    pack.output.name_hint = name
+    block.add_op(pack)
+    return pack.output
+
+
+def unpacked(value: SSAValue, count: int, block: Block) -> list[SSAValue]:
+    """The members of a group of so many."""
+    if count == 1:
+        return [value]
+    unpack = UnpackOp(value)
+    block.add_op(unpack)
+    return list(unpack.results)
+
+
+def accumulation(name: str, types: Sequence[Sequence[Attribute]], reduction: Reduction) -> FuncOp:
+    """A function that adds up tuples of addends, element by element: of each device's element types, two tuples in, one
+    out."""
+    tuples = [PackOp.packed_type(members) for members in types]
+    block = Block(arg_types=[*tuples, *tuples])
+    for argument in block.args:
+        argument.name_hint = "addends"
+    sums: list[SSAValue] = []
+    for device in range(len(tuples)):
+        before, more = (UnpackOp(block.args[device]), UnpackOp(block.args[len(tuples) + device]))
+        added = [AccumulateOp(pair, reduction) for pair in zip(before.results, more.results, strict=True)]
+        block.add_ops([before, more, *added])
+        sums.append(packed([op.output for op in added], block, "sums"))
+    block.add_op(ReturnOp(*sums))
+    return FuncOp(name, (block.arg_types, tuples), Region(block), visibility="private")
