@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TensorType, TupleType, i64
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TupleType, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
-from distir.dialects.dist import AccumulateOp, AllReduceOp, ConcatOp, PartAttr, SendOp, SliceOp, ZerosOp
+from distir.dialects.dist import AccumulateOp, AllReduceOp, ConcatOp, SendOp, SliceOp, ZerosOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import on_device, placed, relocated
-from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
 from distir.passes.distribution.bundles import (
@@ -29,10 +28,9 @@ from distir.passes.distribution.bundles import (
     travel_packed,
     unpacked,
 )
-from distir.passes.distribution.conversions import convert, shard_ranges
-from distir.passes.distribution.layout import Layout, Place, Template, Tensor
+from distir.passes.distribution.conversions import convert
+from distir.passes.distribution.layout import Layout, Place, Template, Tensor, local_type, part_of
 from distir.passes.distribution.lower import Lowering
-from distir.passes.distribution.options import local_shape
 from distir.passes.distribution.stages import (
     BACKWARD,
     BEFORE,
@@ -122,44 +120,27 @@ class Assembler:
         updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
         homes = parameter_homes(self.entry)
         attributes = argument_attributes(self.entry)
+        held: list[tuple[BlockArgument, Place]] = []
+        types: list[Attribute] = []
         for argument, known in zip(self.entry.body.block.args, attributes, strict=True):
             stages = homes[argument] or [0]
             if text(known, "dist.name", f"arg{argument.index}") in updated:
                 stages = stages[:1]
             self.first_stage[argument] = stages[0]
+            tensor = self.tensors[argument]
             for stage in stages:
                 for replica in range(self.layout.dp):
-                    self._argument(argument, Place(stage, replica, None), known)
-
-    def _argument(self, argument: BlockArgument, place: Place, known: Mapping[str, Attribute]) -> None:
-        tensor = self.tensors[argument]
-        values: list[SSAValue] = []
-        for rank, device in enumerate(self.layout.group(place.stage, place.replica)):
-            type_ = self._local_type(argument.type, tensor, device)
-            value = self.block.insert_arg(type_, len(self.block.args))
-            value.name_hint = argument.name_hint
-            values.append(value)
-            part = self._part(argument, tensor, place.replica, rank)
-            self.argument_ports.append({**known, "dist.part": part})
-        self.held[argument, place] = values
-
-    def _local_type(self, type_: Attribute, tensor: Tensor, device: int) -> Attribute:
-        whole = cast(TensorType[Any], type_)
-        shape = local_shape(whole.get_shape(), tensor.batch, self.layout.dp)
-        shape = local_shape(shape, tensor.tensor, self.layout.tp)
-        return placed(TensorType(whole.element_type, shape), on_device(device))
-
-    def _part(self, value: SSAValue, tensor: Tensor, replica: int, rank: int) -> PartAttr:
-        """The part of the global array that a device holds when all microbatches are joined."""
-        shape = shape_of(value)
-        dims: list[list[tuple[int, int]]] = [[(0, n)] for n in shape]
-        reductions = {s.reduction for s in (tensor.batch, tensor.tensor) if isinstance(s, Partial)}
-        if len(reductions) > 1:
-            raise DistirError("a result is addends of different kinds over replicas and over tensor ranks")
-        for state, shard, shards in ((tensor.batch, replica, self.layout.dp), (tensor.tensor, rank, self.layout.tp)):
-            if isinstance(state, Sharded):
-                dims[state.dim] = shard_ranges(state.pieces, shard, shards)
-        return PartAttr(dims, shape, next(iter(reductions), None))
+                    held.append((argument, Place(stage, replica, None)))
+                    for rank, device in enumerate(self.layout.group(stage, replica)):
+                        types.append(local_type(argument.type, tensor, self.layout, device))
+                        part = part_of(shape_of(argument), tensor, self.layout, replica, rank)
+                        self.argument_ports.append({**known, "dist.part": part})
+        self.block = Block(arg_types=types)
+        tp = self.layout.tp
+        for i, (argument, place) in enumerate(held):
+            self.held[argument, place] = list(self.block.args[i * tp : (i + 1) * tp])
+            for value in self.held[argument, place]:
+                value.name_hint = argument.name_hint
 
     def _finish(self) -> FuncOp:
         returned: list[SSAValue] = []
@@ -170,7 +151,7 @@ class Assembler:
             for stage, replica in self._holders(value):
                 for rank, held in enumerate(self._addends(value, tensor, stage, replica)):
                     returned.append(held)
-                    ports.append({**known, "dist.part": self._part(value, tensor, replica, rank)})
+                    ports.append({**known, "dist.part": part_of(shape_of(value), tensor, self.layout, replica, rank)})
         self.block.add_op(ReturnOp(*returned))
         types = list(self.block.arg_types), [v.type for v in returned]
         name = self.entry.sym_name.data

@@ -5,11 +5,19 @@ Device of (stage p, replica d, tensor rank t) = (p * D + d) * T + t: Megatron's 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
 
+from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import CallOp
 from xdsl.ir import Attribute, SSAValue
 
-from distir.dialects.sharding import State
+from distir.dialects.dist import PartAttr
+from distir.dialects.dist.attributes import on_device, placed
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import Partial, Sharded, State
+from distir.passes.distribution.conversions import shard_ranges
+from distir.passes.distribution.options import local_shape
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,30 @@ class Template:
     varying: list[tuple[int, SSAValue | CallOp, State]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tensor:
     """What a value of the staged entry is along the tensor and the batch axis."""
 
     batch: State
     tensor: State
+
+
+@cache
+def local_type(type_: Attribute, tensor: Tensor, layout: Layout, device: int) -> Attribute:
+    """The type of what one device holds of a value, all microbatches joined."""
+    whole = cast(TensorType[Any], type_)
+    shape = local_shape(whole.get_shape(), tensor.batch, layout.dp)
+    return placed(TensorType(whole.element_type, local_shape(shape, tensor.tensor, layout.tp)), on_device(device))
+
+
+@cache
+def part_of(shape: tuple[int, ...], tensor: Tensor, layout: Layout, replica: int, rank: int) -> PartAttr:
+    """The part of a global array that one rank of a replica holds, all microbatches joined."""
+    dims: list[list[tuple[int, int]]] = [[(0, n)] for n in shape]
+    reductions = {s.reduction for s in (tensor.batch, tensor.tensor) if isinstance(s, Partial)}
+    if len(reductions) > 1:
+        raise DistirError("a result is addends of different kinds over replicas and over tensor ranks")
+    for state, shard, shards in ((tensor.batch, replica, layout.dp), (tensor.tensor, rank, layout.tp)):
+        if isinstance(state, Sharded):
+            dims[state.dim] = shard_ranges(state.pieces, shard, shards)
+    return PartAttr(dims, shape, next(iter(reductions), None))

@@ -13,7 +13,7 @@ from math import prod
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.pattern_rewriter import (
     GreedyRewritePatternApplier,
     PatternRewriter,
@@ -57,11 +57,17 @@ class Lowering:
         """Makes a function a placed template, in place; callees must have been lowered before."""
         block = function.body.block
         sources, replaced = list(block.args), list(block.ops)
-        shards = Shards(self.mesh)
-        for argument in sources:
-            states = self.arguments[argument]
-            types = [shards.placed_type(argument.type, states, device) for device in range(self.mesh.devices)]
-            shards.define(argument, states, [block.insert_arg(type_, len(block.args)) for type_ in types])
+        shards, count = Shards(self.mesh), self.mesh.devices
+        states = [self.arguments[argument] for argument in sources]
+        lowered = Block(
+            arg_types=[
+                shards.placed_type(argument.type, state, device)
+                for argument, state in zip(sources, states, strict=True)
+                for device in range(count)
+            ]
+        )
+        for i, (argument, state) in enumerate(zip(sources, states, strict=True)):
+            shards.define(argument, state, list(lowered.args[i * count : (i + 1) * count]))
         patterns: list[RewritePattern] = [
             OperationRunsOnShards(shards, self.chosen),
             CallRunsOnEveryDevice(shards, self),
@@ -72,10 +78,13 @@ class Lowering:
         ).rewrite_region(function.body)
         for op in reversed(replaced[:-1]):
             block.erase_op(op)
-        for argument in sources:
-            block.erase_arg(argument)
-        assert block.last_op is not None
-        function.function_type = FunctionType.from_lists(block.arg_types, [v.type for v in block.last_op.operands])
+        for op in list(block.ops):
+            op.detach()
+            lowered.add_op(op)
+        function.body.detach_block(block)
+        function.body.add_block(lowered)
+        assert lowered.last_op is not None
+        function.function_type = FunctionType.from_lists(lowered.arg_types, [v.type for v in lowered.last_op.operands])
         self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import prod
 from typing import Any, cast
 
@@ -15,6 +16,15 @@ from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.structure import shape_of
 
 
+@cache
+def _placed_shard(type_: Attribute, mesh: Mesh, states: AxisStates, device: int) -> Attribute:
+    if not isinstance(type_, TensorType):
+        return type_
+    tensor = cast(TensorType[Any], type_)
+    local = TensorType(tensor.element_type, mesh.local_shape(tensor.get_shape(), states))
+    return placed(local, on_device(device))
+
+
 class Shards:
     """For every value of a function, what it is along each axis and the value on each device, per states asked for."""
 
@@ -26,11 +36,7 @@ class Shards:
 
     def placed_type(self, type_: Attribute, states: AxisStates, device: int) -> Attribute:
         """The type of one device's shard."""
-        if not isinstance(type_, TensorType):
-            return type_
-        tensor = cast(TensorType[Any], type_)
-        local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
-        return placed(local, on_device(device))
+        return _placed_shard(type_, self.mesh, states, device)
 
     def define(self, value: SSAValue, states: AxisStates, values: list[SSAValue]) -> None:
         """Records what replaces a value, device by device."""
