@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
 from xdsl.ir import Attribute, Block, Operation
@@ -47,13 +47,14 @@ class Run(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call. Argument slots of the callee are `uses`, those that it makes and returns are `makes`."""
+    """A call. Argument slots of the callee are `uses`, operand by operand, those that it makes and returns are `makes`.
+    Operands that are one value are one object."""
 
     callee: Body
     devices: tuple[int, ...]
     streams: tuple[int, ...]
     """For each stream of the callee, the caller's."""
-    uses: Slots
+    uses: tuple[Slots, ...]
     makes: Slots
 
 
@@ -74,6 +75,8 @@ class Body:
     """The slots that it makes and returns, once each."""
     used: tuple[bool, ...] = ()
     """Per argument slot, whether any operation uses it, also inside calls."""
+    operands: tuple[tuple[int, bool], ...] = ()
+    """Of each argument, its first slot, and whether all of its slots are used."""
     devices: int = 0
     messages: tuple[Message, ...] = ()
     """Each once."""
@@ -89,16 +92,28 @@ class Body:
         self.messages = tuple(
             dict.fromkeys([s.cost for s in self.steps if isinstance(s, Run) and isinstance(s.cost, Message)])
         )
+        seen: set[tuple[int, Body, int]] = set()
         devices = {device for device, _ in chain(self.slots, self.streams)}
         for step in self.steps:
             if isinstance(step, Run):
                 used.update(step.uses)
                 self.counts[step.name] += 1
             else:
-                used.update(compress(step.uses, step.callee.used))
+                callee = step.callee
+                for slots, (first, wholly) in zip(step.uses, callee.operands, strict=True):
+                    if len(slots) == 1:
+                        if wholly:
+                            used.add(slots[0])
+                    elif (key := (id(slots), callee, first)) not in seen:
+                        seen.add(key)
+                        used.update(compress(slots, callee.used[first : first + len(slots)]))
                 devices.update(step.devices)
                 self.calls[step.callee, step.devices] += 1
-        self.used = tuple(slot in used for slot in range(self.arguments))
+        self.used = tuple([slot in used for slot in range(self.arguments)])
+        starts = accumulate(self.arity, initial=0)
+        self.operands = tuple(
+            [(start, all(self.used[start : start + n])) for start, n in zip(starts, self.arity, strict=False)]
+        )
         self.devices = 1 + max(devices, default=0)
 
     def signature(self) -> tuple[object, ...]:

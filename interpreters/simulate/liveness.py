@@ -10,7 +10,7 @@ until its call returns would be wrong.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
+from itertools import chain, combinations, compress
 from typing import NamedTuple
 
 from distir.interpreters.simulate.bodies import Body, Call, Slots
@@ -123,31 +123,81 @@ def step_context(call: Call, life: Life, kept: set[int], fates: dict[int, int]) 
 
 def lives_of(body: Body, aliases: Slots | None) -> list[Life]:
     """Per step, what it does to memory, from the last step to the first."""
-    needed: set[int] = set()
-    """Slots used after the step."""
-    outside = {*range(body.arguments), *body.made}
+    calls = _Calls({*range(body.arguments), *body.made})
+    needed = calls.needed
     lives: list[Life] = []
     for step in reversed(body.steps):
-        uses = step.uses if aliases is None else _renamed(step.uses, aliases)
         if isinstance(step, Call):
-            first = dict(zip(reversed(uses), range(len(uses) - 1, -1, -1), strict=True))
-            """The first position of every slot that is used."""
-            distinct = set(first)
-            used = distinct if all(step.callee.used) else set(compress(uses, step.callee.used))
-            positions = tuple(sorted([first[slot] for slot in used - needed]))
-            dying = tuple([uses[position] for position in positions])
-            later = tuple([slot in needed for slot in step.makes])
-            same = None if len(distinct) == len(uses) else tuple([first[slot] for slot in uses])
-            context = None
-            if outside.isdisjoint(dying) and outside.isdisjoint(step.makes):
-                context = Context(positions, tuple(map(int, later)), same)
-            lives.append(Life(dying, context, positions, later, same))
+            life = calls.life(step, step.uses if aliases is None else [_renamed(s, aliases) for s in step.uses])
         else:
-            dying = tuple({*uses, *step.makes} - needed)
-            lives.append(Life(dying, None, (), (), None))
-        needed.update(dying)
+            uses = step.uses if aliases is None else _renamed(step.uses, aliases)
+            life = Life(tuple({*uses, *step.makes} - needed), None, (), (), None)
+        lives.append(life)
+        needed.update(life.dying)
     lives.reverse()
     return lives
+
+
+class _Calls:
+    """What calls do to memory, from the last to the first. A tuple that travels through many calls (parameters) is looked
+    into once: what is needed after a call is needed before it."""
+
+    def __init__(self, outside: set[int]):
+        self.outside = outside
+        self.needed: set[int] = set()
+        """Slots used after the step."""
+        self._settled: set[int] = set()
+        """Tuples all of whose slots are needed, by identity."""
+        self._sets: dict[int, frozenset[int]] = {}
+        self._kept: list[Slots] = []
+
+    def life(self, step: Call, uses: Sequence[Slots]) -> Life:
+        positions, same = self._distinct(step, uses) if self._are_distinct(uses) else self._repeated(step, uses)
+        dying = tuple([slot for slot, _ in positions])
+        later = tuple([slot in self.needed for slot in step.makes])
+        places = tuple([position for _, position in positions])
+        context = None
+        if self.outside.isdisjoint(dying) and self.outside.isdisjoint(step.makes):
+            context = Context(places, tuple(map(int, later)), same)
+        return Life(dying, context, places, later, same)
+
+    def _are_distinct(self, uses: Sequence[Slots]) -> bool:
+        """Whether no slot is used twice."""
+        singles = [slots[0] for slots in uses if len(slots) == 1]
+        found = set(singles)
+        if len(found) < len(singles):
+            return False
+        tuples = [slots for slots in uses if len(slots) > 1]
+        sets = [self._set(slots) for slots in tuples]
+        if any([len(each) < len(slots) for each, slots in zip(sets, tuples, strict=True)]):
+            return False
+        return all([a.isdisjoint(b) for a, b in combinations([found, *sets], 2)])
+
+    def _set(self, slots: Slots) -> frozenset[int]:
+        if (found := self._sets.get(id(slots))) is None:
+            found = self._sets[id(slots)] = frozenset(slots)
+            self._kept.append(slots)
+        return found
+
+    def _distinct(self, step: Call, uses: Sequence[Slots]) -> tuple[list[tuple[int, int]], None]:
+        """Slots whose last use is in the call, with their positions among its arguments."""
+        needed, used, found = self.needed, step.callee.used, list[tuple[int, int]]()
+        for slots, (first, wholly) in zip(uses, step.callee.operands, strict=True):
+            if len(slots) > 1:
+                if id(slots) in self._settled:
+                    continue
+                if wholly:
+                    self._settled.add(id(slots))
+            found += [(s, p) for p, s in enumerate(slots, first) if s not in needed and used[p]]
+        return found, None
+
+    def _repeated(self, step: Call, uses: Sequence[Slots]) -> tuple[list[tuple[int, int]], Slots]:
+        """The same where a slot is used more than once, at the first position of each; and these."""
+        flat = tuple(chain.from_iterable(uses))
+        first = dict(zip(reversed(flat), range(len(flat) - 1, -1, -1), strict=True))
+        used = set(compress(flat, step.callee.used))
+        positions = sorted([first[slot] for slot in used - self.needed])
+        return [(flat[position], position) for position in positions], tuple([first[slot] for slot in flat])
 
 
 def _renamed(uses: Sequence[int], aliases: Slots) -> Slots:

@@ -181,15 +181,15 @@ class FunctionReader:
     def _call(self, name: str, devices: Sequence[int], operands: list[Slots]) -> list[Slots]:
         callee = self.reader.callee(name, devices, operands, self.slots)
         devices = tuple(devices[: callee.devices])
-        uses = tuple(chain.from_iterable(operands))
         makes = self._new([(devices[device], bytes_) for device, bytes_ in [callee.slots[s] for s in callee.made]])
         if (streams := self._maps.get((callee, devices))) is None:
             streams = tuple([self._stream((devices[device], stream)) for device, stream in callee.streams])
             self._maps[callee, devices] = streams
-        self.steps.append(Call(callee, devices, streams, uses, makes))
-        held = dict(zip(callee.made, makes, strict=True))
-        count = callee.arguments
-        return [tuple([uses[s] if s < count else held[s] for s in slots]) for slots in callee.results]
+        self.steps.append(Call(callee, devices, streams, tuple(operands), makes))
+        held, count = dict(zip(callee.made, makes, strict=True)), callee.arguments
+        if any([s < count for slots in callee.results for s in slots]):
+            held.update(enumerate(chain.from_iterable(operands)))
+        return [tuple([held[s] for s in slots]) for slots in callee.results]
 
     def _run(self, op: Operation, operands: list[Slots]) -> list[Slots]:
         kind = type(op)
