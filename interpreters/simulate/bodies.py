@@ -9,11 +9,12 @@ alike; what a message costs depends on where a call places the function, so a bo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.ir import Block, Operation
 
 from distir.interpreters.costs import Cost, Costs
 from distir.interpreters.simulate.result import Stream
@@ -127,7 +128,7 @@ class Library:
 
     costs: Costs
     bodies: dict[tuple[object, ...], Body] = field(default_factory=dict[tuple[object, ...], Body])
-    _numbers: dict[Attribute, int] = field(default_factory=dict[Attribute, int])
+    _numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
     _known: dict[tuple[object, ...], Cost | Operation] = field(
         default_factory=dict[tuple[object, ...], Cost | Operation]
     )
@@ -145,8 +146,8 @@ class Library:
         self._bodies_made += 1
         return Body(self._bodies_made, arity, slots, streams, steps, results)
 
-    def number(self, attribute: Attribute) -> int:
-        """Equal attributes have one number."""
+    def number(self, attribute: Hashable) -> int:
+        """Equal attributes have one number, and so have equal tuples of numbers."""
         return self._numbers.setdefault(attribute, len(self._numbers))
 
     def cost(self, op: Operation, key: tuple[object, ...], participants: tuple[int, ...]) -> Cost | Message:

@@ -154,9 +154,16 @@ class FunctionReader:
 
     def _placing(self, type_: Attribute) -> Placing:
         if (placing := self._placings.get(id(type_))) is None:
-            plain = self.library.number(placed(type_, None))
-            placing = self._placings[id(type_)] = Placing(plain, self.frame.stream(type_), type_bytes(type_))
+            placing = self._placings[id(type_)] = self._place(type_)
         return placing
+
+    def _place(self, type_: Attribute) -> Placing:
+        if not isinstance(type_, TupleType):
+            plain = self.library.number(placed(type_, None))
+            return Placing(plain, self.frame.stream(type_), type_bytes(type_))
+        elements = [self._placing(element) for element in type_.types.data]
+        plain = self.library.number(tuple([element.plain for element in elements]))
+        return Placing(plain, self.frame.stream(type_), sum([element.bytes for element in elements]))
 
     def _stream(self, stream: Stream) -> int:
         return self.streams.setdefault(stream, len(self.streams))

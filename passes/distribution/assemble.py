@@ -29,7 +29,7 @@ from distir.passes.distribution.bundles import (
     unpacked,
 )
 from distir.passes.distribution.conversions import convert
-from distir.passes.distribution.layout import Layout, Place, Template, Tensor, local_type, part_of
+from distir.passes.distribution.layout import Layout, Place, Template, Tensor, local_type, part_of, rows_of, sent_to
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.stages import (
     BACKWARD,
@@ -346,11 +346,8 @@ class Assembler:
 
     def _rows(self, value: SSAValue, dim: int, microbatch: int) -> SSAValue:
         """One microbatch's rows of what a replica holds."""
-        shape = shape_of(value)
-        rows = shape[dim] // self.layout.microbatches
-        ranges = [(0, n) for n in shape]
-        ranges[dim] = (microbatch * rows, (microbatch + 1) * rows)
-        op = SliceOp(value, ranges)
+        type_, properties = rows_of(value.type, dim, microbatch, self.layout.microbatches)
+        op = SliceOp.create(operands=[value], result_types=[type_], properties=dict(properties))
         op.output.name_hint = value.name_hint
         self.block.add_op(op)
         return op.output
@@ -369,7 +366,8 @@ class Assembler:
         sent: list[SSAValue] = []
         devices = self.layout.group(target.stage, target.replica)
         for held, device in zip(self.held[value, source], devices, strict=True):
-            op = SendOp(held, placed(held.type, on_device(device)))
+            there, to = sent_to(held.type, device)
+            op = SendOp.create(operands=[held], result_types=[there], properties={"to": to})
             op.output.name_hint = value.name_hint
             self.block.add_op(op)
             sent.append(op.output)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, i64
 from xdsl.dialects.func import CallOp
 from xdsl.ir import Attribute, SSAValue
 
@@ -86,3 +86,33 @@ def part_of(shape: tuple[int, ...], tensor: Tensor, layout: Layout, replica: int
         if isinstance(state, Sharded):
             dims[state.dim] = shard_ranges(state.pieces, shard, shards)
     return PartAttr(dims, shape, next(iter(reductions), None))
+
+
+@cache
+def sent_to(type_: Attribute, device: int) -> tuple[Attribute, Attribute]:
+    """Of a send to a device: the type of its result, and its `to`."""
+    there = placed(type_, on_device(device))
+    return there, IntegerAttr(device, i64)
+
+
+@cache
+def rows_of(
+    type_: Attribute, dim: int, microbatch: int, microbatches: int
+) -> tuple[Attribute, tuple[tuple[str, Attribute], ...]]:
+    """Of a slice that takes one microbatch's rows: the type of its result, and its properties."""
+    tensor = cast(TensorType[Any], type_)
+    shape = tensor.get_shape()
+    rows = shape[dim] // microbatches
+    starts, stops = [0] * len(shape), list(shape)
+    starts[dim], stops[dim] = microbatch * rows, (microbatch + 1) * rows
+    result = _with_extent(type_, dim, rows)
+    properties = [(name, DenseArrayBase.from_list(i64, at)) for name, at in (("starts", starts), ("stops", stops))]
+    return result, tuple(properties)
+
+
+@cache
+def _with_extent(type_: Attribute, dim: int, extent: int) -> Attribute:
+    tensor = cast(TensorType[Any], type_)
+    shape = list(tensor.get_shape())
+    shape[dim] = extent
+    return TensorType(tensor.element_type, shape, tensor.encoding)
