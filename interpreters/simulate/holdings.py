@@ -88,7 +88,7 @@ class Search:
                 inner, on = life.context or step_context(step, life, kept, fates), step.devices.index(local)
                 change, most = (memory[on] if on < len(memory) else 0 for memory in liveness.of(step.callee, inner))
                 if net + most == height and most:
-                    numbers = [storage.get(slot, -1) for slot in step.uses]
+                    numbers = [storage.get(slot, -1) for slots in step.uses for slot in slots]
                     return self.find(self.expansion.inside(scope, step, op), inner, numbers, most)
                 net += change
                 outcome = dict(zip(step.makes, inner.fates, strict=True))
