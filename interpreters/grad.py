@@ -59,8 +59,9 @@ RESULT_LIKE: dict[type[Operation], tuple[int, ...]] = {
 """Result i of each operator has the type of this operand."""
 
 
-def run_grad(op: Operation, operands: Sequence[Any]) -> tuple[Array, ...]:
-    """The results of one op on concrete arrays, or on object arrays of exact scalars."""
+def run_grad(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Array, ...]:
+    """The results of one op on concrete arrays, or on object arrays of exact scalars. They are of the operands' type, so
+    `floats` changes nothing."""
     constants = (op.learning_rate.value.data,) if isinstance(op, SgdOp) else ()
     return FUNCTIONS[type(op)](*(cast(Array, np.asarray(v)) for v in operands), *constants)
 

@@ -26,10 +26,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
 from distir.dialects.errors import DistirError
-from distir.dialects.grad import GradOp
 from distir.dialects.onnx import Constant, OnnxOperation, without_encoding
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.interpreters.onnx_bodies import has_bodies
+from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.walk import Enter, Walk, values_read
 
 Array = np.ndarray[Any, Any]
@@ -252,10 +252,10 @@ def _run_bodies(
 
 
 def _run_abstract(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
-    if isinstance(op, GradOp):
-        from distir.interpreters.grad import grad_types
-
-        return grad_types(op, [type_of(value) for value in operands if value is not None])
+    meaning = MEANINGS.get(op.dialect_name())
+    if meaning is not None and meaning.types is not None:
+        types = function_of(meaning.types)(op, [type_of(value) for value in operands if value is not None])
+        return [None if isinstance(type_, NoneType) else type_ for type_ in types]
     declared = [abstract(result.type) for result in op.results]
     holds = _declaration_holds(op, operands)
     if isinstance(op, OnnxOperation) and not op.regions:

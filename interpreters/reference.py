@@ -19,6 +19,7 @@ from xdsl.ir import Operation
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
 from distir.interpreters.global_arrays import Array, Site, array_dtype, assemble, distribute
+from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
 from distir.interpreters.reference_rank import RankFunctions, run_together
 from distir.interpreters.walk import Suspended, Walk
@@ -83,19 +84,11 @@ def run_ranks(
 
 
 def run_operator(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Any, ...]:
-    """One operator op (`onnx`, `grad`) on concrete arrays, by its dialect's own definition; with `floats`, floating
+    """One operator op (`onnx`, `aten`, `grad`) on concrete arrays, by its dialect's own definition; with `floats`, floating
     values (constants and casts too) are of that type."""
-    match op.dialect_name():
-        case "grad":
-            from distir.interpreters.grad import run_grad
-
-            return run_grad(op, operands)
-        case "onnx":
-            from distir.interpreters.onnx_reference import run_onnx
-
-            return tuple(run_onnx(op, operands, floats))
-        case _:
-            raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
+    if (meaning := MEANINGS.get(op.dialect_name())) is None:
+        raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
+    return tuple(function_of(meaning.reference)(op, operands, floats))
 
 
 @dataclass

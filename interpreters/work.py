@@ -31,6 +31,8 @@ from distir.dialects.dist import ConcatOp, MoveOp, PackOp, SliceOp, UnpackOp, Ze
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
 from distir.dialects.onnx import OPERATORS, NoValue, OnnxOperation
+from distir.dialects.traits import ViewOfFirstOperand
+from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.walk import Walk
 
 
@@ -91,7 +93,7 @@ CONSTANTS = frozenset([OPERATORS["Constant"], OPERATORS["Shape"], OPERATORS["Siz
 
 def is_view(op: Operation) -> bool:
     """Whether the results share operand 0's memory (a pack's: all its operands')."""
-    return type(op) in VIEWS
+    return type(op) in VIEWS or op.has_trait(ViewOfFirstOperand)
 
 
 def element_bytes(element_type: Attribute) -> int:
@@ -132,6 +134,9 @@ def default_work(op: Operation, types: PythonValues) -> tuple[Work]:
         return (Work(Kind.NOTHING),)
     if is_view(op):
         return (Work(Kind.VIEW),)
+    meaning = MEANINGS.get(op.dialect_name())
+    if meaning is not None and meaning.work is not None and (work := function_of(meaning.work)(op)) is not None:
+        return (work,)
     if _only_moves(op):
         return (Work(Kind.DATA_MOVEMENT, 0, moved_bytes(op)),)
     return (Work(Kind.ELEMENTWISE, sum(_result_elements(op)), moved_bytes(op)),)

@@ -18,9 +18,12 @@ from xdsl.ir import Attribute, Operation, TypeAttribute
 from distir.backends.torch.elements import EVERYDAY, ElementTypes, plain_array
 from distir.backends.torch.layers import TABLE
 from distir.backends.torch.table import Node, NotInTable
+from distir.dialects.aten import AtenOperation
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue, OnnxOperation, TensorAttr
+from distir.interpreters.aten_calls import compile_call
+from distir.interpreters.aten_reference import call_on_any_layout
 
 Compute = Callable[[list[Any]], Sequence[Any]]
 """Operands (None for an absent one) to results."""
@@ -32,7 +35,11 @@ def compile_operator(op: Operation, types: ElementTypes, device: torch.device) -
         return _compile_onnx(op, types, device)
     if op.dialect_name() == "grad":
         return _compile_grad(op)
-    raise DistirError(f"{op.name} does not run on the torch backend: it runs the onnx, grad, dist and rank dialects")
+    if isinstance(op, AtenOperation):
+        return _compile_aten(op, types, device)
+    raise DistirError(
+        f"{op.name} does not run on the torch backend: it runs the aten, onnx, grad, dist and rank dialects"
+    )
 
 
 # --- onnx ------------------------------------------------------------------------------------------------------------
@@ -109,6 +116,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in cast(list[Any], value)]
     return plain_array(value) if isinstance(value, Tensor) else value
+
+
+# --- aten ------------------------------------------------------------------------------------------------------------
+
+
+def _compile_aten(op: AtenOperation, types: ElementTypes, device: torch.device) -> Compute:
+    compute = compile_call(op, types.adapted)
+    if op.operands:
+        return lambda operands: call_on_any_layout(op, compute, operands)
+
+    def create(operands: list[Any]) -> Sequence[Any]:
+        with torch.device(device):
+            return compute(operands)
+
+    return create
 
 
 # --- grad ------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from distir.backends.torch.exchange import (
 if TYPE_CHECKING:
     import torch
 
-DIALECTS = {"dist": "Dist", "rank": "Rank", "grad": "Grad", "onnx": "Onnx"}
+DIALECTS = {"aten": "Aten", "dist": "Dist", "rank": "Rank", "grad": "Grad", "onnx": "Onnx"}
 NO_LIMIT = timedelta(days=1000)
 """The launcher watches over the workers; a rank may wait for a slow one as long as it takes."""
 

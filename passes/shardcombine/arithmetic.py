@@ -14,7 +14,7 @@ import numpy as np
 
 from distir.dialects.reductions import Reduction
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.scalars import PRIME, Scalar, field_element, order
+from distir.interpreters.exact_scalars import PRIME, Scalar, field_element, order
 
 _INTEGER_BOUND = 2**30
 _order = np.frompyfunc(order, 1, 1)

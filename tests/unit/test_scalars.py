@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distir.passes.shardcombine.scalars import PRIME, Scalar, field_element
+from distir.interpreters.exact_scalars import PRIME, Scalar, field_element
 
 elements = st.integers(0, PRIME - 1).map(Scalar)
 

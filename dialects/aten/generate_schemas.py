@@ -1,0 +1,39 @@
+"""Writes `schemas.txt`, the functional operators of the installed torch, one a line as torch itself prints them.
+
+    python -m distir.dialects.aten.generate_schemas
+
+Run it when torch is upgraded. The dialect reads this instead of importing torch, which takes longer than a whole run of
+`distir-opt`. An operator that draws random numbers has `random` before its schema.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def schema_lines() -> list[str]:
+    """Every overload of `aten` that the dispatcher knows, writes to none of its arguments, and returns a tensor."""
+    schemas: list[Any] = getattr(torch._C, "_jit_get_all_schemas")()
+    lines: list[str] = []
+    for schema in schemas:
+        namespace, _, name = schema.name.partition("::")
+        if namespace != "aten" or schema.is_mutable or any(argument.is_out for argument in schema.arguments):
+            continue
+        if not schema.returns or not all(str(result.type) in ("Tensor", "List[Tensor]") for result in schema.returns):
+            continue
+        overload: Any = getattr(getattr(torch.ops.aten, name), schema.overload_name or "default")
+        if not getattr(torch._C, "_dispatch_has_kernel")(overload.name()):
+            continue
+        random = torch.Tag.nondeterministic_seeded in overload.tags
+        lines.append(f"{'random ' if random else ''}{schema}")
+    return sorted(lines, key=lambda line: line.removeprefix("random "))
+
+
+def main() -> None:
+    text = "\n".join([f"# torch {torch.__version__.partition('+')[0]}", *schema_lines()])
+    Path(__file__).with_name("schemas.txt").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

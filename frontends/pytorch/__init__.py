@@ -1,0 +1,48 @@
+"""PyTorch as level 1 programs: training steps, modules and functions over tensors become `func.func @main` over `aten`.
+
+    step = training_step(model, torch.nn.functional.cross_entropy, torch.optim.AdamW(model.parameters(), lr=3e-4))
+    module = import_step(step, (images, labels))
+
+The function is run once on tensors without data, so parameters, inputs and the model itself may be on the meta device; every
+operator that runs is recorded (`make_fx`), the optimizer's too, and nothing is left of Python. Arguments and results:
+
+* a parameter and a buffer have the name of `model.state_dict()`, and so has the result that is its update
+* the optimizer's state is `state.<parameter>.<key>`, as torch.distributed.checkpoint names it
+* inputs have the names of the function's arguments; a training step's first result is `loss`
+
+Values that the model has are attached to the program (`distir.frontends.weights`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.dialects.errors import DistirError
+from distir.frontends.pytorch.steps import TracedFunction, TrainingStep, training_step
+
+__all__ = ["TrainingStep", "import_step", "training_step"]
+
+
+def import_step(
+    function: TrainingStep | Callable[..., Any], example_args: Sequence[Any] | Mapping[str, Any] = ()
+) -> ModuleOp:
+    """The program of a step (`training_step`), of a module's forward pass, or of a function over tensors.
+
+    `example_args` say shapes and element types: positional arguments, or keyword arguments as a mapping; nested tuples,
+    lists and dictionaries of tensors may be among them, and what is not a tensor is fixed. A step that carries its own
+    example arguments needs none. Raises DistirError, one line, for what cannot be a program, with the operator named.
+    """
+    from distir.frontends.pytorch.steps import traceable
+    from distir.frontends.pytorch.tracing import trace
+
+    traced: TracedFunction = traceable(function, example_args)
+    try:
+        return trace(traced)
+    except DistirError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise DistirError(f"{traced.name} cannot be traced: {type(error).__name__}: {reason}") from error

@@ -1,0 +1,66 @@
+"""From a function over tensors to a program: traced by make_fx on tensors without data, then imported node by node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.func import functionalize
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.frontends.pytorch.graph import GraphImporter
+from distir.frontends.pytorch.steps import TracedFunction
+from distir.frontends.weights import attach
+
+
+def trace(function: TracedFunction) -> ModuleOp:
+    """The function as a module with one function, @main, and the values of its arguments attached.
+
+    Attention (`scaled_dot_product_attention`) is traced as its definition: two contractions and a softmax."""
+    keys: list[tuple[str, str]] = []
+
+    def flat(*tensors: Tensor) -> list[Tensor]:
+        results = function.run({port.name: t for port, t in zip(function.ports, tensors, strict=True)})
+        keys[:] = list(results)
+        return list(results.values())
+
+    graph = _traced(flat, function, functional=False)
+    if any(_writes(node) for node in graph.graph.nodes):
+        graph = _traced(flat, function, functional=True)
+    for node in reversed(graph.graph.nodes):
+        if _records(node):
+            graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
+    importer = GraphImporter(function, graph)
+    module = importer.import_graph(keys)
+    values = {port.name: port.value for port in function.ports if port.value is not None} | importer.constants
+    attach(module, {name: _array(value) for name, value in values.items()})
+    return module
+
+
+def _traced(flat: Any, function: TracedFunction, functional: bool) -> fx.GraphModule:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        examples = [torch.empty(p.example.shape, dtype=p.example.dtype, device="cpu") for p in function.ports]
+    run = functionalize(flat) if functional else flat
+    with sdpa_kernel(SDPBackend.MATH):
+        return make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
+
+
+def _writes(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable  # pyright: ignore
+
+
+def _records(node: fx.Node) -> bool:
+    """Whether a node only tells the profiler what runs."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "profiler"  # pyright: ignore
+
+
+def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    from distir.interpreters.aten_reference import array_of
+
+    return array_of(tensor.cpu().contiguous())

@@ -1,0 +1,128 @@
+"""An operation of the `aten` dialect as a call of its operator in torch: the way all domains of `aten` compute.
+
+    compute = compile_call(op)
+    results = compute([a, b])        # torch tensors, in the order of the operands; None for a result of type none
+
+The tensors say what is computed: data, shapes alone (the meta device), or exact scalars (`aten_exact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    NoneType,
+    StringAttr,
+    TensorType,
+    UnitAttr,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from distir.dialects.aten import AtenOperation, Schema
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx.types import ELEMENT_OF_TYPE
+
+Compute = Callable[[Sequence[Tensor]], list[Tensor | None]]
+Adapt = Callable[[torch.dtype], torch.dtype]
+
+
+def torch_dtype(element_type: Attribute) -> torch.dtype:
+    """The torch type of an element type. Raises DistirError if torch has none."""
+    element = ELEMENT_OF_TYPE.get(element_type)
+    dtype = getattr(torch, element.numpy_name, None) if element is not None else None
+    if not isinstance(dtype, torch.dtype):
+        raise DistirError(f"torch has no element type {element_type}")
+    return dtype
+
+
+def element_type(dtype: torch.dtype) -> Attribute:
+    """The element type of a torch type. Raises DistirError if a program has none."""
+    name = str(dtype).removeprefix("torch.")
+    found = next((element.type for element in ELEMENT_OF_TYPE.values() if element.numpy_name == name), None)
+    if found is None:
+        raise DistirError(f"a program has no element type for {dtype}")
+    return found
+
+
+def tensor_type(tensor: Tensor) -> TensorType[Attribute]:
+    return TensorType(element_type(tensor.dtype), list(tensor.shape))
+
+
+@cache
+def overload(schema: Schema) -> Any:
+    """The operator in torch. Raises DistirError if this torch does not have it."""
+    packet = getattr(torch.ops.aten, schema.packet, None)
+    found = getattr(packet, schema.overload, None)
+    if found is None:
+        raise DistirError(f"aten.{schema.qualified_name}: torch {torch.__version__} has no such operator")
+    return found
+
+
+def compile_call(
+    op: Operation, adapt: Adapt = lambda dtype: dtype, function: Callable[..., Any] | None = None
+) -> Compute:
+    """The operation as a function of its operands. `adapt` gives the type to compute with for each type that the
+    operation names, its declared results' types included; `function` stands for the operator, and takes its arguments
+    by name."""
+    assert isinstance(op, AtenOperation)
+    function = function or overload(op.schema)
+    position = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
+    fixed: dict[str, Any] = {}
+    single: list[tuple[str, int]] = []
+    lists: list[tuple[str, list[int | None]]] = []
+    for argument, value in op.values():
+        if isinstance(value, SSAValue):
+            single.append((argument.name, position[value]))
+        elif isinstance(value, list):
+            if value or not argument.optional:
+                lists.append((argument.name, [None if v is None else position[v] for v in value]))
+        elif value is not None:
+            fixed[argument.name] = python_value(value, adapt)
+    types = [adapt(torch_dtype(r.type.element_type)) if isinstance(r.type, TensorType) else None for r in op.results]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+    def compute(operands: Sequence[Tensor]) -> list[Tensor | None]:
+        named = {name: operands[i] for name, i in single}
+        named |= {name: [None if i is None else operands[i] for i in members] for name, members in lists}
+        results = function(**named, **fixed)
+        if isinstance(results, Tensor):
+            results = (results,)
+        flat = [each for r in results for each in (cast(Sequence[Any], r) if isinstance(r, list | tuple) else (r,))]
+        return [
+            result if result is None or result.dtype == dtype or dtype is None else result.to(dtype)
+            for result, dtype in zip(flat, types, strict=True)
+        ]
+
+    return compute
+
+
+def python_value(attribute: Attribute, adapt: Adapt) -> Any:
+    """A property as torch takes it."""
+    match attribute:
+        case IntegerAttr():
+            number = cast(IntegerAttr[Any], attribute)
+            return bool(number.value.data) if number.type == IntegerType(1) else number.value.data
+        case FloatAttr():
+            return cast(FloatAttr[Any], attribute).value.data
+        case StringAttr(data=text):
+            return text
+        case DenseArrayBase():
+            return list(cast(DenseArrayBase[Any], attribute).get_values())
+        case ArrayAttr():
+            return [python_value(item, adapt) for item in cast(ArrayAttr[Attribute], attribute).data]
+        case UnitAttr():
+            return None
+        case _:
+            return adapt(torch_dtype(attribute))
+
+
+def result_types(op: Operation, results: Sequence[Tensor | None]) -> list[Attribute]:
+    return [NoneType() if result is None else tensor_type(result) for result in results]
