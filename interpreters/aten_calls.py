@@ -87,6 +87,8 @@ def compile_call(
                 lists.append((argument.name, [None if v is None else position[v] for v in value]))
         elif value is not None:
             fixed[argument.name] = python_value(value, adapt)
+        elif argument.default is None:
+            fixed[argument.name] = None
     types = [adapt(torch_dtype(r.type.element_type)) if isinstance(r.type, TensorType) else None for r in op.results]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
     def compute(operands: Sequence[Tensor]) -> list[Tensor | None]:

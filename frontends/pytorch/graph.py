@@ -118,6 +118,9 @@ class GraphImporter:
                 f"aten.{schema.qualified_name} draws random numbers{_where(node)}: a program has none; "
                 "call model.eval(), or set the probability of dropout to 0"
             )
+        if (same := _seen_before(node, schema)) is not None:
+            self.values[node] = self.values[same]
+            return
         op = self._operation(node, schema)
         self.block.add_op(op)
         for result in op.results:
@@ -173,6 +176,23 @@ class GraphImporter:
             self.block.add_op(op)
             return op.results[0]
         raise DistirError(f"aten.{schema.qualified_name}: expected a tensor, got a {type(value).__name__}")
+
+
+def _seen_before(node: fx.Node, schema: Schema) -> fx.Node | None:
+    """The value that a view of a view of it is again, such as a matrix transposed twice."""
+    here, seen = node, schema
+    while seen.is_view and isinstance(source := here.args[0], fx.Node):
+        mine, its = node.meta["val"], source.meta["val"]
+        if isinstance(mine, Tensor) and isinstance(its, Tensor) and _geometry(mine) == _geometry(its):
+            return source
+        if source.op != "call_function" or not isinstance(source.target, torch._ops.OpOverload):  # pyright: ignore
+            return None
+        here, seen = source, _schema_of(source)
+    return None
+
+
+def _geometry(tensor: Tensor) -> object:
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
 def _producer(value: SSAValue) -> Operation | None:

@@ -218,7 +218,8 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
         with torch.enable_grad(), torch.autocast("cpu", step.autocast or torch.bfloat16, enabled=enabled):
             loss = loss_of(held, tensors)
         leaves = [held[parameter] for parameter in trained]
-        found = torch.autograd.grad(loss, leaves, allow_unused=True)
+        one = torch.full(loss.shape, 1.0, dtype=loss.dtype)
+        found = torch.autograd.grad(loss, leaves, one, allow_unused=True)
         gradients = {n: g for n, g in zip(trained, found, strict=True) if g is not None}
         results = {("loss", "output"): loss.detach()}
         with torch.no_grad():

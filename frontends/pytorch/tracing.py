@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,22 @@ def _traced(flat: Any, function: TracedFunction, functional: bool) -> fx.GraphMo
         examples = [torch.empty(p.example.shape, dtype=p.example.dtype, device="cpu") for p in function.ports]
     run = functionalize(flat) if functional else flat
     with sdpa_kernel(SDPBackend.MATH):
-        return make_fx(run, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
+        make = make_fx(run, _losses(), tracing_mode="fake", _allow_non_fake_inputs=True)
+        return make(*examples)
+
+
+@cache
+def _losses() -> dict[Any, Any]:
+    """Decompositions of the operators that may average over samples (they have an argument `reduction`): what they divide
+    by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is."""
+    from torch._decomp import decomposition_table
+
+    return {
+        operator: decomposition
+        for operator, decomposition in decomposition_table.items()
+        if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
+        and any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
+    }
 
 
 def _writes(node: fx.Node) -> bool:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce
+from operator import add
 from typing import Any, Protocol
 
 import numpy as np
@@ -118,7 +119,8 @@ class Exact:
                 return self.equal(product, whole)
             case Reduction.MEAN:
                 factors = [field_element(weight) for weight in weights]
-                total: Any = reduce(np.add, [n.astype(object) * f for n, f in zip(numbers, factors, strict=True)])
+                # `+`, not np.add, which makes machine numbers of the integers that arithmetic on 0-d objects gives
+                total: Any = reduce(add, [n.astype(object) * f for n, f in zip(numbers, factors, strict=True)])
                 return self.equal(np.asarray(total % PRIME), whole)
 
 

@@ -78,6 +78,10 @@ def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoSca
         if (effect := _pair_effect(i, j, slots, alone, effect_of)) is not None:
             found.append(CoScaling((i, j), effect))
             covered |= {i, j}
+    for bounded in _bounded_sets(pool, covered, slots, point, alone, effect_of):
+        found = [scaling for scaling in found if len(scaling.slots) > 1 or scaling.slots[0] not in bounded.slots]
+        found.append(bounded)
+        covered |= set(bounded.slots)
     with_sizes = {i for scaling in found if scaling.results for i in scaling.slots if len(scaling.slots) > 1}
     for seed in pool:
         if alone[seed] == () and not slots[seed].is_size and seed not in with_sizes:
@@ -89,6 +93,34 @@ def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoSca
             if effect is not None:
                 found.append(CoScaling(members, effect))
                 covered |= set(members)
+    return found
+
+
+def _bounded_sets(
+    pool: Sequence[int],
+    covered: set[int],
+    slots: Sequence[Slot],
+    point: Point,
+    alone: Sequence[tuple[tuple[int, int], ...] | None],
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> list[CoScaling]:
+    """A dim that may not grow alone because another bounds it, with those: the rows of the indices of a gather, which may
+    be fewer than those of the table, and both grow together."""
+    found: list[CoScaling] = []
+    taken: set[int] = set()
+    for seed in pool:
+        if slots[seed].is_size or seed in covered or seed in taken or alone[seed] is not None:
+            continue
+        alike = [i for i in range(len(slots)) if point[i] == point[seed] and slots[i].position == slots[seed].position]
+        members = [i for i in alike if not slots[i].is_size]
+        if not any(alone[i] is not None for i in members) or not effect_of(*members):
+            continue
+        for i in members[::-1]:
+            if i != seed and effect_of(*(m for m in members if m != i)):
+                members.remove(i)
+        if effect := effect_of(*members):
+            found.append(CoScaling(tuple(members), effect))
+            taken |= set(members)
     return found
 
 
@@ -153,6 +185,7 @@ def _larger_sets(
         ),
         open_dims,
     ]
+    accepted: list[tuple[int, ...]] = []
     for superset in supersets:
         members = dict.fromkeys([seed, *superset])
         if len(members) < 3 or effect_of(*members) is None:
@@ -160,7 +193,9 @@ def _larger_sets(
         for i in list(members)[:0:-1]:
             if effect_of(*(m for m in members if m != i)) is not None:
                 del members[i]
-        return [tuple(sorted(members))]
+        accepted.append(tuple(sorted(members)))
+    if accepted:  # two dims of three operands, all of one size, may all grow together: each alone is smaller
+        return [min(accepted, key=len)]
     others = [i for i in pool if i != seed and i not in covered]
     if len(others) > _LARGEST_POOL_FOR_TRIPLES:
         return []
