@@ -1,1 +1,1 @@
-"""How models come in: ONNX files become level 1 programs (`distir.frontends.onnx`)."""
+"""How models come in, as level 1 programs: ONNX files (`distir.frontends.onnx`), PyTorch steps (`distir.frontends.pytorch`)."""

@@ -74,7 +74,7 @@ def compile_call(
     operation names, its declared results' types included; `function` stands for the operator, and takes its arguments
     by name."""
     assert isinstance(op, AtenOperation)
-    function = function or overload(op.schema)
+    call: Callable[..., Any] = function or overload(op.schema)
     position = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
     fixed: dict[str, Any] = {}
     single: list[tuple[str, int]] = []
@@ -94,7 +94,7 @@ def compile_call(
     def compute(operands: Sequence[Tensor]) -> list[Tensor | None]:
         named = {name: operands[i] for name, i in single}
         named |= {name: [None if i is None else operands[i] for i in members] for name, members in lists}
-        results = function(**named, **fixed)
+        results = call(**named, **fixed)
         if isinstance(results, Tensor):
             results = (results,)
         flat = [each for r in results for each in (cast(Sequence[Any], r) if isinstance(r, list | tuple) else (r,))]
@@ -119,7 +119,7 @@ def python_value(attribute: Attribute, adapt: Adapt) -> Any:
         case DenseArrayBase():
             return list(cast(DenseArrayBase[Any], attribute).get_values())
         case ArrayAttr():
-            return [python_value(item, adapt) for item in cast(ArrayAttr[Attribute], attribute).data]
+            return [python_value(item, adapt) for item in attribute.data]
         case UnitAttr():
             return None
         case _:

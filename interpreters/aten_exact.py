@@ -73,7 +73,7 @@ class ExactTensor(Tensor):
     exact: Array
 
     @staticmethod
-    def __new__(cls, exact: Array, dtype: torch.dtype) -> ExactTensor:
+    def __new__(cls: type[ExactTensor], exact: Array, dtype: torch.dtype) -> ExactTensor:
         make: Any = getattr(torch.Tensor, "_make_wrapper_subclass")
         return make(cls, exact.shape, dtype=dtype)
 
@@ -227,7 +227,9 @@ class _Call:
 
         def run(arrays: Sequence[Array]) -> list[Array] | None:
             leaves = pytree.tree_leaves(self._on(arrays))
-            if not all(isinstance(leaf, Tensor) and leaf.dtype.is_floating_point for leaf in leaves if leaf is not None):
+            if not all(
+                isinstance(leaf, Tensor) and leaf.dtype.is_floating_point for leaf in leaves if leaf is not None
+            ):
                 return None
             return [array_of(leaf.double()) for leaf in leaves if leaf is not None]
 
@@ -262,20 +264,30 @@ class _Call:
             choices = [range(_LIMBS) if i in operands else range(1) for i in range(len(self.exact))]
             part = self._limb_sums(run, list(product(*choices)), operands)
             for r, each in enumerate(dependent):
-                if each == operands:
+                if frozenset(each) == operands:
                     whole[r] = part[r]
         return self._finish(cast(list[Array], whole))
 
-    def _from_limbs(self, run: Callable[[Sequence[Array]], list[Array] | None], terms: Sequence[tuple[int, ...]]) -> Any:
+    def _from_limbs(
+        self, run: Callable[[Sequence[Array]], list[Array] | None], terms: Sequence[tuple[int, ...]]
+    ) -> Any:
         return self._finish(self._limb_sums(run, terms, frozenset([0])))
 
     def _limb_sums(
-        self, run: Callable[[Sequence[Array]], list[Array] | None], terms: Sequence[tuple[int, ...]], counted: frozenset[int]
+        self,
+        run: Callable[[Sequence[Array]], list[Array] | None],
+        terms: Sequence[tuple[int, ...]],
+        counted: frozenset[int],
     ) -> list[Array]:
         """Sums over terms of the results at these limbs, times their weight: two to the bits of the limbs of operands that
         count."""
-        values = [np.array([x.value for x in array.reshape(-1).tolist()], np.int64).reshape(array.shape) for array in self.exact]
-        limbs = [[(v >> (_LIMB_BITS * k) & (2**_LIMB_BITS - 1)).astype(np.float64) for k in range(_LIMBS)] for v in values]
+        values = [
+            np.array([x.value for x in array.reshape(-1).tolist()], np.int64).reshape(array.shape)
+            for array in self.exact
+        ]
+        limbs = [
+            [(v >> (_LIMB_BITS * k) & (2**_LIMB_BITS - 1)).astype(np.float64) for k in range(_LIMBS)] for v in values
+        ]
         totals: list[Any] = []
         for term in terms:
             results = run([limbs[i][k] for i, k in enumerate(term)])
@@ -300,7 +312,11 @@ class _Call:
     def _broadcast(self) -> list[Any]:
         """All tensors and numbers among the arguments, as arrays of one shape."""
         arrays = [
-            leaf.exact if isinstance(leaf, ExactTensor) else array_of(leaf) if isinstance(leaf, Tensor) else np.asarray(leaf, object)
+            leaf.exact
+            if isinstance(leaf, ExactTensor)
+            else array_of(leaf)
+            if isinstance(leaf, Tensor)
+            else np.asarray(leaf, object)
             for leaf in self.leaves
             if isinstance(leaf, Tensor | bool | int | float)
         ]
@@ -385,7 +401,9 @@ def _variance(array: Array, dims: Sequence[int] | None, correction: float | None
     every = tuple(range(array.ndim)) if dims is None else tuple(d % array.ndim for d in dims)
     count = math.prod(array.shape[d] for d in every)
     mean = np.expand_dims(np.asarray(_REDUCTIONS["sum"](array, every) / count), every)
-    return np.asarray(_REDUCTIONS["sum"]((array - mean) ** 2, every) / (count - (1 if correction is None else correction)))
+    return np.asarray(
+        _REDUCTIONS["sum"]((array - mean) ** 2, every) / (count - (1 if correction is None else correction))
+    )
 
 
 _REDUCTIONS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+_C: Any = getattr(torch, "_C")
+
 
 def schema_lines() -> list[str]:
     """Every overload of `aten` that the dispatcher knows, writes to none of its arguments, and returns a tensor."""
-    schemas: list[Any] = getattr(torch._C, "_jit_get_all_schemas")()
+    schemas: list[Any] = getattr(_C, "_jit_get_all_schemas")()
     lines: list[str] = []
     for schema in schemas:
         namespace, _, name = schema.name.partition("::")
@@ -23,7 +25,7 @@ def schema_lines() -> list[str]:
         if not schema.returns or not all(str(result.type) in ("Tensor", "List[Tensor]") for result in schema.returns):
             continue
         overload: Any = getattr(getattr(torch.ops.aten, name), schema.overload_name or "default")
-        if not getattr(torch._C, "_dispatch_has_kernel")(overload.name()):
+        if not getattr(_C, "_dispatch_has_kernel")(overload.name()):
             continue
         random = torch.Tag.nondeterministic_seeded in overload.tags
         lines.append(f"{'random ' if random else ''}{schema}")

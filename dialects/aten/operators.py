@@ -37,6 +37,7 @@ from xdsl.irdl import (
     ResultDef,
     VarOperandDef,
     VarResultDef,
+    get_accessors_from_op_def,
     lazy_traits_def,
 )
 from xdsl.traits import OpTrait, Pure
@@ -72,7 +73,15 @@ class AtenOperation(IRDLOperation):
 
     @classmethod
     def get_irdl_definition(cls) -> OpDef:
-        return _definition(cls.schema)
+        definition = _definition(cls.schema)
+        if "verify_" not in vars(cls):
+            for name, accessor in get_accessors_from_op_def(definition, None).items():
+                if name not in ("get_irdl_definition", "traits"):
+                    setattr(cls, name, accessor)
+        return definition
+
+    def verify_(self) -> None:
+        self.get_irdl_definition().verify(self)
 
     def values(self) -> list[tuple[Argument, SSAValue | list[SSAValue | None] | Attribute | None]]:
         """Per argument of the schema that the dialect keeps, what this operation has for it; None if nothing."""
@@ -136,7 +145,9 @@ def _definition(schema: Schema) -> OpDef:
             continue
         constraint = _CONSTRAINTS.get(argument.type, AnyAttr())
         if argument.optional:
-            constraint = AnyOf((constraint, BaseAttr(UnitAttr))) if argument.default not in (None, "None") else constraint
+            constraint = (
+                AnyOf((constraint, BaseAttr(UnitAttr))) if argument.default not in (None, "None") else constraint
+            )
         required = argument.default is None and not argument.optional
         definition.properties[argument.name] = PropertyDef(constraint) if required else OptPropertyDef(constraint)
     lists = [type_.endswith("[]") for type_ in schema.results]
@@ -145,8 +156,10 @@ def _definition(schema: Schema) -> OpDef:
         definition.results.append((name(f"result{i}"), result))
     if segments > 1:
         definition.options.append(AttrSizedOperandSegments(as_property=True))
+        definition.properties[AttrSizedOperandSegments.attribute_name] = PropertyDef(BaseAttr(DenseArrayBase))
     if sum(lists) > 1:
         definition.options.append(AttrSizedResultSegments(as_property=True))
+        definition.properties[AttrSizedResultSegments.attribute_name] = PropertyDef(BaseAttr(DenseArrayBase))
     definition.options.append(ParsePropInAttrDict())
     definition.traits = lazy_traits_def(lambda: _traits(schema))
     return definition

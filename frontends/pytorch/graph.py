@@ -27,7 +27,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import AttrSizedOperandSegments, AttrSizedResultSegments
 
-from distir.dialects.aten import OPERATORS, Argument, AtenOperation, Schema
+from distir.dialects.aten import OPERATORS, Argument, Schema
 from distir.dialects.aten.operators import GIVEN
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, TensorAttr
@@ -63,11 +63,11 @@ class GraphImporter:
             elif node.op == "call_function":
                 self._call(node)
             elif node.op == "output":
-                returned = list(cast(Any, node.args[0]))
+                returned = list(node.args[0])
         kept: list[tuple[tuple[str, str], SSAValue]] = []
         for key, node in zip(results, returned, strict=True):
             value = cast(SSAValue, self.values[node])
-            if key[1] == "output" or _producer(value) is not None:
+            if key[1] == "output" or isinstance(value.owner, Operation):
                 kept.append((key, value))
         self.block.add_op(ReturnOp(*(value for _, value in kept)))
         arguments = [_named(port.name, port.role) for port in self.ports]
@@ -110,7 +110,7 @@ class GraphImporter:
             self.values[node] = cast(list[SSAValue], self.values[cast(fx.Node, whole)])[cast(int, index)]
             return
         schema = _schema_of(node)
-        if schema.packet in IDENTITIES:
+        if schema.packet in IDENTITIES or _is_plain_copy(node, schema):
             self.values[node] = self.values[cast(fx.Node, node.args[0])]
             return
         if schema.is_random:
@@ -178,6 +178,12 @@ class GraphImporter:
         raise DistirError(f"aten.{schema.qualified_name}: expected a tensor, got a {type(value).__name__}")
 
 
+def _is_plain_copy(node: fx.Node, schema: Schema) -> bool:
+    """Whether a node copies a tensor as it lies in memory, which is nothing to a value."""
+    source = node.args[0] if schema.packet == "clone" else None
+    return isinstance(source, fx.Node) and _geometry(node.meta["val"]) == _geometry(source.meta["val"])
+
+
 def _seen_before(node: fx.Node, schema: Schema) -> fx.Node | None:
     """The value that a view of a view of it is again, such as a matrix transposed twice."""
     here, seen = node, schema
@@ -193,15 +199,6 @@ def _seen_before(node: fx.Node, schema: Schema) -> fx.Node | None:
 
 def _geometry(tensor: Tensor) -> object:
     return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-
-
-def _producer(value: SSAValue) -> Operation | None:
-    """The operation that computes a value, copies looked through; None for an argument."""
-    while isinstance(owner := value.owner, Operation):
-        if not isinstance(owner, AtenOperation) or owner.schema.packet != "clone":
-            return owner
-        value = owner.operands[0]
-    return None
 
 
 def _schema_of(node: fx.Node) -> Schema:
@@ -277,7 +274,7 @@ def _result_types(value: Any) -> tuple[list[Attribute], list[int]]:
     """The types of all results, and how many each result of the schema has."""
     results: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     members = [list(cast(Sequence[Any], r)) if isinstance(r, list | tuple) else [r] for r in results]
-    types = [NoneType() if each is None else tensor_type(each) for group in members for each in group]
+    types: list[Attribute] = [NoneType() if each is None else tensor_type(each) for group in members for each in group]
     return types, [len(group) for group in members]
 
 

@@ -51,7 +51,9 @@ class FunctionalOptimizer:
         groups: list[tuple[dict[str, Any], list[str]]] = []
         for group in optimizer.param_groups:
             if any(p not in names for p in group["params"] if p.requires_grad):
-                raise DistirError(f"{type(optimizer).__name__} holds a parameter that is not the model's: give it only those")
+                raise DistirError(
+                    f"{type(optimizer).__name__} holds a parameter that is not the model's: give it only those"
+                )
             options = {key: value for key, value in group.items() if key != "params"}
             options |= {key: value for key, value in _TRACEABLE.items() if key in options}
             groups.append((options, [names[p] for p in group["params"] if p in names]))
@@ -89,7 +91,9 @@ class FunctionalOptimizer:
     ) -> tuple[Tensors, dict[str, dict[str, Any]]]:
         """Runs the optimizer's step on these tensors, in place."""
         optimizer = copy.copy(self.optimizer)
-        optimizer.param_groups = [{"params": [parameters[n] for n in names], **options} for options, names in self.groups]
+        optimizer.param_groups = [
+            {"params": [parameters[n] for n in names], **options} for options, names in self.groups
+        ]
         optimizer.state = defaultdict(dict, {parameters[n]: dict(each) for n, each in state.items()})
         for name, gradient in gradients.items():
             parameters[name].grad = gradient
@@ -113,7 +117,9 @@ class FunctionalOptimizer:
         alone = FunctionalOptimizer(self.optimizer, [(o, [n for n in g if n in small]) for o, g in self.groups], [])
         gradients = {n: torch.tensor([1.5, -0.25], dtype=torch.float64) for n in small}
         first, state = alone._run({n: p.clone() for n, p in small.items()}, gradients, {})
-        zeros = {n: {k: torch.zeros_like(v) if isinstance(v, Tensor) else v for k, v in s.items()} for n, s in state.items()}
+        zeros = {
+            n: {k: torch.zeros_like(v) if isinstance(v, Tensor) else v for k, v in s.items()} for n, s in state.items()
+        }
         second, _ = alone._run({n: p.clone() for n, p in small.items()}, gradients, zeros)
         if any(not torch.equal(first[n], second[n]) for n in small):
             raise DistirError(

@@ -88,7 +88,9 @@ class _Arguments:
     rebuild: Callable[[Mapping[str, Tensor]], tuple[list[Any], dict[str, Any]]]
 
 
-def _arguments(callee: Callable[..., Any], given: Sequence[Any] | Mapping[str, Any], extra: Sequence[str]) -> _Arguments:
+def _arguments(
+    callee: Callable[..., Any], given: Sequence[Any] | Mapping[str, Any], extra: Sequence[str]
+) -> _Arguments:
     """Tensors are named by the parameters of the callee (then `extra`), and by their place inside nested ones."""
     names = [*_parameter_names(callee), *extra]
     if isinstance(given, Mapping):
@@ -193,7 +195,7 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
     labels = {n for n in names if n.lower().startswith(("label", "target"))} if step.loss is None else {names[-1]}
     inputs = [Port(n, "label" if n in labels else "input", t) for n, t in arguments.tensors.items()]
     remembered = memory.ports()
-    state = [Port(each.name, "state", each.initial, each.initial) for each in optimizer.state]
+    state = [Port(each.name, "state", each.initial, _value(each.initial)) for each in optimizer.state]
 
     def loss_of(held: Tensors, tensors: Tensors) -> Tensor:
         args, kwargs = arguments.rebuild(tensors)
@@ -219,7 +221,7 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
             loss = loss_of(held, tensors)
         leaves = [held[parameter] for parameter in trained]
         one = torch.full(loss.shape, 1.0, dtype=loss.dtype)
-        found = torch.autograd.grad(loss, leaves, one, allow_unused=True)
+        found: Sequence[Any] = torch.autograd.grad(loss, leaves, one, allow_unused=True)
         gradients = {n: g for n, g in zip(trained, found, strict=True) if g is not None}
         results = {("loss", "output"): loss.detach()}
         with torch.no_grad():

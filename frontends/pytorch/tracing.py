@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from xdsl.dialects.builtin import ModuleOp
 
@@ -30,12 +30,11 @@ def trace(function: TracedFunction) -> ModuleOp:
         keys[:] = list(results)
         return list(results.values())
 
-    graph = _traced(flat, function, functional=False)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        examples = [torch.empty(p.example.shape, dtype=p.example.dtype, device="cpu") for p in function.ports]
+    graph = _traced(flat, examples)
     if any(_writes(node) for node in graph.graph.nodes):
-        graph = _traced(flat, function, functional=True)
-    for node in reversed(graph.graph.nodes):
-        if _records(node):
-            graph.graph.erase_node(node)
+        graph = _traced(functionalize(graph), examples)
     graph.graph.eliminate_dead_code()
     importer = GraphImporter(function, graph)
     module = importer.import_graph(keys)
@@ -44,26 +43,30 @@ def trace(function: TracedFunction) -> ModuleOp:
     return module
 
 
-def _traced(flat: Any, function: TracedFunction, functional: bool) -> fx.GraphModule:
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        examples = [torch.empty(p.example.shape, dtype=p.example.dtype, device="cpu") for p in function.ports]
-    run = functionalize(flat) if functional else flat
+def _traced(run: Any, examples: list[Tensor]) -> fx.GraphModule:
     with sdpa_kernel(SDPBackend.MATH):
-        make = make_fx(run, _losses(), tracing_mode="fake", _allow_non_fake_inputs=True)
-        return make(*examples)
+        graph = make_fx(run, _decompositions(), tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
+    for node in reversed(graph.graph.nodes):
+        if _records(node):
+            graph.graph.erase_node(node)
+    return graph
 
 
 @cache
-def _losses() -> dict[Any, Any]:
+def _decompositions() -> dict[Any, Any]:
     """Decompositions of the operators that may average over samples (they have an argument `reduction`): what they divide
-    by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is."""
+    by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. And
+    of the one that writes to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     return {
         operator: decomposition
         for operator, decomposition in decomposition_table.items()
         if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
-        and any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
+        and (
+            operator is torch.ops.aten.native_batch_norm.default
+            or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
+        )
     }
 
 

@@ -25,6 +25,7 @@ from distir.passes.distribution.batch_axis import (
     explain,
     follow_batch,
 )
+from distir.passes.distribution.deferred_scale import defer_scales
 from distir.passes.distribution.ilp import Plan, solve
 from distir.passes.distribution.inline import erase_unreached, inline_calls
 from distir.passes.distribution.layout import Layout, Tensor
@@ -62,6 +63,8 @@ def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, sta
 def axis_of_entry(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
     """The batch axis of the entry; calls inside which a value leaves the axis are inlined until none is."""
     while True:
+        if shards > 1:
+            defer_scales(module, entry, batch)
         try:
             return follow_batch(module, entry, batch, shards)
         except NeedsWhole as error:

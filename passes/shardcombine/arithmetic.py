@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from distir.dialects.reductions import Reduction
-from distir.passes.shardcombine.domains import Array
 from distir.interpreters.exact_scalars import PRIME, Scalar, field_element, order
+from distir.passes.shardcombine.domains import Array
 
 _INTEGER_BOUND = 2**30
 _order = np.frompyfunc(order, 1, 1)

@@ -79,7 +79,7 @@ def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoSca
             found.append(CoScaling((i, j), effect))
             covered |= {i, j}
     for bounded in _bounded_sets(pool, covered, slots, point, alone, effect_of):
-        found = [scaling for scaling in found if len(scaling.slots) > 1 or scaling.slots[0] not in bounded.slots]
+        found = [scaling for scaling in found if len(scaling.slots) > 1 or not set(scaling.slots) <= set(bounded.slots)]
         found.append(bounded)
         covered |= set(bounded.slots)
     with_sizes = {i for scaling in found if scaling.results for i in scaling.slots if len(scaling.slots) > 1}

@@ -16,6 +16,7 @@ examples:
   distir import mlp.onnx -o mlp.mlir                        writes mlp.mlir and mlp.safetensors
   distir import gpt2.onnx --shape input1=8,1,128 -o gpt2.mlir
   distir import my_package.models:small -o small.mlir       calls small() of my_package/models.py
+  distir import examples.mlp_pytorch:step -o step.mlir      a PyTorch training step
 """
 
 

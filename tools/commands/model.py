@@ -13,13 +13,17 @@ from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.exceptions import DiagnosticException, UnregisteredConstructException
 
 from distir.dialects.errors import DistirError
 
-MODEL_HELP = "FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:FUNCTION that returns a module or an ONNX model"
+MODEL_HELP = (
+    "FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:FUNCTION that returns a module, an ONNX model, a PyTorch training step, "
+    "or a PyTorch module or function with its example arguments"
+)
 
 
 LEVELS = {
@@ -82,10 +86,24 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]]) -> ModuleOp:
         module = import_model(made, shapes)
         shapes.clear()
         return module
+    if "torch" in sys.modules and (arguments := _torch_arguments(made)) is not None:
+        from distir.frontends.pytorch import import_step
+
+        return import_step(*arguments)
     raise DistirError(
-        f"{model} returned a {type(made).__name__}: expected an xDSL ModuleOp or an onnx ModelProto "
-        "(PyTorch steps are not imported yet)"
+        f"{model} returned a {type(made).__name__}: expected an xDSL ModuleOp, an onnx ModelProto, a training_step of "
+        "distir.frontends.pytorch, or a tuple of a torch.nn.Module or function and its example arguments"
     )
+
+
+def _torch_arguments(made: object) -> tuple[Any, ...] | None:
+    """The arguments of `import_step` for what a user's function returned; None if it is nothing of PyTorch."""
+    from distir.frontends.pytorch import TrainingStep
+
+    if isinstance(made, TrainingStep):
+        return (made,)
+    pair = cast(tuple[Any, ...], made) if isinstance(made, tuple) else ()
+    return pair if len(pair) == 2 and callable(pair[0]) else None
 
 
 def _bind(module: ModuleOp, model: str, shapes: dict[str, tuple[int, ...]]) -> ModuleOp:

@@ -1,0 +1,162 @@
+"""Divisions by a sum over the batch, moved to where they can be done: after the microbatch loop.
+
+A mean over the samples that count (labels that are not ignored) divides the first gradient by their number, a sum over the
+whole batch, which no microbatch knows. Everything that follows up to the gradients of parameters is linear in it, so it may be
+multiplied by a number at its end as well as at its beginning. That an operation is linear in some operands is what its rule says
+(`partial = [sum: 0 -> 0]`: additive, which over a prime field is linear); no operation is named.
+
+Requires rules. Ensures equal semantics: the first gradient is not scaled, and each value that leaves the linear part is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import AnyFloat, ModuleOp, TensorType
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, OpResult, SSAValue
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import RuleAttr
+from distir.passes.distribution.options import RULE, rule_of
+from distir.passes.structure import functions, is_constant, shape_of
+
+LARGEST_CONSTANT = 4096
+
+
+def defer_scales(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int]) -> None:
+    """Moves every scale by a value of the batch in the entry through what is linear in it."""
+    block = entry.body.block
+    depends = _dependent(block, {block.args[i] for i in batch})
+    for op in list(block.ops):
+        if _is_scale(op, depends):
+            _Sinking(module, op).run(block)
+
+
+def _dependent(block: Block, sources: set[SSAValue]) -> set[SSAValue]:
+    """What is computed from these values, and they themselves."""
+    found = set(sources)
+    for op in block.ops:
+        if any(value in found for value in op.operands):
+            found.update(op.results)
+    return found
+
+
+def _is_scale(op: Operation, depends: set[SSAValue]) -> bool:
+    """Whether an operation multiplies a number that does not depend on the batch by a function of one that does."""
+    if len(op.operands) != 2 or len(op.results) != 1 or not all(map(_is_number, (*op.operands, *op.results))):
+        return False
+    scaled, by = op.operands
+    return by in depends and scaled not in depends and _is_linear(op, {0}) and _is_uniform(op)
+
+
+def _is_number(value: SSAValue) -> bool:
+    type_ = value.type
+    return isinstance(type_, TensorType) and isinstance(type_.element_type, AnyFloat) and shape_of(value) == ()
+
+
+def _is_linear(op: Operation, operands: set[int]) -> set[int]:
+    """The results that are additive in these operands together, the others fixed; empty if none is."""
+    rule = rule_of(op)
+    if rule is None:
+        return set()
+    zeros = {i for i, value in enumerate(op.operands) if _is_zero(value)}
+    for partial in rule.partials:
+        if partial.reduction is Reduction.SUM and partial.factor is None:
+            if operands <= set(partial.operands) <= operands | zeros:
+                return set(partial.results)
+    return set()
+
+
+def _is_zero(value: SSAValue) -> bool:
+    """Whether a value is a constant of zeros, which any factor leaves as it is."""
+    if not isinstance(value, OpResult) or not is_constant(value.op) or np.prod(shape_of(value)) > LARGEST_CONSTANT:
+        return False
+    from distir.interpreters.reference import run_operator
+
+    return not np.any(run_operator(value.op, [])[value.index])
+
+
+def _is_uniform(op: Operation) -> bool:
+    """Whether the operation, given a tensor for the number that it scales, multiplies each element like that number."""
+    from distir.interpreters.reference import run_operator
+
+    try:
+        numbers = run_operator(op, [np.array(3.0), np.array(0.7)])[0]
+        tensors = run_operator(op, [np.full((2, 3), 3.0), np.array(0.7)])[0]
+    except Exception:
+        return False
+    return np.array_equal(np.full((2, 3), numbers), tensors)
+
+
+@dataclass
+class _Sinking:
+    """Moves one scale down its block."""
+
+    module: ModuleOp
+    scale: Operation
+    unscaled: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Values that lack the factor now."""
+    scaled: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    """For values that lack it, the value that has it, where one was needed."""
+
+    def run(self, block: Block) -> None:
+        first, result = self.scale.operands[0], self.scale.results[0]
+        replaced = {(use.operation, use.index) for use in result.uses}
+        result.replace_uses_with_if(first, lambda use: True)
+        self.scaled[first] = result
+        for op in list(block.ops):
+            lacking = {i for i, v in enumerate(op.operands) if v in self.unscaled or (op, i) in replaced}
+            if lacking:
+                self._meet(block, op, lacking)
+        if result.first_use is None:
+            block.erase_op(self.scale)
+
+    def _meet(self, block: Block, op: Operation, lacking: set[int]) -> None:
+        results = set[int]() if isinstance(op, ReturnOp) else _linear_results(self.module, op, lacking)
+        if results:
+            self.unscaled.update(op.results[r] for r in results)
+            return
+        for i in lacking:
+            op.operands[i] = self._with_factor(block, op.operands[i], op)
+
+    def _with_factor(self, block: Block, value: SSAValue, before: Operation) -> SSAValue:
+        if value not in self.scaled:
+            copy = type(self.scale).create(
+                operands=[value, self.scale.operands[1]],
+                result_types=[value.type],
+                properties=dict(self.scale.properties),
+            )
+            block.insert_op_before(copy, before)
+            copy.attributes[RULE] = RuleAttr(_discovered(copy))
+            copy.results[0].name_hint = value.name_hint
+            self.scaled[value] = copy.results[0]
+        return self.scaled[value]
+
+
+def _linear_results(module: ModuleOp, op: Operation, operands: set[int]) -> set[int]:
+    """`_is_linear`, through the body of a called function."""
+    if not isinstance(op, CallOp):
+        return _is_linear(op, operands)
+    body = functions(module)[op.callee.string_value()].body.block
+    lacking: set[SSAValue] = {cast(SSAValue, body.args[i]) for i in operands}
+    for inner in body.ops:
+        met = {i for i, value in enumerate(inner.operands) if value in lacking}
+        if isinstance(inner, ReturnOp):
+            return met
+        if met:
+            if not (results := _linear_results(module, inner, met)):
+                return set()
+            lacking.update(inner.results[r] for r in results)
+    return set()
+
+
+def _discovered(op: Operation) -> Any:
+    from distir.passes.shardcombine.cache import RuleCache
+    from distir.passes.shardcombine.discovery import Discovery
+    from distir.passes.shardcombine.domains import InterpreterDomains
+
+    return Discovery(InterpreterDomains(), RuleCache.on_disk()).rule(op)

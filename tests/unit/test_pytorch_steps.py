@@ -1,0 +1,160 @@
+"""PyTorch steps as programs: three consecutive steps of the program are those of eager PyTorch."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.dialects.errors import DistirError
+from distir.frontends.pytorch import import_step, training_step
+from distir.frontends.weights import weights_of
+from distir.interpreters.entry import arguments_of, entry_function, results_of
+from distir.interpreters.reference import run
+
+Example = tuple[torch.Tensor, torch.Tensor]
+
+
+def mlp(dtype: torch.dtype = torch.float64) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3)).to(dtype)
+
+
+def classes(dtype: torch.dtype = torch.float64) -> Example:
+    return torch.randn(8, 6, dtype=dtype), torch.randint(0, 3, (8,))
+
+
+def steps_agree(
+    model: nn.Module,
+    loss: Any,
+    optimizer: Callable[[Any], torch.optim.Optimizer],
+    example: Any,
+    tolerance: float = 1e-9,
+    autocast: torch.dtype | None = None,
+) -> ModuleOp:
+    """Runs three steps by the program and eagerly, and compares losses, parameters and buffers."""
+    eager = copy.deepcopy(model)
+    made = optimizer(eager.parameters())
+    module = import_step(training_step(model, loss, optimizer, autocast=autocast), example)
+    module.verify()
+    state = dict(weights_of(module))
+    inputs = {p.name for p in arguments_of(entry_function(module)) if p.role in ("input", "label")}
+    for number in range(3):
+        torch.manual_seed(number)
+        x, y = (torch.randn_like(e) if e.is_floating_point() else torch.randint_like(e, 0, 3) for e in example)
+        made.zero_grad()
+        with torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
+            eager_loss = loss(eager(x), y)
+        eager_loss.backward()
+        made.step()
+        given = dict(zip(sorted(inputs, key="label".__eq__), (x.numpy(), y.numpy()), strict=True))
+        results = run(module, state | given)
+        np.testing.assert_allclose(results["loss"], eager_loss.detach().numpy(), rtol=tolerance)
+        for name, value in eager.state_dict().items():
+            np.testing.assert_allclose(results.get(name, state[name]), value.numpy(), rtol=tolerance, atol=tolerance)
+        state |= {name: value for name, value in results.items() if name != "loss"}
+    return module
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_three_steps_of_an_optimizer(name: str) -> None:
+    steps_agree(mlp(), cross_entropy, OPTIMIZERS[name], classes())
+
+
+def test_three_steps_in_single_precision() -> None:
+    steps_agree(mlp(torch.float32), cross_entropy, OPTIMIZERS["adam"], classes(torch.float32), 1e-5)
+
+
+def test_master_weights_stay_float32_under_autocast() -> None:
+    module = steps_agree(
+        mlp(torch.float32), cross_entropy, OPTIMIZERS["sgd"], classes(torch.float32), 2e-2, torch.bfloat16
+    )
+    types = {p.name: str(p.type) for p in results_of(entry_function(module))}
+    assert types["0.weight"] == "tensor<10x6xf32>"
+    assert "xbf16>" in str(module)
+
+
+def test_running_statistics_of_batch_norm_are_updated() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    module = steps_agree(model, cross_entropy, OPTIMIZERS["sgd"], classes())
+    roles = {p.name: p.role for p in results_of(entry_function(module))}
+    assert roles["1.running_mean"] == "buffer"
+    assert roles["1.num_batches_tracked"] == "buffer"
+
+
+class Tied(nn.Module):
+    """One weight, used by two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+def test_a_tied_weight_is_one_argument() -> None:
+    torch.manual_seed(0)
+    module = import_step(training_step(Tied(), mse_loss, OPTIMIZERS["sgd"]), (torch.randn(4, 6), torch.randn(4, 6)))
+    names = [p.name for p in arguments_of(entry_function(module)) if p.role == "parameter"]
+    assert names == ["first.weight"]
+
+
+def test_state_is_named_as_in_checkpoints() -> None:
+    module = import_step(training_step(mlp(), cross_entropy, OPTIMIZERS["adam"]), classes())
+    names = [p.name for p in arguments_of(entry_function(module)) if p.role == "state"]
+    assert names[:3] == ["state.0.weight.step", "state.0.weight.exp_avg", "state.0.weight.exp_avg_sq"]
+
+
+def test_attention_is_two_contractions_and_a_softmax() -> None:
+    class Attention(nn.Module):
+        def forward(self, q: torch.Tensor) -> torch.Tensor:
+            return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    q = torch.randn(2, 2, 5, 4, dtype=torch.float64)
+    module = import_step(Attention(), (q,))
+    assert str(module).count('"aten.bmm"') == 2
+    expected = nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+    np.testing.assert_allclose(run(module, {"q": q.numpy()})["output"], expected.numpy(), rtol=1e-12)
+
+
+def test_parameters_may_have_no_values() -> None:
+    with torch.device("meta"):
+        model = nn.Linear(1 << 20, 1 << 20)
+    module = import_step(
+        training_step(model, mse_loss, OPTIMIZERS["adam"]), tuple(torch.empty(2, 1 << 20) for _ in "xy")
+    )
+    assert weights_of(module).get("weight") is None
+
+
+def test_dropout_is_refused_by_name() -> None:
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
+    with pytest.raises(DistirError, match=r"aten\.\S+ draws random numbers.*model.eval\(\)"):
+        import_step(training_step(model, mse_loss, OPTIMIZERS["sgd"]), (torch.randn(4, 6), torch.randn(4, 3)))
+
+
+def test_state_that_does_not_start_at_zero_is_refused() -> None:
+    optimizer = lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5)  # noqa: E731
+    with pytest.raises(DistirError, match="does not start at zero"):
+        import_step(training_step(mlp(), cross_entropy, optimizer), classes())
+
+
+def test_a_loss_of_several_elements_is_refused() -> None:
+    with pytest.raises(DistirError, match=r"expected a loss of one element, got a tensor of shape \[8, 3\]"):
+        import_step(training_step(mlp(), lambda y, label: y, OPTIMIZERS["sgd"]), classes())
