@@ -63,9 +63,7 @@ def test_functions_do_not_commute_with_addition(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["relu", "gelu", "floor", "_softmax", "native_layer_norm", "cumsum", "sort", "max_pool1d"]
-)
+@pytest.mark.parametrize("name", ["relu", "gelu", "floor", "_softmax", "native_layer_norm", "cumsum"])
 def test_an_operator_gives_the_same_each_time(name: str) -> None:
     x = exact(2, 3, 4)
     arguments = {
@@ -74,10 +72,7 @@ def test_an_operator_gives_the_same_each_time(name: str) -> None:
         "cumsum": (1,),
         "max_pool1d": ([2],),
     }
-    try:
-        first, second = (getattr(aten, name)(x, *arguments.get(name, ())) for _ in range(2))
-    except TypeError:
-        pytest.skip("runs on machine numbers only")
+    first, second = (getattr(aten, name)(x, *arguments.get(name, ())) for _ in range(2))
     first, second = (r[0] if isinstance(r, tuple) else r for r in (first, second))
     assert values(first.exact) == values(second.exact)
 
