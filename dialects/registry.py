@@ -6,6 +6,7 @@ from importlib import import_module
 from xdsl.ir import Dialect
 
 _DIALECTS = {
+    "aten": "Aten",
     "dist": "Dist",
     "rank": "Rank",
     "grad": "Grad",

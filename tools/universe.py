@@ -10,13 +10,6 @@ from xdsl.passes import ModulePass
 from xdsl.universe import Universe
 
 from distir.dialects.registry import DIALECTS
-DIALECTS = {
-    "aten": ("distir.dialects.aten", "Aten"),
-    "dist": ("distir.dialects.dist", "Dist"),
-    "rank": ("distir.dialects.rank", "Rank"),
-    "grad": ("distir.dialects.grad", "Grad"),
-    "onnx": ("distir.dialects.onnx", "Onnx"),
-}
 
 PASSES = {
     "apply-sharding": "ApplyShardingPass",

@@ -221,7 +221,7 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
             loss = loss_of(held, tensors)
         leaves = [held[parameter] for parameter in trained]
         one = torch.full(loss.shape, 1.0, dtype=loss.dtype)
-        found: Sequence[Any] = torch.autograd.grad(loss, leaves, one, allow_unused=True)
+        found = cast(Any, torch.autograd.grad(loss, leaves, one, allow_unused=True))
         gradients = {n: g for n, g in zip(trained, found, strict=True) if g is not None}
         results = {("loss", "output"): loss.detach()}
         with torch.no_grad():

@@ -50,7 +50,7 @@ def _is_scale(op: Operation, depends: set[SSAValue]) -> bool:
     if len(op.operands) != 2 or len(op.results) != 1 or not all(map(_is_number, (*op.operands, *op.results))):
         return False
     scaled, by = op.operands
-    return by in depends and scaled not in depends and _is_linear(op, {0}) and _is_uniform(op)
+    return by in depends and scaled not in depends and bool(_is_linear(op, {0})) and _is_uniform(op)
 
 
 def _is_number(value: SSAValue) -> bool:
