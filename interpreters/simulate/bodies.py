@@ -45,6 +45,8 @@ class Run(NamedTuple):
     """A `dist.move`: the second stream waits for the first."""
     uses: Slots
     makes: Slots
+    slows: tuple[int, ...] = ()
+    """Main streams of the devices where it is a message on another stream."""
 
 
 class Call(NamedTuple):

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from distir.interpreters.costs import SLOWDOWN
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.labels import callee_name
@@ -73,6 +74,16 @@ class Follower:
         links, times, stream, at = Counter[Link](), Counter[Link](), last, clocks[last]
         for number in range(len(stages) - 1, -1, -1):
             stage, step = stages[number], scope.body.steps[number]
+            if stream in stage.slows:
+                link = Link(scope.function.name, stage.op.name, SLOWDOWN)
+                links[link] += stage.slowdown
+                times[link] += 1
+                if not scope.path:
+                    name, label = stage.op.name, scope.function.labels[stage.op]
+                    where = (scope.streams[stream], at - stage.slowdown, at, (), label, name, scope.function.name)
+                    self.spans.append(Span(*where, SLOWDOWN, False))
+                at -= stage.slowdown
+                continue
             if stream not in stage.streams:
                 continue
             known = before[number]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from xdsl.ir import Operation
 
+from distir.interpreters.costs import SLOWDOWN
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
 from distir.interpreters.simulate.labels import call_text, callee_name, labels_of
 from distir.interpreters.simulate.liveness import (
@@ -26,7 +27,7 @@ from distir.interpreters.simulate.summaries import OpenProgram
 from distir.interpreters.simulate.timing import Frame, on_devices
 from distir.interpreters.work import Kind
 
-COMPUTE = frozenset(kind.value for kind in Kind)
+COMPUTE = frozenset([*[kind.value for kind in Kind], SLOWDOWN])
 
 Extent = tuple[int, int]
 """From the first operation of a call on a stream to the end of its last."""
@@ -41,6 +42,8 @@ class Stage(NamedTuple):
     kind: str
     moves: bool
     inner: Frame | None
+    slows: tuple[int, ...] = ()
+    slowdown: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,14 @@ class Expansion:
                     stages.append(Stage(op, step.streams, 0, CALL, False, inner[step.callee, step.devices]))
                 else:
                     cost = costs[step.cost] if isinstance(step.cost, Message) else step.cost
-                    stages.append(Stage(op, step.streams, cost.picoseconds, cost.kind, step.moves, None))
+                    slowdown = 0
+                    if step.slows:
+                        beside = self.program.known.library.costs.beside(cost)
+                        cost, slowdown = beside.cost, beside.slowdown_picoseconds
+                    slows = step.slows if slowdown else ()
+                    stages.append(
+                        Stage(op, step.streams, cost.picoseconds, cost.kind, step.moves, None, slows, slowdown)
+                    )
         return stages
 
     def extents(self, scope: Scope, entry: tuple[int, ...]) -> tuple[list[int], list[Extent | None]]:
@@ -139,7 +149,7 @@ class Expansion:
         return known
 
     def advance(self, scope: Scope, stage: Stage, step: object, clocks: list[int]) -> list[tuple[int, int, int]]:
-        """Moves the clocks over a step; which streams it keeps busy, from when to when."""
+        """Moves the clocks over a step; which streams it keeps busy, from when to when, then those that it slows."""
         streams = stage.streams
         if not streams:
             return []
@@ -157,7 +167,13 @@ class Expansion:
         end = start + stage.picoseconds
         for s in streams:
             clocks[s] = end
-        return [(s, start, end) for s in streams] if stage.picoseconds else []
+        if not stage.picoseconds:
+            return []
+        busy = [(s, start, end) for s in streams]
+        for s in stage.slows:
+            busy.append((s, clocks[s], clocks[s] + stage.slowdown))
+            clocks[s] += stage.slowdown
+        return busy
 
     def spans(
         self, window: Window | None = None, devices: frozenset[int] | None = None, depth: int | None = None
@@ -179,6 +195,8 @@ class Expansion:
             communicates = not isinstance(step, Call) and stage.kind not in COMPUTE
             spans = [
                 Span(scope.streams[s], start, end, scope.path, label, name, function, stage.kind, communicates)
+                if s not in stage.slows
+                else Span(scope.streams[s], start, end, scope.path, label, name, function, SLOWDOWN, False)
                 for s, start, end in busy
             ]
             shown = [span for span in spans if span.meets(window, devices)]

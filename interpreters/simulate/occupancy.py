@@ -66,8 +66,11 @@ class Occupancy:
                         mine[device] += [(start + before[0], end + before[0]) for start, end in intervals]
             else:
                 mine = found.compute if stage.kind in COMPUTE else found.communication
-                for device in {body.streams[s][0] for s, _, _ in busy}:
+                for device in {body.streams[s][0] for s, _, _ in busy if s not in stage.slows}:
                     mine[device].append(busy[0][1:])
+                for s, start, end in busy:
+                    if s in stage.slows:
+                        found.compute[body.streams[s][0]].append((start, end))
         return Busy(*([merged(intervals) for intervals in kind] for kind in found))
 
 

@@ -22,7 +22,7 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.costs import Cost
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Library, Message, Room, Run, Slots
 from distir.interpreters.simulate.result import Stream
-from distir.interpreters.simulate.schedule import Frame, check_level, check_placed
+from distir.interpreters.simulate.schedule import Frame, check_level, check_placed, slowed_streams
 from distir.interpreters.walk import Walk
 from distir.interpreters.work import is_view, type_bytes
 
@@ -48,6 +48,7 @@ class Pattern(NamedTuple):
     """The kind, and the types without placements."""
     participants: Devices
     streams: tuple[int, ...]
+    slows: tuple[int, ...]
     rooms: list[Room | None]
     """What each result is held in; None if it is on no device."""
     costs: dict[tuple[object, ...], Cost | Message]
@@ -217,7 +218,7 @@ class FunctionReader:
         else:
             made = [() if room is None else self._new([room]) for room in pattern.rooms]
             makes = made[0] if len(made) == 1 else tuple(chain.from_iterable(made))
-        self.steps.append(Run(op.name, cost, pattern.streams, kind is MoveOp, uses, makes))
+        self.steps.append(Run(op.name, cost, pattern.streams, kind is MoveOp, uses, makes, pattern.slows))
         return made
 
     def _pattern(self, op: Operation) -> Pattern:
@@ -229,6 +230,7 @@ class FunctionReader:
             (type(op), len(results), *[p.plain for p in placings]),
             tuple(dict.fromkeys([device for device, _ in streams])),
             tuple([self._stream(stream) for stream in streams]),
+            tuple([self._stream(stream) for stream in slowed_streams(op, tuple(streams))]),
             [None if p.stream is None else (p.stream[0], p.bytes) for p in results],
             {},
         )

@@ -12,7 +12,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
 
 from distir.dialects.dist.communication import CommunicationOp
-from distir.interpreters.costs import PICOSECONDS, Cost
+from distir.interpreters.costs import PICOSECONDS, SLOWDOWN, Cost
 from distir.interpreters.simulate.labels import call_text, labels_of
 from distir.interpreters.simulate.spans import CALL, Level, Span, Stream, trace_events
 
@@ -29,6 +29,9 @@ class Placed:
     """Per result, (device, bytes) of its new storage; None where it is on no device."""
     is_view: bool
     """Allocates nothing: results are the operands' storage."""
+    slows: tuple[Stream, ...] = ()
+    """Streams that compute more slowly beside it, each by `slowdown_picoseconds`."""
+    slowdown_picoseconds: int = 0
 
     @property
     def communicates(self) -> bool:
@@ -41,6 +44,8 @@ class Step:
 
     placed: Placed
     start_picoseconds: int
+    slowed: tuple[int, ...] = ()
+    """Where the time that it costs each of `placed.slows` starts there."""
 
     @property
     def end_picoseconds(self) -> int:
@@ -120,6 +125,8 @@ class Simulation:
             if placed.cost.picoseconds:
                 for device, _ in placed.streams:
                     busy[device][placed.cost.kind] += times * placed.cost.picoseconds
+                for device, _ in placed.slows:
+                    busy[device][SLOWDOWN] += times * placed.slowdown_picoseconds
         return {device: {kind: ps / PICOSECONDS for kind, ps in kinds.items()} for device, kinds in busy.items()}
 
     def memory_profile(self, device: int) -> Iterator[tuple[int, bool, int]]:
@@ -182,6 +189,9 @@ class Simulation:
                         placed.cost.kind,
                         placed.communicates,
                     )
+                for stream, start in zip(placed.slows, step.slowed, strict=True):
+                    end = start + placed.slowdown_picoseconds
+                    yield Span(stream, start, end, path, label, placed.op.name, placed.function, SLOWDOWN, False)
 
     def _extent(self, call: CallSpan) -> dict[Stream, tuple[int, int]]:
         """From the first operation of a call on a stream to its last."""
@@ -191,6 +201,9 @@ class Simulation:
                 for stream in step.placed.streams:
                     start, _ = extents.get(stream, (step.start_picoseconds, 0))
                     extents[stream] = (start, step.end_picoseconds)
+                for stream, clock in zip(step.placed.slows, step.slowed, strict=True):
+                    start, _ = extents.get(stream, (clock, 0))
+                    extents[stream] = (start, clock + step.placed.slowdown_picoseconds)
         return extents
 
     def levels(self, device: int) -> Iterator[Level]:

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Operation
 from distir.dialects.dist import CallOp, MoveOp, PackOp, UnpackOp
 from distir.dialects.dist.attributes import MAIN_STREAM, placement
 from distir.dialects.dist.calls import function_devices, is_placed
+from distir.dialects.dist.communication import CommunicationOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Cost, Costs
@@ -124,12 +125,15 @@ class Schedule(Walk):
             start = max(start, clocks.get(stream, 0))
         for stream in placed.streams:
             clocks[stream] = start + placed.cost.picoseconds
-        return self.record(placed, start, operands)
+        slowed = tuple([clocks.get(stream, 0) for stream in placed.slows])
+        for stream, clock in zip(placed.slows, slowed, strict=True):
+            clocks[stream] = clock + placed.slowdown_picoseconds
+        return self.record(placed, start, operands, slowed)
 
-    def record(self, placed: Placed, start: int, operands: PythonValues) -> int:
+    def record(self, placed: Placed, start: int, operands: PythonValues, slowed: tuple[int, ...] = ()) -> int:
         """Notes that an operation ran and used its operands; returns the step's number."""
         number = len(self.steps_done)
-        self.steps_done.append(Step(placed, start))
+        self.steps_done.append(Step(placed, start, slowed))
         for value in operands:
             for storage in value:
                 self.storages[storage].last_use = number
@@ -150,6 +154,10 @@ class Schedule(Walk):
         check_placed(op, frame.name, streams, cost)
         on = [frame.stream(v.type) for v in op.results]
         memory = tuple(None if s is None else (s[0], type_bytes(v.type)) for s, v in zip(on, op.results, strict=True))
+        if (slows := slowed_streams(op, streams)) and cost.picoseconds:
+            beside = self.costs.beside(cost)
+            slows = slows if beside.slowdown_picoseconds else ()
+            return Placed(op, frame.name, streams, beside.cost, memory, False, slows, beside.slowdown_picoseconds)
         return Placed(op, frame.name, streams, cost, memory, is_view(op))
 
     def allocate(self, type_: Attribute, number: int) -> Value:
@@ -176,6 +184,14 @@ class Schedule(Walk):
         self.frame = caller
         self.calls[span] = CallSpan(call, name, first, len(self.steps_done))
         return results
+
+
+def slowed_streams(op: Operation, streams: Sequence[Stream]) -> tuple[Stream, ...]:
+    """The main streams beside which a message runs: those of the devices where it is on another stream only."""
+    if not isinstance(op, CommunicationOp):
+        return ()
+    mains = dict.fromkeys((device, MAIN_STREAM) for device, _ in streams)
+    return tuple(stream for stream in mains if stream not in streams)
 
 
 def check_level(op: Operation, function: str) -> None:

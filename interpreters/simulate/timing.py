@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from distir.interpreters.costs import Cost, Costs
+from distir.interpreters.costs import SLOWDOWN, Cost, Costs
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
 
 DIFFERENT = 8
@@ -163,13 +163,13 @@ class Frames:
             costs, inner = self.outside(body, devices)
             key = (body, *costs.values(), *inner.values())
             if (frame := self._frames.get(key)) is None:
-                frame = self._frames[key] = _frame(body, costs, inner)
+                frame = self._frames[key] = _frame(self.costs, body, costs, inner)
             self._placed[body, devices] = frame
         return frame
 
     def entry(self, body: Body, devices: Devices) -> Frame:
         """The entry, which is not remembered."""
-        return _frame(body, *self.outside(body, devices))
+        return _frame(self.costs, body, *self.outside(body, devices))
 
     def outside(self, body: Body, devices: Devices) -> tuple[dict[Message, Cost], dict[tuple[Body, Devices], Frame]]:
         """What the body alone does not say: the costs of its messages, and the frames of its calls."""
@@ -203,7 +203,7 @@ def on_devices(local: Devices, devices: Devices) -> Devices:
     return tuple([devices[d] for d in local])
 
 
-def _frame(body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devices], Frame]) -> Frame:
+def _frame(all_costs: Costs, body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devices], Frame]) -> Frame:
     program: list[Local | Joint | Wait | Enter] = []
     busy = [Counter[str]() for _ in range(body.devices)]
     for step in body.steps:
@@ -212,6 +212,10 @@ def _frame(body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devic
                 program.append(Enter(inner[step.callee, step.devices], step.streams))
             continue
         cost = costs[step.cost] if isinstance(step.cost, Message) else step.cost
+        slowdown = 0
+        if step.slows:
+            message = all_costs.beside(cost)
+            cost, slowdown = message.cost, message.slowdown_picoseconds
         picoseconds = cost.picoseconds
         if picoseconds:
             for stream in step.streams:
@@ -222,4 +226,8 @@ def _frame(body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devic
             program.append(Joint(step.streams, picoseconds))
         elif step.streams and picoseconds:
             program.append(Local(step.streams[0], picoseconds))
+        if slowdown:
+            for stream in step.slows:
+                busy[body.streams[stream][0]][SLOWDOWN] += slowdown
+                program.append(Local(stream, slowdown))
     return Frame(body, program, busy)

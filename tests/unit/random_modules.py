@@ -4,6 +4,7 @@ results, dead results, streams, tuples, and results that update arguments; under
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -23,9 +24,12 @@ from distir.dialects.dist import AllReduceOp, CallOp, MoveOp, OnAttr, PackOp, Se
 from distir.dialects.dist.attributes import on_device, placed, placement, relocated
 from distir.dialects.onnx import OPERATORS
 from distir.interpreters.cost_models import CostModel
+from distir.interpreters.machines import Overlap, load_machine
 from distir.interpreters.work import Work
 
 DEVICES = 3
+MACHINE = replace(load_machine("dgx-2"), overlap=Overlap(compute_slowdown=0.5, communication_slowdown=0.25))
+"""Messages on streams of their own cost the computation beside them."""
 KINDS = ["relu", "identity", "slice", "send", "allreduce", "move", "pack", "unpack", "call", "call"]
 
 

@@ -25,13 +25,13 @@ QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
 def expanded(module: ModuleOp) -> Expansion:
-    return Expansion(open_program(module, "dgx-2", random_modules.Uneven))
+    return Expansion(open_program(module, random_modules.MACHINE, random_modules.Uneven))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs(), st.data())
 def test_a_window_is_the_filtered_timeline(module: ModuleOp, data: Any) -> None:
-    oracle, expansion = simulate(module, "dgx-2", random_modules.Uneven), expanded(module)
+    oracle, expansion = simulate(module, random_modules.MACHINE, random_modules.Uneven), expanded(module)
     everything = list(oracle.spans())
     assert sorted(expansion.spans()) == sorted(everything)
     end = oracle.makespan_picoseconds
@@ -46,7 +46,7 @@ def test_a_window_is_the_filtered_timeline(module: ModuleOp, data: Any) -> None:
 @settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
 @given(random_programs.programs())
 def test_all_spans_of_programs_with_every_operation(program: random_programs.Program) -> None:
-    oracle = simulate(program.module, "dgx-2", random_modules.Uneven)
+    oracle = simulate(program.module, random_modules.MACHINE, random_modules.Uneven)
     assert sorted(expanded(program.module).spans()) == sorted(oracle.spans())
 
 
@@ -54,7 +54,7 @@ def test_all_spans_of_programs_with_every_operation(program: random_programs.Pro
 @given(random_modules.programs(), st.data())
 def test_memory_over_time(module: ModuleOp, data: Any) -> None:
     """All levels, and at any depth the same peak."""
-    oracle, expansion = simulate(module, "dgx-2", random_modules.Uneven), expanded(module)
+    oracle, expansion = simulate(module, random_modules.MACHINE, random_modules.Uneven), expanded(module)
     levels = list(expansion.levels())
     for device in range(oracle.devices):
         expected = [level for level in oracle.levels(device)]
@@ -77,7 +77,7 @@ def _changes(levels: list[Any]) -> list[Any]:
 @settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs())
 def test_what_is_live_adds_up_to_the_peak(module: ModuleOp) -> None:
-    oracle, expansion = simulate(module, "dgx-2", random_modules.Uneven), expanded(module)
+    oracle, expansion = simulate(module, random_modules.MACHINE, random_modules.Uneven), expanded(module)
     for device, peak in oracle.peak_memory_bytes.items():
         found = peak_of(expansion, device)
         assert found.bytes == peak
@@ -88,7 +88,7 @@ def test_what_is_live_adds_up_to_the_peak(module: ModuleOp) -> None:
 @given(random_modules.programs())
 def test_the_critical_path_adds_up_to_the_makespan(module: ModuleOp) -> None:
     """It has no gap, and neither have the entry's calls and operations on it."""
-    oracle, found = simulate(module, "dgx-2", random_modules.Uneven), critical_path(expanded(module))
+    oracle, found = simulate(module, random_modules.MACHINE, random_modules.Uneven), critical_path(expanded(module))
     assert found.picoseconds == oracle.makespan_picoseconds
     ends = [0, *[span.end for span in found.spans]]
     assert [span.start for span in found.spans] == ends[:-1]
@@ -102,7 +102,7 @@ def test_the_critical_path_adds_up_to_the_makespan(module: ModuleOp) -> None:
 @given(random_modules.programs())
 def test_device_times_count_every_picosecond_once(module: ModuleOp) -> None:
     """Against a list of all moments at which something starts or ends."""
-    oracle = simulate(module, "dgx-2", random_modules.Uneven)
+    oracle = simulate(module, random_modules.MACHINE, random_modules.Uneven)
     spans = [span for span in oracle.spans() if span.kind != "call"]
     moments = sorted({0, oracle.makespan_picoseconds, *[m for span in spans for m in (span.start, span.end)]})
     for device, found in enumerate(device_times(expanded(module))):

@@ -43,7 +43,10 @@ def parse(text: str) -> ModuleOp:
 
 def same(module: ModuleOp, cost_model: Any = random_modules.Uneven, memo: SummaryMemo | None = None) -> None:
     """Asserts that both simulations agree in everything that a summary says."""
-    oracle, summary = simulate(module, "dgx-2", cost_model), summarize(module, "dgx-2", cost_model, memo=memo)
+    oracle, summary = (
+        simulate(module, random_modules.MACHINE, cost_model),
+        summarize(module, random_modules.MACHINE, cost_model, memo=memo),
+    )
     for stream in oracle.clocks.keys() | summary.clocks.keys():
         assert summary.clocks.get(stream, 0) == oracle.clocks.get(stream, 0), stream
     assert summary.makespan_picoseconds == oracle.makespan_picoseconds
