@@ -13,6 +13,7 @@ from distir.dialects.registry import DIALECTS
 
 PASSES = {
     "apply-sharding": "ApplyShardingPass",
+    "beam-shard": "BeamShardPass",
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",
     "ilp-shard": "IlpShardPass",

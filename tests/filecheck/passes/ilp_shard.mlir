@@ -21,11 +21,11 @@ func.func @main(%x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input"}
 // CHECK:      "onnx.Relu"{{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
 // CHECK:      "onnx.MatMul"{{.*}} dist.strategy = #dist.strategy<@mesh, {"tp": S2}>
 
-// LOWERED-NOT: dist.all
-// LOWERED:     = dist.allreduce sum %y, %y_1, %y_2, %y_3
-// LOWERED-NOT: dist.all
-// LOWERED-NOT: dist.slice
-// LOWERED:     func.return
+// LOWERED:      func.func @main
+// LOWERED-NEXT: %h = "onnx.MatMul"(%x, %w0)
+// LOWERED:      %y_3 = "onnx.MatMul"(%a_3, %w1_3)
+// LOWERED-NEXT: dist.allreduce sum %y, %y_1, %y_2, %y_3
+// LOWERED-NEXT: func.return
 
 // -----
 

@@ -1,0 +1,38 @@
+"""`beam-shard`: a good sharding over a mesh, found by beam search (Algorithm 2 of the MetaDist paper).
+
+Where it stands: level 1 or annotated -> annotated with strategies, as `ilp-shard`, with the same costs and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+
+@dataclass(frozen=True)
+class BeamShardPass(ModulePass):
+    """Keeps the `width` cheapest partial plans while it goes through the program; deterministic. Other options, requirements
+    and what is written are those of `ilp-shard`; nothing is proven, so `dist.gap` is 1. Raises DistirError if no plan at the
+    end of the beam fits the limit of memory."""
+
+    name = "beam-shard"
+    mesh: str = ""
+    width: int = 16
+    memory_limit: str = ""
+    machine: str = "dgx-a100"
+    cost_model: str = "analytic"
+    restrict: str = ""
+    batch: str = ""
+    entry: str = "main"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.dialects.errors import DistirError
+        from distir.passes.sharding_search.beam import Beam
+        from distir.passes.sharding_search.settings import memory_limit, pose, write
+
+        if self.width < 1:
+            raise DistirError(f"width: expected at least 1, got {self.width}")
+        problem = pose(ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.entry)
+        write(problem, Beam(problem, self.width, memory_limit(self.memory_limit, problem)).search())

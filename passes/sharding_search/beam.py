@@ -1,0 +1,322 @@
+"""Beam search over plans: Algorithm 2 of the MetaDist paper with a state that makes it a dynamic program.
+
+Operations are taken in program order; a called function where it is called first. A candidate is what the rest of the
+program can see (its frontier: values still to be used, in the states in which they were produced and those in which they
+are held) and what it has cost; of candidates with one frontier the cheapest stays, and of all, the `width` cheapest. Choices are
+kept as parent pointers. With unlimited width the search is exhaustive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from distir.dialects.errors import DistirError
+from distir.interpreters.work import is_view
+from distir.passes.distribution.mesh import AxisStates
+from distir.passes.sharding_search.memory import footprint
+from distir.passes.sharding_search.plans import Plan, picoseconds
+from distir.passes.sharding_search.problem import JointOption, Problem
+from distir.passes.sharding_search.search import Result
+from distir.passes.structure import is_constant
+
+Key = SSAValue | tuple[str, int]
+"""What a frontier knows of: a value, or a result of a function (name, index)."""
+Holding = tuple[AxisStates, frozenset[AxisStates]]
+"""The states in which a value was produced, and all in which it is held."""
+Choice = tuple[object, object]
+"""An operation and its option, or a key and its states."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of a function, or the second or a later call of one that was entered before."""
+
+    function: FuncOp
+    operation: Operation
+    leaves: CallOp | None = None
+    """Of a return, the call that it ends."""
+
+
+@dataclass
+class Candidate:
+    """A partial plan: its cost in picoseconds, its frontier, and how it came to be."""
+
+    cost: int
+    frontier: dict[Key, Holding]
+    parent: Candidate | None = None
+    choices: tuple[Choice, ...] = ()
+
+    def holding(self, key: Key, states: AxisStates, held: frozenset[AxisStates]) -> Candidate:
+        """With one more entry, or another one, in the frontier."""
+        return Candidate(self.cost, {**self.frontier, key: (states, held)}, self.parent, self.choices)
+
+
+@dataclass
+class Beam:
+    """One search."""
+
+    problem: Problem
+    width: int | None
+    memory_limit: int | None = None
+    steps: list[Step] = field(default_factory=list[Step])
+    _entered: dict[str, CallOp] = field(default_factory=dict[str, CallOp])
+    _last: dict[Key, int] = field(default_factory=dict[Key, int])
+
+    def search(self) -> Result:
+        """The best plan found. Raises DistirError if no candidate is left, or none that fits the limit of memory."""
+        self._walk(self.problem.entry, None)
+        self._lifetimes()
+        beam = [Candidate(0, {})]
+        for number, step in enumerate(self.steps):
+            beam = self._select(number, [c for candidate in beam for c in self._expand(candidate, step)])
+            if not beam:
+                raise DistirError(
+                    f"no sharding within {self.memory_limit} bytes is left at {step.operation.name}: widen the beam"
+                )
+        return self._best(beam)
+
+    def _best(self, beam: list[Candidate]) -> Result:
+        smallest = None
+        for candidate in sorted(beam, key=lambda c: c.cost):
+            plan = self._plan(candidate)
+            memory = footprint(self.problem, plan)
+            if self.memory_limit is None or memory.peak_bytes <= self.memory_limit:
+                seconds = picoseconds(self.problem, plan) * 1e-12
+                return Result(plan, seconds, 0.0, memory)
+            smallest = min(memory.peak_bytes, smallest or memory.peak_bytes)
+        raise DistirError(
+            f"memory-limit {self.memory_limit} bytes: the beam of width {self.width} ends in no plan that fits; the smallest "
+            f"of its plans needs {smallest} bytes: widen the beam, or use ilp-shard"
+        )
+
+    # --- the order of steps ---
+
+    def _walk(self, function: FuncOp, call: CallOp | None) -> None:
+        for op in function.body.block.ops:
+            if isinstance(op, CallOp) and op.callee.string_value() not in self._entered:
+                self._entered[op.callee.string_value()] = op
+                self._walk(self.problem.callee(op), op)
+            else:
+                self.steps.append(Step(function, op, call if isinstance(op, ReturnOp) else None))
+
+    def _lifetimes(self) -> None:
+        """The last step that looks at each entry of a frontier."""
+        at = {step.operation: number for number, step in enumerate(self.steps)}
+        for number, step in enumerate(self.steps):
+            if step.leaves is not None:
+                at[step.leaves] = number
+        for op, number in at.items():
+            for value in op.operands:
+                self._last[value] = max(self._last.get(value, -1), number)
+            if isinstance(op, CallOp):
+                callee = self.problem.callee(op)
+                for key in (*callee.body.block.args, *((callee.sym_name.data, i) for i in range(len(op.results)))):
+                    self._last[key] = max(self._last.get(key, -1), number)
+        for argument in self.problem.tied.values():
+            self._last[argument] = len(self.steps)
+
+    # --- one step ---
+
+    def _expand(self, candidate: Candidate, step: Step) -> Iterator[Candidate]:
+        """All ways to do one step, with their cost."""
+        op, problem = step.operation, self.problem
+        count = problem.counts[step.function.sym_name.data]
+        start = Candidate(candidate.cost, candidate.frontier, candidate)
+        if isinstance(op, ReturnOp):
+            yield from self._return(start, step)
+        elif isinstance(op, CallOp):
+            yield from self._call(start, op, count)
+        else:
+            for option in problem.options[op]:
+                chosen = Candidate(start.cost + count * option.picoseconds, start.frontier, candidate, ((op, option),))
+                for ready in self._need_all(chosen, op, option.operands, count):
+                    yield _define(ready, zip(op.results, option.results, strict=True))
+
+    def _need_all(
+        self, candidate: Candidate, op: Operation, needed: tuple[AxisStates, ...], count: int
+    ) -> Iterator[Candidate]:
+        ready = [candidate]
+        for value, states in zip(op.operands, needed, strict=True):
+            ready = [c for r in ready for c in self._need(r, value, states, count)]
+        yield from ready
+
+    def _need(self, candidate: Candidate, value: SSAValue, states: AxisStates, count: int) -> Iterator[Candidate]:
+        """The value in these states; an argument whose states are not chosen yet is chosen."""
+        if value not in candidate.frontier:
+            assert isinstance(value, BlockArgument)
+            for ready in self._choose_argument(candidate, value, states):
+                yield from self._need(ready, value, states, count)
+            return
+        produced, held = candidate.frontier[value]
+        if states in held:
+            yield candidate
+            return
+        conversion = self.problem.prices.conversion(value.type, produced, states)
+        if conversion is not None:
+            ready = candidate.holding(value, produced, held | {states})
+            ready.cost += count * conversion.picoseconds
+            yield ready
+
+    def _choose_argument(
+        self, candidate: Candidate, argument: BlockArgument, wanted: AxisStates
+    ) -> Iterator[Candidate]:
+        """An argument at its first use. What the first use wants is the cheapest so far; a narrow beam also tries the
+        whole value and, where memory is short, the other states in which it may be passed."""
+        found = self.problem.arguments[argument]
+        if self.width is not None and wanted in found:
+            whole = self.problem.prices.whole
+            others = (
+                found if self.memory_limit is not None and len(self.problem.tied) else [s for s in found if s == whole]
+            )
+            found = list(dict.fromkeys([wanted, *others]))
+        function = argument.block.parent_op()
+        assert isinstance(function, FuncOp)
+        call = self._entered.get(function.sym_name.data)
+        for states in found:
+            if call is None:
+                sources = [candidate]
+            else:
+                holder = call.parent_op()
+                assert isinstance(holder, FuncOp)
+                count = self.problem.counts[holder.sym_name.data]
+                sources = self._need(candidate, call.operands[argument.index], states, count)
+            for source in sources:
+                ready = source.holding(argument, states, frozenset([states]))
+                ready.choices = (*ready.choices, (argument, states))
+                yield ready
+
+    def _call(self, candidate: Candidate, call: CallOp, count: int) -> Iterator[Candidate]:
+        """A function that was entered before: its arguments and results are what they are."""
+        callee = self.problem.callee(call)
+        needed = tuple(candidate.frontier[argument][0] for argument in callee.body.block.args)
+        given = [candidate.frontier[callee.sym_name.data, i][0] for i in range(len(call.results))]
+        for ready in self._need_all(candidate, call, needed, count):
+            yield _define(ready, zip(call.results, given, strict=True))
+
+    def _return(self, candidate: Candidate, step: Step) -> Iterator[Candidate]:
+        """Results leave, one after the other; arguments that nothing used are chosen."""
+        name, count = step.function.sym_name.data, self.problem.counts[step.function.sym_name.data]
+        ready = [candidate]
+        for argument in step.function.body.block.args:
+            ready = [
+                c
+                for r in ready
+                for c in (
+                    [r]
+                    if argument in r.frontier or argument in _chosen(r)
+                    else self._choose_argument(r, argument, self.problem.prices.whole)
+                )
+            ]
+        for i, value in enumerate(step.operation.operands):
+            ready = [c for r in ready for c in self._leave(r, step, i, value, count)]
+        for final in ready:
+            if step.leaves is None:
+                yield final
+            else:
+                given = [final.frontier[name, i][0] for i in range(len(step.leaves.results))]
+                yield _define(final, zip(step.leaves.results, given, strict=True))
+
+    def _leave(self, candidate: Candidate, step: Step, index: int, value: SSAValue, count: int) -> Iterator[Candidate]:
+        name = step.function.sym_name.data
+        if value not in candidate.frontier:
+            assert isinstance(value, BlockArgument)
+            for ready in self._choose_argument(candidate, value, self.problem.prices.whole):
+                yield from self._leave(ready, step, index, value, count)
+            return
+        found = self.problem.results[name][index]
+        is_entry = step.function is self.problem.entry
+        if is_entry and not found:
+            left = self.problem.leaving(candidate.frontier[value][0])
+            for ready in () if left is None else self._need(candidate, value, left, count):
+                ready = ready if ready is not candidate else candidate.holding(value, *candidate.frontier[value])
+                ready.choices = (*ready.choices, ((name, index), None))
+                yield ready
+            return
+        if is_entry and index in self.problem.tied:
+            states = candidate.frontier[self.problem.tied[index]][0]
+            found = [states] if states in found else []
+        for states in found:
+            for ready in self._need(candidate, value, states, count):
+                held = ready.holding((name, index), states, frozenset([states]))
+                held.choices = (*held.choices, ((name, index), states))
+                yield held
+
+    # --- the beam ---
+
+    def _select(self, number: int, candidates: list[Candidate]) -> list[Candidate]:
+        best: dict[frozenset[tuple[Key, Holding]], Candidate] = {}
+        for candidate in candidates:
+            if self.memory_limit is not None and self._bytes(candidate) > self.memory_limit:
+                continue
+            live = {key: held for key, held in candidate.frontier.items() if self._last.get(key, -1) > number}
+            candidate.frontier = live
+            key = frozenset(live.items())
+            known = best.get(key)
+            if known is None or candidate.cost < known.cost:
+                best[key] = candidate
+        return sorted(best.values(), key=lambda c: c.cost)[: self.width]
+
+    def _bytes(self, candidate: Candidate) -> int:
+        """At least what the device holds now: arguments of the entry, and of every other value that is still to be used its
+        smallest copy (views and arguments of called functions have no memory of their own)."""
+        prices, total = self.problem.prices, 0
+        for argument in self.problem.entry.body.block.args:
+            states = _argument_states(candidate, argument)
+            found = self.problem.arguments[argument] if states is None else [states]
+            total += min(prices.bytes(argument.type, s) for s in found)
+        for key, (_, held) in candidate.frontier.items():
+            if isinstance(key, OpResult) and not is_view(key.op) and not is_constant(key.op) and not self._updates(key):
+                total += min(prices.bytes(key.type, s) for s in held)
+        return total
+
+    def _updates(self, value: OpResult) -> bool:
+        return any(isinstance(u.operation, ReturnOp) and u.index in self.problem.tied for u in value.uses)
+
+    def _plan(self, candidate: Candidate) -> Plan:
+        chosen = dict(_chosen(candidate))
+        options: dict[Operation, JointOption] = {}
+        arguments: dict[BlockArgument, AxisStates] = {}
+        results: dict[str, list[AxisStates | None]] = {
+            f.sym_name.data: [None] * len(f.function_type.outputs) for f in self.problem.functions
+        }
+        for key, choice in chosen.items():
+            if isinstance(key, Operation):
+                assert isinstance(choice, JointOption)
+                options[key] = choice
+            elif isinstance(key, BlockArgument):
+                arguments[key] = choice  # pyright: ignore[reportArgumentType]
+            else:
+                name, index = key  # pyright: ignore
+                results[name][index] = choice  # pyright: ignore
+        for op, found in self.problem.options.items():
+            if is_constant(op):
+                options.setdefault(op, found[0])
+        return Plan(options, arguments, results)
+
+
+def _chosen(candidate: Candidate) -> Mapping[object, object]:
+    """Every choice of a candidate, its parents' included."""
+    found: dict[object, object] = {}
+    node: Candidate | None = candidate
+    while node is not None:
+        for key, choice in node.choices:
+            found.setdefault(key, choice)
+        node = node.parent
+    return found
+
+
+def _argument_states(candidate: Candidate, argument: BlockArgument) -> AxisStates | None:
+    """How an argument arrives, while it is still to be used."""
+    holding = candidate.frontier.get(argument)
+    return None if holding is None else holding[0]
+
+
+def _define(candidate: Candidate, produced: Iterator[tuple[SSAValue, AxisStates]]) -> Candidate:
+    """With new values in the frontier."""
+    frontier = dict(candidate.frontier)
+    for value, states in produced:
+        frontier[value] = (states, frozenset([states]))
+    return Candidate(candidate.cost, frontier, candidate.parent, candidate.choices)
