@@ -203,7 +203,7 @@ function memory(run) {
     const chosen = run.memory.filter(m => select.value < 0 || m.device == select.value);
     chosen.forEach((m, i) => {
       g.strokeStyle = `hsl(${(205 + 360 * i / chosen.length) % 360} 55% 52%)`; g.lineWidth = 1.4; g.beginPath(); g.moveTo(GUTTER, y(at(m.points, view.from)));
-      for (const [t, b] of m.points) if (t >= view.from && t <= view.to) { g.lineTo(x(t), y(at(m.points, t - 1e-9))); g.lineTo(x(t), y(b)); }
+      for (const [t, b] of m.points) if (t > view.from && t <= view.to) { g.lineTo(x(t), y(at(m.points, t - 1e-9))); g.lineTo(x(t), y(b)); }
       g.lineTo(width, y(at(m.points, view.to))); g.stroke();
       if (chosen.length === 1) { g.lineTo(width, y(0)); g.lineTo(GUTTER, y(0)); g.globalAlpha = 0.15; g.fillStyle = g.strokeStyle; g.fill(); g.globalAlpha = 1; }
     });

@@ -29,7 +29,9 @@ def run_tiles(analysis: Analysis, batch: int | None) -> list[list[Any]]:
     """The answers at a glance: (name, value, note, whether it is bad news)."""
     summary, times = analysis.summary, analysis.device_times
     capacity = analysis.machine.device.memory_capacity_bytes
-    peak = max(summary.peak_memory_bytes.values(), default=0)
+    peaks = summary.peak_memory_bytes
+    peak = max(peaks.values(), default=0)
+    reserved = analysis.peak(max(peaks, key=lambda d: peaks[d])).reserved_bytes(analysis.machine.memory) if peaks else 0
     total = max(summary.makespan_picoseconds * summary.devices, 1)
     compute, communication, idle, hidden = (sum(kind) / total for kind in zip(*times, strict=True))
     tiles: list[list[Any]] = [["makespan", time_text(summary.makespan_seconds), "one run of the program", False]]
@@ -37,15 +39,9 @@ def run_tiles(analysis: Analysis, batch: int | None) -> list[list[Any]]:
         tiles.append(
             ["throughput", f"{batch / summary.makespan_seconds:,.1f}", f"samples per second, batch {batch}", False]
         )
-    fits = f"{peak / capacity:.1%} of {capacity / 2**30:,.1f} GiB"
-    tiles.append(
-        [
-            "peak memory",
-            f"{peak / 2**30:,.3f} GiB",
-            fits if peak <= capacity else f"{fits}: does not fit",
-            peak > capacity,
-        ]
-    )
+    note = f"{bytes_text(reserved)} with allocator and workspace, {reserved / capacity:.1%} of {bytes_text(capacity)}"
+    bad = reserved > capacity
+    tiles.append(["peak memory", bytes_text(peak), f"{note}: does not fit" if bad else note, bad])
     path = analysis.critical_path
     shows = sum(time for link, time in path.links.items() if link.communicates) / max(path.picoseconds, 1)
     tiles.append(["compute", f"{compute:.1%}", "of the devices' time", False])
@@ -63,6 +59,13 @@ def time_text(seconds: float) -> str:
     """`1.28 s`, `23 us`."""
     unit, size = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)) if seconds >= s), ("ns", 1e-9))
     return f"{seconds / size:.4g} {unit}"
+
+
+def bytes_text(count: float) -> str:
+    """`1.125 KiB`, `32 GiB`."""
+    units = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    unit, size = next(((u, s) for u, s in units if count >= s), ("bytes", 1))
+    return f"{count / size:.4g} {unit}"
 
 
 def run_data(analysis: Analysis) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
+from distir.interpreters.machines import Memory
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.critical import critical_path
 from distir.interpreters.simulate.expansion import Expansion
-from distir.interpreters.simulate.holdings import peak_of
+from distir.interpreters.simulate.holdings import Holding, Peak, peak_of
 from distir.interpreters.simulate.occupancy import device_times
 from distir.interpreters.simulate.summaries import open_program
 
@@ -113,3 +114,10 @@ def test_device_times_count_every_picosecond_once(module: ModuleOp) -> None:
             communication += (end - start) * (doing == {True})
             hidden += (end - start) * (doing == {True, False})
         assert found == (compute, communication, oracle.makespan_picoseconds - compute - communication, hidden)
+
+
+def test_what_allocator_and_libraries_add_at_the_peak() -> None:
+    """Two tensors of 700 bytes and one of 512 in blocks of 512, a quarter lost to fragmentation, and 1000 of workspace."""
+    holdings = [Holding("a", "input", "", (), 700, 2), Holding("b", "input", "", (), 512, 1)]
+    memory = Memory(workspace_bytes=1000, allocator_granularity_bytes=512, allocator_overhead_fraction=0.25)
+    assert Peak(0, 1912, (), holdings).reserved_bytes(memory) == 5 * 512 * 5 // 4 + 1000

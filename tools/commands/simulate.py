@@ -162,6 +162,8 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
 
     summary, machine = analysis.summary, analysis.machine
     makespan = summary.makespan_picoseconds
+    described = peaks_of(analysis)
+    reserved = max((peak["reserved_bytes"] for peak in described), default=0)
     peaks = [summary.peak_memory_bytes[device] for device in range(summary.devices)]
     capacity = machine.device.memory_capacity_bytes
     messages = sorted(
@@ -174,10 +176,11 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
         "throughput_per_second": batch * PICOSECONDS / makespan if batch is not None and makespan else None,
         "peak_memory_bytes": peaks,
         "memory_capacity_bytes": capacity,
-        "fits_in_memory": max(peaks, default=0) <= capacity,
+        "reserved_memory_bytes": reserved,
+        "fits_in_memory": reserved <= capacity,
         "communication_count": {name.removeprefix("dist."): summary.counts[name] for name in messages},
         "share": share_of(analysis),
-        "peaks": peaks_of(analysis),
+        "peaks": described,
     }
 
 
@@ -210,7 +213,16 @@ def peaks_of(analysis: Analysis) -> list[dict[str, Any]]:
         ]
         others = sum(h.total_bytes for h in peak.holdings[TOP:])
         during = "/".join(peak.during)
-        found.append({"device": peak.device, "bytes": peak.bytes, "during": during, "top": top, "other_bytes": others})
+        found.append(
+            {
+                "device": peak.device,
+                "bytes": peak.bytes,
+                "reserved_bytes": peak.reserved_bytes(analysis.machine.memory),
+                "during": during,
+                "top": top,
+                "other_bytes": others,
+            }
+        )
     return found
 
 
@@ -218,9 +230,9 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     peaks: list[int] = figures["peak_memory_bytes"]
     capacity: int = figures["memory_capacity_bytes"]
     most, least = max(peaks), min(peaks)
-    fits = f"{most / capacity:.1%} of {bytes_text(capacity)}"
-    if not figures["fits_in_memory"]:
-        fits += ": DOES NOT FIT"
+    reserved: int = figures["reserved_memory_bytes"]
+    excess = "" if figures["fits_in_memory"] else ": DOES NOT FIT"
+    fits = f"{most / capacity:.1%} of {bytes_text(capacity)}{excess}"
     counts = [f"{times} {name}" for name, times in figures["communication_count"].items()]
     devices = f"{len(peaks)} device{'s' if len(peaks) > 1 else ''}"
     rows = [
@@ -235,6 +247,8 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     if figures["throughput_per_second"] is not None:
         throughput = f"{figures['throughput_per_second']:.4g} samples/s (batch {figures['batch_size']})"
         rows.insert(3, ("throughput", throughput))
+    if reserved != most:
+        rows.append(("reserved", f"{bytes_text(reserved)} at the peak, with what allocator and libraries take{excess}"))
     return rows
 
 

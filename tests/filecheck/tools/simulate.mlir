@@ -27,6 +27,7 @@
 // JSON-NEXT:   256
 // JSON-NEXT: ],
 // JSON-NEXT: "memory_capacity_bytes": 1048576,
+// JSON-NEXT: "reserved_memory_bytes": 256,
 // JSON-NEXT: "fits_in_memory": true,
 // JSON-NEXT: "communication_count": {
 // JSON-NEXT:   "send": 1
