@@ -4,6 +4,7 @@ Where it stands: level 1 or annotated -> annotated with strategies, which `apply
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -19,7 +20,8 @@ class IlpShardPass(ModulePass):
     Options: `mesh` ("dp=2,tp=4"; default: the module's `dist.mesh`); `memory-limit` ("28GB"; default: the machine's); `machine` and
     `cost-model`, as for `simulate`; `restrict` ("dp=batch,tp=model": what an axis may cut: any, batch, model or none);
     `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds (then
-    `dist.gap` says what is not proven).
+    `dist.gap` says what is not proven); `explain` names a value, whose alternatives and their costs are written to
+    standard error.
 
     Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding_search/pins.py`). Ensures:
     `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
@@ -34,11 +36,17 @@ class IlpShardPass(ModulePass):
     restrict: str = ""
     batch: str = ""
     time_limit: float | None = None
+    explain: str = ""
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.sharding_search.explain import explain
         from distir.passes.sharding_search.search import best_plan
         from distir.passes.sharding_search.settings import memory_limit, pose, write
 
         problem = pose(ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.entry)
-        write(problem, best_plan(problem, memory_limit(self.memory_limit, problem), self.time_limit))
+        limit = memory_limit(self.memory_limit, problem)
+        result = best_plan(problem, limit, self.time_limit)
+        if self.explain:
+            print(explain(problem, result, self.explain, limit), file=sys.stderr)
+        write(problem, result)

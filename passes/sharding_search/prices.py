@@ -17,12 +17,12 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation
 from distir.dialects.dist import ScaleOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, State, UseFactor
+from distir.dialects.sharding import REPLICATED, Replicated, Sharded, State, UseFactor
 from distir.interpreters.cost_models import make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.work import type_bytes
-from distir.passes.distribution.conversions import convert
+from distir.passes.distribution.conversions import convert, take_shard
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
@@ -110,7 +110,10 @@ class Prices:
     def _emitted(self, local: Attribute, group: Sequence[int], before: State, after: State) -> tuple[int, int]:
         block = Block(arg_types=[placed(local, on_device(device)) for device in group])
         last = group[-1]
-        convert(list(block.args), before, after, block.add_op)
+        if isinstance(before, Replicated) and isinstance(after, Sharded):  # local: the last device's is enough
+            take_shard(block.args[-1], after, len(group) - 1, len(group), block.add_op)
+        else:
+            convert(list(block.args), before, after, block.add_op)
         steps = [op for op in block.ops if last in _devices(op)]
         last_use = {value: op for op in steps for value in op.operands}
         seconds, held, most = 0, type_bytes(local), 0

@@ -34,6 +34,8 @@ from distir.passes.distribution.options import options
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.beam import Beam
+from distir.passes.sharding_search.explain import difference, explain
+from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
 from distir.passes.sharding_search.search import Result, best_plan, least_memory
@@ -190,6 +192,45 @@ def test_the_optimum_is_that_of_all_strategies(text: str):
     assert abs(result.seconds - min(times)) < 1e-9  # the tie-break is a tenth of that
     exhaustive = Beam(problem_of(module.clone(), (("tp", 2),)), None).search()
     assert abs(exhaustive.seconds - min(times)) < 1e-9
+
+
+# --- why ---
+
+
+def test_explain_prices_every_alternative_as_its_own_best_plan():
+    """The alternatives of a MatMul: what each adds is what the search finds when the others are forbidden."""
+    text = """func.func @main(%x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input"},
+                              %w: tensor<4096x4096xf16> {dist.name = "w", dist.role = "parameter"}) -> tensor<4096x4096xf16> {
+        %h = "onnx.MatMul"(%x, %w)PINS : (tensor<4096x4096xf16>, tensor<4096x4096xf16>) -> tensor<4096x4096xf16>
+        %y = "onnx.Softmax"(%h) <{axis = 1 : si64}> : (tensor<4096x4096xf16>) -> tensor<4096x4096xf16>
+        func.return %y : tensor<4096x4096xf16> }"""
+    problem = problem_of(parsed(text.replace("PINS", "")), (("tp", 2),))
+    result = best_plan(problem)
+    lines = explain(problem, result, "h").splitlines()
+    assert "tp: S1" in lines[2]
+    assert "+0.000 us" in lines[2]
+    assert "(chosen)" in lines[2]
+    for choice in ("S2", "S3", "_"):
+        pinned = text.replace("PINS", f' {{dist.strategy = #dist.strategy<@mesh, {{"tp": {choice}}}>}}')
+        other = best_plan(problem_of(parsed(pinned), (("tp", 2),)))
+        word = "whole" if choice == "_" else choice
+        (line,) = [line for line in lines if f"tp: {word}," in line]
+        assert f"+{(other.seconds - result.seconds) * 1e6:.3f} us" in line
+        assert f"%h onnx.MatMul: tp: S1 | tp: {word}" in difference(
+            problem, result.plan, _as_in(problem, other, pinned)
+        )
+    with pytest.raises(DistirError, match="no value is called 'z'; some are "):
+        explain(problem, result, "z")
+
+
+def _as_in(problem: Problem, other: Result, text: str) -> Plan:
+    """The plan that this problem has when its MatMul is pinned as in the text."""
+    copy = problem_of(problem.module, (("tp", 2),))
+    for op in copy.options:
+        if op.name == "onnx.MatMul":
+            chosen = next(o for p, o in other.plan.options.items() if p.name == op.name)
+            copy.options[op] = [o for o in copy.options[op] if o.options == chosen.options]
+    return best_plan(copy).plan
 
 
 # --- beam search ---
