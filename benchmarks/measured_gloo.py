@@ -2,11 +2,12 @@
 
     python benchmarks/measured_gloo.py                         # calibrates, then measures: some minutes
     python benchmarks/measured_gloo.py --machine here.toml     # simulates on a machine file of `distir calibrate`
-    python benchmarks/measured_gloo.py --csv out.csv --runs 100
+    python benchmarks/measured_gloo.py --csv out.csv --runs 500
 
 Each configuration is distributed by `dtp-parallelize`, simulated with `--cost-model analytic`, and the very program that was
 simulated is executed. Nothing is fitted to steps: the machine comes from probes of single operations. Of the runs of a program the
-fastest counts, as in calibration: other work on the machine makes runs longer, never shorter. Four processes share two cores or more:
+fastest counts, as in calibration: other work on the machine makes runs longer, never shorter; steps are short, so that some are
+not interrupted. Four processes share two cores or more:
 they are simulated on a machine calibrated with four processes at once, and reported apart.
 """
 
@@ -70,7 +71,7 @@ class Outcome:
 
 def plans() -> list[Plan]:
     """32 of one and two processes, 6 of four."""
-    steps = [Plan(4, 256, 64), Plan(4, 256, 256), Plan(4, 512, 64), Plan(8, 384, 128)]
+    steps = [Plan(4, 128, 32), Plan(4, 128, 128), Plan(4, 256, 64), Plan(8, 192, 64)]
     degrees = [
         {"microbatches": 1},
         {"microbatches": 4},
@@ -89,7 +90,7 @@ def plans() -> list[Plan]:
         {"dp": 2, "pp": 2, "microbatches": 2},
         {"tp": 2, "pp": 2, "microbatches": 2},
     ]
-    return [replace(step, **d) for step in steps for d in degrees] + [replace(steps[1], **d) for d in shared]
+    return [replace(step, **d) for step in steps for d in degrees] + [replace(steps[2], **d) for d in shared]
 
 
 def outcome(plan: Plan, machine: Machine, runs: int) -> Outcome:
@@ -120,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine", help="a machine file for one and two processes (default: calibrates)")
     parser.add_argument("--shared-machine", help="a machine file for four processes (default: calibrates)")
-    parser.add_argument("--runs", type=int, default=40, help="of each program, of which the fastest counts")
+    parser.add_argument("--runs", type=int, default=200, help="of each program, of which the fastest counts")
     parser.add_argument("--csv", type=Path, help="writes each configuration's times here")
     options = parser.parse_args(arguments)
     with TemporaryDirectory() as name:

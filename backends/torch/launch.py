@@ -46,6 +46,11 @@ from distir.interpreters.global_arrays import Array, Site, assemble, distribute
 
 BACKENDS = ("gloo", "nccl")
 POLL_SECONDS = 0.01
+KEPT_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
 
 
 @dataclass(frozen=True)
@@ -218,9 +223,12 @@ class Workers:
 
 
 def _environment() -> dict[str, str]:
-    """One thread per rank; the same distir; gloo on the loopback interface, where all ranks are."""
+    """One thread per rank; the same distir; gloo on the loopback interface, where all ranks are. The C library's allocator keeps
+    memory that is freed (`man mallopt`): a step else takes thousands of page faults for what the one before it gave back."""
     environment: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     package = str(Path(__file__).absolute().parents[3])
+    for name, value in KEPT_MEMORY.items():
+        environment.setdefault(name, value)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     if Path("/sys/class/net/lo").exists():
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
