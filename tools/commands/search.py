@@ -55,6 +55,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--cost-model", metavar="C", default="analytic", help="how costs are found (default: analytic)")
     parser.add_argument("--memory-limit", metavar="BYTES", help="per device, as in 28GB (default: the machine's)")
+    parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
     parser.add_argument("--report", metavar="F.html", help="write a page with all plans, throughput against memory")
@@ -123,7 +124,7 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
     configurations = grid(args.devices, batches, microbatches, schedules)
-    return Search(bind, machine, args.cost_model, limit, args.batch), configurations, model
+    return Search(bind, machine, args.cost_model, limit, args.batch, args.overlap), configurations, model
 
 
 def _binder(
