@@ -92,14 +92,14 @@ def _arguments(
     callee: Callable[..., Any], given: Sequence[Any] | Mapping[str, Any], extra: Sequence[str]
 ) -> _Arguments:
     """Tensors are named by the parameters of the callee (then `extra`), and by their place inside nested ones."""
-    names = [*_parameter_names(callee), *extra]
     if isinstance(given, Mapping):
         whole: dict[str, Any] = dict(given)
     else:
         given = (given,) if isinstance(given, Tensor) else given
-        named = names[: len(given) - len(extra)] + list(extra) if extra else names
-        named += [f"arg{i}" for i in range(len(named), len(given))]
-        whole = dict(zip(named, given, strict=False))
+        own = len(given) - len(extra)
+        names = _parameter_names(callee)[:own]
+        names += [f"arg{i}" for i in range(len(names), own)]
+        whole = dict(zip([*names, *extra], given, strict=True))
     leaves, structure = pytree.tree_flatten_with_path(whole)
     places = [(_path_name(path), leaf) for path, leaf in leaves]
     tensors = {name: leaf for name, leaf in places if isinstance(leaf, Tensor)}
