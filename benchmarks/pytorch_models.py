@@ -92,7 +92,9 @@ def batches(inputs: list[Tensor], output: Tensor) -> list[tuple[Tensor, ...]]:
     found: list[tuple[Tensor, ...]] = []
     for seed in range(3):
         torch.manual_seed(seed)
-        fresh = [x if x.dim() > 2 and x.max() == 1 else torch.randn_like(x) if x.is_floating_point() else x for x in inputs]
+        fresh = [
+            x if x.dim() > 2 and x.max() == 1 else torch.randn_like(x) if x.is_floating_point() else x for x in inputs
+        ]
         found.append((*fresh, torch.randint(0, output.shape[-1], output.shape[:-1])))
     return found
 
@@ -132,11 +134,13 @@ def examine(name: str, plans: Sequence[dict[str, int]] = PLANS) -> Outcome:
     model = model.train() if name == "resnet" else model.eval()
     data = batches(inputs, model(*inputs))
     double = [tuple(t.double() if t.is_floating_point() else t for t in batch) for batch in data]
-    module, seconds, single = three_steps(copy.deepcopy(model), data)
+    _, seconds, single = three_steps(copy.deepcopy(model), data)
     wide, _, exact = three_steps(model.double(), double)
     outcome = Outcome(seconds, sum(1 for _ in wide.walk()), {"float64": exact, "float32": single})
     values = dict(weights_of(wide))
-    given = values | {n: t.numpy() for n, t in zip([a for a in _names(wide) if a not in values], double[0], strict=True)}
+    given = values | {
+        n: t.numpy() for n, t in zip([a for a in _names(wide) if a not in values], double[0], strict=True)
+    }
     for plan in plans:
         distributed = wide.clone()
         try:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensorMode
 from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 
 from distir.dialects.errors import DistirError
 
@@ -72,19 +74,40 @@ class FunctionalOptimizer:
         return cls(optimizer, groups, found)
 
     def step(self, parameters: Tensors, gradients: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        """The parameters and the state (by `StateTensor.name`) after one step."""
+        """The parameters and the state (by `StateTensor.name`) after one step. Those without a gradient stay.
 
-        def run(parameters: Tensors, gradients: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-            held: dict[str, dict[str, Any]] = defaultdict(dict)
-            for each in self.state:
-                if each.parameter in gradients:
-                    held[each.parameter][each.key] = state[each.name].clone()
-            updated, after = self._run({n: p.clone() for n, p in parameters.items()}, gradients, held)
-            new = {s.name: after.get(s.parameter, {}).get(s.key, state[s.name]) for s in self.state}
-            return updated, new
+        Parameters of one shape with the same options share one trace of their update, which is replayed for each."""
+        updated = dict(parameters)
+        new_state = {each.name: state[each.name] for each in self.state}
+        keys: dict[str, list[str]] = defaultdict(list)
+        for each in self.state:
+            keys[each.parameter].append(each.key)
+        updates: dict[object, Any] = {}
+        for number, (options, names) in enumerate(self.groups):
+            for name in names:
+                if name not in gradients:
+                    continue
+                own = [f"state.{name}.{key}" for key in keys[name]]
+                tensors = [parameters[name], gradients[name], *(state[each] for each in own)]
+                kind = number, tuple(keys[name]), tuple((t.shape, t.dtype) for t in tensors)
+                if kind not in updates:
+                    updates[kind] = self._update(options, keys[name], tensors)
+                updated[name], *after = updates[kind](*tensors)
+                new_state |= dict(zip(own, after, strict=True))
+        return updated, new_state
 
-        own = {each.name: state[each.name] for each in self.state}
-        return functionalize(run)(parameters, gradients, own)
+    def _update(self, options: dict[str, Any], keys: Sequence[str], examples: Sequence[Tensor]) -> Any:
+        """The update of one parameter, traced: (parameter, gradient, state) to (parameter, state)."""
+        alone = FunctionalOptimizer(self.optimizer, [(options, ["it"])], [])
+
+        def update(parameter: Tensor, gradient: Tensor, *state: Tensor) -> list[Tensor]:
+            held = {"it": {key: t.clone() for key, t in zip(keys, state, strict=True)}} if keys else {}
+            updated, after = alone._run({"it": parameter.clone()}, {"it": gradient}, held)
+            return [updated["it"], *(after["it"][key] for key in keys)]
+
+        with disable_proxy_modes_tracing(), detect_fake_mode(list(examples)) or FakeTensorMode():
+            fakes = [torch.empty(t.shape, dtype=t.dtype) for t in examples]
+            return make_fx(functionalize(update), tracing_mode="fake")(*fakes)
 
     def _run(
         self, parameters: Tensors, gradients: Tensors, state: Mapping[str, dict[str, Any]]
