@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.paper import gpt2, mlp
 from benchmarks.paper.mlp_stages import Configuration
-from benchmarks.paper.points import Outcome, Point, outcomes
+from benchmarks.paper.points import MACHINE, Outcome, Point, outcomes
+from distir.interpreters.machines import load_machine
 
 DEVICES = 16
 MEMORY_LIMIT_BYTES = 28e9
@@ -29,8 +31,17 @@ def configurations(batch: int) -> list[Configuration]:
 
 
 def simulate(model: str, batch: int) -> list[Outcome]:
-    """Every configuration, from the paper's programs."""
-    return list(outcomes(Point(model, c, 0.0, 0, "grid") for c in configurations(batch)))
+    """Every configuration that may fit, from the paper's programs."""
+    return list(outcomes(Point(model, c, 0.0, 0, "grid") for c in configurations(batch) if may_fit(model, c)))
+
+
+def may_fit(model: str, c: Configuration) -> bool:
+    """Whether the matrices of the layers alone, which T and P divide, are within the limit of a device."""
+    if model in gpt2.MODELS:
+        matrices = gpt2.MODELS[model].layers * 12 * gpt2.MODELS[model].width ** 2
+    else:
+        matrices = mlp.MODELS[model].layers * mlp.MODELS[model].width ** 2
+    return 2 * matrices / (c.T * c.P) < MEMORY_LIMIT_BYTES
 
 
 def throughput(outcome: Outcome) -> float:
@@ -52,18 +63,21 @@ def rank(ranked: Sequence[Outcome], configuration: str, batch: int) -> int | Non
     return found.index((configuration, batch)) + 1 if (configuration, batch) in found else None
 
 
-def speedups(best: Outcome, ranked: Sequence[Outcome]) -> list[str]:
-    """Over pure data, tensor and pipeline parallelism (this with 128 microbatches, as in the paper); empty where it does not
-    fit."""
+def speedups(best: Outcome, found: Iterable[Outcome]) -> list[str]:
+    """Over pure data, tensor and pipeline parallelism (this with 128 microbatches, as in the paper), each at its best batch;
+    empty where that needs more than the devices have, which is more than what a search is allowed."""
+    capacity = load_machine(MACHINE).device.memory_capacity_bytes
     cells: list[str] = []
     for axis in ("D", "T", "P"):
         microbatches = 128 if axis == "P" else 1
         pure = [
-            o
-            for o in ranked
-            if getattr(o.point.configuration, axis) == DEVICES and o.point.configuration.K == microbatches
+            throughput(o)
+            for o in found
+            if getattr(o.point.configuration, axis) == DEVICES
+            and o.point.configuration.K == microbatches
+            and o.peak_memory_bytes <= capacity
         ]
-        cells.append(f"{throughput(best) / throughput(pure[0]):.2f}" if pure else "")
+        cells.append(f"{throughput(best) / max(pure):.2f}" if pure else "")
     return cells
 
 

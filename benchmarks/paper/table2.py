@@ -30,9 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     transform = cache(Transform)
 
     def ours(model: str, batch: int) -> list[Outcome]:
-        return [transform(model).outcome(c) for c in grid.configurations(batch)]
+        return [transform(model).outcome(c) for c in grid.configurations(batch) if grid.may_fit(model, c)]
 
-    tables.command(__doc__ or "", rows(), {"paper": grid.simulate, "dtp-parallelize": ours}, arguments)
+    tables.command(__doc__ or "", rows(), {"simulated": grid.simulate, "dtp-parallelize": ours}, arguments)
     return 0
 
 

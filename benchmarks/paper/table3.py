@@ -27,7 +27,7 @@ def rows() -> list[tables.Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    tables.command(__doc__ or "", rows(), {"paper": grid.simulate}, arguments)
+    tables.command(__doc__ or "", rows(), {"simulated": grid.simulate}, arguments)
     return 0
 
 
