@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.paper import gpt2, mlp
 from benchmarks.paper.mlp_stages import Configuration
-from benchmarks.paper.points import MACHINE, Outcome, Point, outcomes
+from benchmarks.paper.points import MACHINE, Outcome, Point
 from distir.interpreters.machines import load_machine
 
 DEVICES = 16
 MEMORY_LIMIT_BYTES = 28e9
 """What the authors allowed of 32 GB, since larger configurations ran out of memory."""
 BATCHES = tuple(2**i for i in range(7, 21))
+Evaluate = Callable[[Iterable[Point]], Iterator[Outcome]]
+"""Simulates points, one by one."""
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -30,9 +33,26 @@ def configurations(batch: int) -> list[Configuration]:
     return [c for c in grid if c.rows >= 1]
 
 
-def simulate(model: str, batch: int) -> list[Outcome]:
-    """Every configuration that may fit, from the paper's programs."""
-    return list(outcomes(Point(model, c, 0.0, 0, "grid") for c in configurations(batch) if may_fit(model, c)))
+def simulate(evaluate: Evaluate, model: str, batches: Iterable[int], rival: Configuration) -> list[Outcome]:
+    """Every configuration that fits and is not slower than `rival`, and others.
+
+    Batches go from the largest to the smallest. Time is affine in the batch for every operation, with a constant that is not
+    negative, so that throughput never falls with the batch (nor does it in the 3,508 points): plans of the same D/T/P/K as
+    one that fits and is slower than `rival` are slower still with a smaller batch, and are left out."""
+    found = list(evaluate([Point(model, rival, 0.0, 0, "grid")]))
+    settled: set[str] = set()
+
+    def points() -> Iterator[Point]:
+        for batch in sorted(batches, reverse=True):
+            for c in configurations(batch):
+                if c != rival and name(c) not in settled and may_fit(model, c):
+                    yield Point(model, c, 0.0, 0, "grid")
+
+    for outcome in evaluate(points()):
+        found.append(outcome)
+        if fits(outcome) and throughput(outcome) < throughput(found[0]):
+            settled.add(name(outcome.point.configuration))
+    return found
 
 
 def may_fit(model: str, c: Configuration) -> bool:
@@ -54,13 +74,14 @@ def fits(outcome: Outcome) -> bool:
 
 
 def name(c: Configuration) -> str:
+    """Without its batch."""
     return f"{c.D}/{c.T}/{c.P}/{c.K}"
 
 
-def rank(ranked: Sequence[Outcome], configuration: str, batch: int) -> int | None:
-    """From 1, among those given."""
-    found = [(name(o.point.configuration), o.point.configuration.batch) for o in ranked]
-    return found.index((configuration, batch)) + 1 if (configuration, batch) in found else None
+def parse(text: str, batch: int) -> Configuration:
+    """From `name`."""
+    d, t, p, k = map(int, text.split("/"))
+    return Configuration(d, t, p, k, batch)
 
 
 def speedups(best: Outcome, found: Iterable[Outcome]) -> list[str]:

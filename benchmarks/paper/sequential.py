@@ -33,7 +33,6 @@ class Transform:
 
     def __init__(self, model: str, layers: int | None = None):
         of_mlp = mlp.MODELS[model]
-        self.model = model
         self._mlp = of_mlp if layers is None else replace(of_mlp, layers=layers)
         self._search = search.Search(self._bind, load_machine(MACHINE), "distir", NO_LIMIT)
 
@@ -44,11 +43,10 @@ class Transform:
         """The level-3 program. Devices are numbered as ours are: (p * D + d) * T + t."""
         return self._search.program(self._named(c))
 
-    def outcome(self, c: Configuration) -> Outcome:
+    def outcome(self, point: Point) -> Outcome:
         """What its simulation says."""
-        found = self._search.evaluate(self._named(c))
+        found = self._search.evaluate(self._named(point.configuration))
         assert found.figures is not None, found.dropped
-        point = Point(self.model, c, 0.0, 0, "dtp-parallelize")
         return Outcome(point, found.figures.latency_seconds, found.figures.peak_memory_bytes)
 
     @staticmethod

@@ -8,31 +8,31 @@ columns are made is in `tables`; `docs/reproduction.md` has the table, and says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from benchmarks.paper import grid, tables
-from benchmarks.paper.points import Outcome
+from benchmarks.paper.points import Outcome, Point, outcomes
 from benchmarks.paper.sequential import Transform
 
 MODELS = {"MLP 1B": "mlp-small", "MLP 17B": "mlp-medium", "MLP 103B": "mlp-large"}
 
 
 def rows() -> list[tables.Row]:
-    return [
-        tables.Row(label, model, [batch], batch, row["best_D/T/P/K"], measured)
-        for label, model, row, measured in tables.rows("table2.csv", MODELS)
-        for batch in [int(row["batch_size"])]
-    ]
+    found: list[tables.Row] = []
+    for label, model, row, measured in tables.rows("table2.csv", MODELS):
+        best = grid.parse(row["best_D/T/P/K"], int(row["batch_size"]))
+        found.append(tables.Row(label, model, [best.batch], best, measured))
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     transform = cache(Transform)
 
-    def ours(model: str, batch: int) -> list[Outcome]:
-        return [transform(model).outcome(c) for c in grid.configurations(batch) if grid.may_fit(model, c)]
+    def ours(points: Iterable[Point]) -> Iterator[Outcome]:
+        return (transform(point.model).outcome(point) for point in points)
 
-    tables.command(__doc__ or "", rows(), {"simulated": grid.simulate, "dtp-parallelize": ours}, arguments)
+    tables.command(__doc__ or "", rows(), {"simulated": outcomes, "dtp-parallelize": ours}, arguments)
     return 0
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.paper import grid, tables
+from benchmarks.paper.points import outcomes
 
 MODELS = {"GPT-2 1.6B": "gpt3-xl", "GPT-2 13B": "gpt3-13B", "GPT-2 175B": "gpt3-175B"}
 LARGEST = {"gpt3-xl": 65536, "gpt3-13B": 32768, "gpt3-175B": 2048}
@@ -22,12 +23,12 @@ def rows() -> list[tables.Row]:
     for label, model, row, measured in tables.rows("table3.csv", MODELS):
         batches = [batch for batch in grid.BATCHES if batch <= LARGEST[model]]
         batch, best = row["best_batch/D/T/P/K"].split("/", 1)
-        found.append(tables.Row(label, model, batches, int(batch), best, measured))
+        found.append(tables.Row(label, model, batches, grid.parse(best, int(batch)), measured))
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    tables.command(__doc__ or "", rows(), {"simulated": grid.simulate}, arguments)
+    tables.command(__doc__ or "", rows(), {"simulated": outcomes}, arguments)
     return 0
 
 

@@ -8,7 +8,7 @@ of the paper's best; simulated, of the best simulated. Empty where the pure conf
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,13 +16,11 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.paper import grid
+from benchmarks.paper.mlp_stages import Configuration
 from benchmarks.paper.points import Outcome
 
-Simulate = Callable[[str, int], Sequence[Outcome]]
-"""Every configuration of a model at a batch that may fit."""
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Row:
     """A row of the paper's table."""
 
@@ -31,9 +29,7 @@ class Row:
     """As `points.program` calls it."""
     batches: Sequence[int]
     """The best is sought over all."""
-    batch: int
-    best: str
-    """D/T/P/K."""
+    best: Configuration
     measured: Sequence[str]
     """Speed-ups over D, T and P."""
 
@@ -42,18 +38,22 @@ class Row:
 class Best:
     """What a simulated grid says of a row."""
 
-    batch: int
-    configuration: str
+    configuration: Configuration
     rank: int | None
     """Of the paper's; None if it does not fit."""
+    rank_at_batch: int | None
+    """Among those of its batch: the authors measured the ten best of each batch."""
     speedups: Sequence[str]
 
     @classmethod
     def of(cls, row: Row, outcomes: Sequence[Outcome]) -> Best:
         ranked = sorted(filter(grid.fits, outcomes), key=grid.throughput, reverse=True)
-        best = ranked[0].point.configuration
-        place = grid.rank(ranked, row.best, row.batch)
-        return cls(best.batch, grid.name(best), place, grid.speedups(ranked[0], outcomes))
+        order = [o.point.configuration for o in ranked]
+        ranks = [
+            among.index(row.best) + 1 if row.best in among else None
+            for among in (order, [c for c in order if c.batch == row.best.batch])
+        ]
+        return cls(order[0], ranks[0], ranks[1], grid.speedups(ranked[0], outcomes))
 
 
 def rows(table: str, models: dict[str, str]) -> Iterable[tuple[str, str, dict[str, str], Sequence[str]]]:
@@ -63,7 +63,7 @@ def rows(table: str, models: dict[str, str]) -> Iterable[tuple[str, str, dict[st
 
 
 def command(
-    description: str, rows: Sequence[Row], sources: dict[str, Simulate], arguments: Sequence[str] | None
+    description: str, rows: Sequence[Row], sources: dict[str, grid.Evaluate], arguments: Sequence[str] | None
 ) -> list[list[Best]]:
     """Parses the command line, simulates the grids of every source, and shows the table; returns what each source says
     of each row that was asked for."""
@@ -74,16 +74,13 @@ def command(
     options = parser.parse_args(arguments)
     sources = {name: simulate for name, simulate in sources.items() if options.source in (None, name)}
     asked = [row for row in rows if options.model in (None, row.label)]
-    grids = list(dict.fromkeys((row.model, batch) for row in asked for batch in row.batches))
     console = Console(stderr=True)
-    found: dict[tuple[str, str, int], Sequence[Outcome]] = {}
-    for name, simulate in sources.items():
-        for model, batch in track(grids, name, console=console, disable=not console.is_terminal):
-            found[name, model, batch] = simulate(model, batch)
-    bests = [
-        [Best.of(row, [o for batch in row.batches for o in found[name, row.model, batch]]) for name in sources]
-        for row in asked
-    ]
+    steps = [(name, row) for name in sources for row in asked]
+    found = {
+        (name, row): Best.of(row, grid.simulate(sources[name], row.model, row.batches, row.best))
+        for name, row in track(steps, "rows", console=console, disable=not console.is_terminal)
+    }
+    bests = [[found[name, row] for name in sources] for row in asked]
     grid.show(header(list(sources)), [cells(row, best) for row, best in zip(asked, bests, strict=True)], options.csv)
     for name, of_source in zip(sources, zip(*bests, strict=True), strict=True):
         ranks = [best.rank for best in of_source]
@@ -92,7 +89,7 @@ def command(
 
 
 def header(sources: Sequence[str]) -> list[str]:
-    beside = [f"{what} {name}" for name in sources for what in ("best of", "rank in")]
+    beside = [f"{what} {name}" for name in sources for what in ("best of", "rank in", "rank at its batch in")]
     speedups = [f"vs {axis} {name}" for axis in "DTP" for name in ("measured", *sources)]
     return ["model", "batch", "paper", *beside, *speedups]
 
@@ -101,7 +98,10 @@ def cells(row: Row, bests: Sequence[Best]) -> list[object]:
     """The batch is said where the best has another one than the paper's."""
     beside: list[object] = []
     for best in bests:
-        configuration = best.configuration if best.batch == row.batch else f"{best.batch} {best.configuration}"
-        beside += [configuration, best.rank or "does not fit"]
+        c = best.configuration
+        beside += [
+            grid.name(c) if c.batch == row.best.batch else f"{c.batch} {grid.name(c)}",
+            best.rank or "does not fit",
+        ]
     speedups = [cell for axis in zip(row.measured, *(best.speedups for best in bests), strict=True) for cell in axis]
-    return [row.label, row.batch, row.best, *beside, *speedups]
+    return [row.label, row.best.batch, grid.name(row.best), *beside, *speedups]
