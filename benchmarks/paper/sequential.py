@@ -1,25 +1,31 @@
-"""The paper's MLP training step before it is distributed, a level 1 program, and what our own transform makes of it.
+"""The paper's models before they are distributed, level 1 programs, and what our own transform makes of them.
 
     module(Mlp(layers=16, width=8192), batch=1024)
 
-Layers are `relu(x @ w)` without bias, in f16, all of one width; the operations and their order are the original's
-`examples/mlp.py` with its optimizer. As there, the gradient of the input is computed and is an output.
+GPT-2 is that of `benchmarks/gpt2_175b.py`. Layers of the MLP are `relu(x @ w)` without bias, in f16, all of one width; the
+operations of its training step and their order are those of the original's `examples/mlp.py` with its optimizer. As there, the
+gradient of the input is computed and is an output.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f16
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from benchmarks.paper import mlp
+from benchmarks.gpt2_175b import SEQUENCE, level1
+from benchmarks.paper import gpt2, mlp
 from benchmarks.paper.mlp_stages import Configuration, Mlp
 from benchmarks.paper.points import MACHINE, Outcome, Point
 from benchmarks.paper.program import named
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import OPERATORS
+from distir.frontends.shapes import bind_arguments
+from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution import search
 
@@ -32,12 +38,15 @@ class Transform:
     """Programs of `dtp-parallelize` under the paper's cost model, as `distir search` makes them."""
 
     def __init__(self, model: str, layers: int | None = None):
-        of_mlp = mlp.MODELS[model]
-        self._mlp = of_mlp if layers is None else replace(of_mlp, layers=layers)
-        self._search = search.Search(self._bind, load_machine(MACHINE), "distir", NO_LIMIT)
-
-    def _bind(self, batch: int) -> ModuleOp:
-        return module(self._mlp, batch)
+        """The paper's model, or as many layers of it."""
+        if model in gpt2.MODELS:
+            of_gpt2 = gpt2.MODELS[model]
+            bind = _open_batch(level1(layers or of_gpt2.layers, of_gpt2.width, of_gpt2.heads))
+        else:
+            of_mlp = mlp.MODELS[model]
+            of_mlp = of_mlp if layers is None else replace(of_mlp, layers=layers)
+            bind = partial(module, of_mlp)
+        self._search = search.Search(bind, load_machine(MACHINE), "distir", NO_LIMIT)
 
     def program(self, c: Configuration) -> ModuleOp:
         """The level-3 program. Devices are numbered as ours are: (p * D + d) * T + t."""
@@ -52,6 +61,17 @@ class Transform:
     @staticmethod
     def _named(c: Configuration) -> search.Configuration:
         return search.Configuration(c.batch, c.D, c.T, c.P, c.K, SCHEDULE)
+
+
+def _open_batch(model: ModuleOp) -> Callable[[int], ModuleOp]:
+    """GPT-2 at a batch size."""
+
+    def bind(batch: int) -> ModuleOp:
+        bound = model.clone()
+        bind_arguments(entry_function(bound), {"input1": (batch, 1, SEQUENCE)})
+        return bound
+
+    return bind
 
 
 def module(model: Mlp, batch: int) -> ModuleOp:

@@ -99,9 +99,7 @@ def cells(row: Row, bests: Sequence[Best]) -> list[object]:
     beside: list[object] = []
     for best in bests:
         c = best.configuration
-        beside += [
-            grid.name(c) if c.batch == row.best.batch else f"{c.batch} {grid.name(c)}",
-            best.rank or "does not fit",
-        ]
+        beside.append(grid.name(c) if c.batch == row.best.batch else f"{c.batch} {grid.name(c)}")
+        beside += [rank or "does not fit" for rank in (best.rank, best.rank_at_batch)]
     speedups = [cell for axis in zip(row.measured, *(best.speedups for best in bests), strict=True) for cell in axis]
     return [row.label, row.best.batch, grid.name(row.best), *beside, *speedups]
