@@ -31,6 +31,7 @@ from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp, f16, f32
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.agreement import Agreement
 from benchmarks.paper import gpt2, mlp
 from benchmarks.paper.mlp_stages import Configuration, Mlp

@@ -1,6 +1,7 @@
 """Summaries equal the op-by-op simulation, bit for bit, for all programs."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from distir.dialects.onnx import Onnx
 from distir.dialects.rank import Rank
 from distir.frontends.onnx import import_model
 from distir.interpreters.cost_models.analytic import AnalyticCostModel
+from distir.interpreters.machines import DeviceGroup, Machine, load_machine
 from distir.interpreters.simulate import SummaryMemo, simulate, summarize, timing
 from distir.interpreters.work import Work
 from distir.passes.dtp_parallelize import DtpParallelizePass
@@ -41,12 +43,14 @@ def parse(text: str) -> ModuleOp:
     return Parser(context, text).parse_module()
 
 
-def same(module: ModuleOp, cost_model: Any = random_modules.Uneven, memo: SummaryMemo | None = None) -> None:
+def same(
+    module: ModuleOp,
+    cost_model: Any = random_modules.Uneven,
+    memo: SummaryMemo | None = None,
+    machine: Machine = random_modules.MACHINE,
+) -> None:
     """Asserts that both simulations agree in everything that a summary says."""
-    oracle, summary = (
-        simulate(module, random_modules.MACHINE, cost_model),
-        summarize(module, random_modules.MACHINE, cost_model, memo=memo),
-    )
+    oracle, summary = simulate(module, machine, cost_model), summarize(module, machine, cost_model, memo=memo)
     for stream in oracle.clocks.keys() | summary.clocks.keys():
         assert summary.clocks.get(stream, 0) == oracle.clocks.get(stream, 0), stream
     assert summary.makespan_picoseconds == oracle.makespan_picoseconds
@@ -72,6 +76,24 @@ def test_equal_on_programs_that_alias_and_update(module: ModuleOp) -> None:
 def test_equal_on_programs_with_every_operation(program: random_programs.Program) -> None:
     same(program.module)
     same(program.module, AnalyticCostModel, SHARED)
+
+
+def mixed(machine: Machine) -> Machine:
+    """The machine with devices 1 and 2, and those from 3 on, slower each in its way."""
+    device = machine.device
+    slow = replace(device, kernel_floor_seconds=2 * device.kernel_floor_seconds)
+    late = replace(device, dispatch_seconds=3 * device.kernel_floor_seconds)
+    return replace(machine, groups=(DeviceGroup(device, 1), DeviceGroup(slow, 2), DeviceGroup(late, 61)))
+
+
+MIXED = mixed(load_machine("local-cpu"))
+MIXED_MEMO = SummaryMemo()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=QUICK)
+@given(random_programs.programs())
+def test_equal_where_devices_differ(program: random_programs.Program) -> None:
+    same(program.module, AnalyticCostModel, MIXED_MEMO, MIXED)
 
 
 @pytest.fixture
