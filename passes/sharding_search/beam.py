@@ -211,7 +211,7 @@ class Beam:
                 )
             ]
         for i, value in enumerate(step.operation.operands):
-            ready = [c for r in ready for c in self._leave(r, step, i, value, count)]
+            ready = self._narrowed([c for r in ready for c in self._leave(r, step, i, value, count)])
         for final in ready:
             if step.leaves is None:
                 yield final
@@ -245,6 +245,10 @@ class Beam:
                 yield held
 
     # --- the beam ---
+
+    def _narrowed(self, candidates: list[Candidate]) -> list[Candidate]:
+        """The cheapest, in the order in which they came: within a step of many choices."""
+        return sorted(candidates, key=lambda c: c.cost)[: self.width]
 
     def _select(self, number: int, candidates: list[Candidate]) -> list[Candidate]:
         best: dict[frozenset[tuple[Key, Holding]], Candidate] = {}

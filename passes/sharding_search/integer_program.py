@@ -170,6 +170,7 @@ class IntegerProgram:
         if is_constant(op):
             self.produced.update((r, {self.problem.prices.whole: 1.0}) for r in op.results)
             self.options[op] = [1.0]
+            self._cost.append((1.0, weight * found[0].picoseconds))
             return
         xs: list[Any] = [1.0] if len(found) == 1 else [self.binary() for _ in found]
         self.options[op] = xs

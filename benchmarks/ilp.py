@@ -1,0 +1,159 @@
+"""How long `ilp-shard` takes and how good its plans are, against hand-made strategies and beam search on the same machine file.
+
+    python -m benchmarks.ilp [--layers 4] [--machine dgx-2] [--meshes 2,4,8,2x4] [--depths 12,96]
+
+The workload is a GPT training step (`gpt_training`). All strategies are plans over the same rules and prices, lowered to
+explicit programs and simulated on one stream: pure data parallelism (parameters whole, the batch cut by every axis), ZeRO-3
+(parameters cut by every axis, gathered at each use; Rajbhandari et al., 2020) and Megatron (every contraction that can be is
+cut by the last axis, and the batch by the others; Shoeybi et al., 2019), each with its conversions chosen optimally."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from benchmarks.gpt_training import gpt_step
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import Sharded, UseFactor
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import load_machine
+from distir.interpreters.simulate import simulate
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.mesh import Mesh
+from distir.passes.distribution.space import is_contraction, model_values
+from distir.passes.dtp_parallelize import prepare
+from distir.passes.sharding_search.beam import Beam
+from distir.passes.sharding_search.prices import Prices
+from distir.passes.sharding_search.problem import JointOption, Problem, build
+from distir.passes.sharding_search.search import Result, best_plan
+from distir.passes.sharding_search.settings import write
+from distir.passes.structure import functions
+
+WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE = 768, 12, 50304, 16, 512
+
+
+def problem_of(module: ModuleOp, mesh: Mesh, machine: str, restrictions: Mapping[str, str] | None = None) -> Problem:
+    prices = Prices(mesh, load_machine(machine))
+    return build(module.clone(), "main", prices, parse_batch("", entry_function(module)), restrictions)
+
+
+def _cut_by_all(option: JointOption) -> bool:
+    return all(isinstance(o.choice, UseFactor) for o in option.options)
+
+
+def data_parallel(module: ModuleOp, mesh: Mesh, machine: str) -> Problem:
+    """Every operation that can be is cut along the batch by every axis; parameters are whole."""
+    problem = problem_of(module, mesh, machine, {axis: "batch" for axis, _ in mesh.axes})
+    for op, found in problem.options.items():
+        problem.options[op] = [option for option in found if _cut_by_all(option)] or found
+    for argument in model_values(problem.functions, problem.entry, functions(problem.module)):
+        problem.arguments[argument] = [problem.prices.whole]  # type: ignore[index]
+    return problem
+
+
+def zero_3(module: ModuleOp, mesh: Mesh, machine: str) -> Problem:
+    """Data parallelism whose parameters arrive cut as often as they divide."""
+    problem = problem_of(module, mesh, machine, {axis: "batch" for axis, _ in mesh.axes})
+    for op, found in problem.options.items():
+        problem.options[op] = [option for option in found if _cut_by_all(option)] or found
+    for argument in model_values(problem.functions, problem.entry, functions(problem.module)):
+        states = problem.arguments[argument]  # type: ignore[index]
+        most = max(sum(isinstance(s, Sharded) for s in state) for state in states)
+        problem.arguments[argument] = [s for s in states if sum(isinstance(x, Sharded) for x in s) == most]  # type: ignore[index]
+    return problem
+
+
+def megatron(module: ModuleOp, mesh: Mesh, machine: str) -> Problem:
+    """The last axis cuts contractions along parameters' dims, the others the batch."""
+    *outer, (inner, _) = mesh.axes
+    problem = problem_of(module, mesh, machine, {inner: "model", **{axis: "batch" for axis, _ in outer}})
+    for op, found in problem.options.items():
+        if is_contraction(op):
+            cut = [o for o in found if isinstance(o.options[-1].choice, UseFactor)] or found
+            problem.options[op] = [o for o in cut if all(isinstance(x.choice, UseFactor) for x in o.options)] or cut
+    return problem
+
+
+def simulated(problem: Problem, result: Result, machine: str) -> tuple[float, int]:
+    """Step time in seconds and peak memory of the plan's explicit program."""
+    write(problem, result)
+    ApplyShardingPass().apply(Context(), problem.module)
+    simulation = simulate(problem.module, machine)
+    return simulation.makespan_seconds, max(simulation.peak_memory_bytes.values())
+
+
+def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int) -> None:
+    shape = "x".join(str(size) for size in mesh.sizes)
+    best = 0.0
+    rows: list[tuple[str, Callable[[], Problem], Callable[[Problem], Result]]] = [
+        ("ilp-shard", lambda: problem_of(module, mesh, machine), best_plan),
+        (f"beam-shard, width {width}", lambda: problem_of(module, mesh, machine), lambda p: Beam(p, width).search()),
+        ("Megatron", lambda: megatron(module, mesh, machine), best_plan),
+        ("data parallel", lambda: data_parallel(module, mesh, machine), best_plan),
+        ("ZeRO-3", lambda: zero_3(module, mesh, machine), best_plan),
+    ]
+    for name, pose, search in rows:
+        start = time.process_time()
+        try:
+            problem = pose()
+            result = search(problem)
+        except DistirError as error:
+            print(f"{shape:>6}  {name:24} {str(error)[:80]}")
+            continue
+        spent = time.process_time() - start
+        seconds, peak = simulated(problem, result, machine)
+        best = best or seconds
+        gap = f"gap {result.gap:.0%}" if name == "ilp-shard" else ""
+        print(
+            f"{shape:>6}  {name:24} step {seconds * 1e3:9.3f} ms ({seconds / best:5.2f}x)  peak {peak / 1e9:6.2f} GB  "
+            f"search {spent:6.1f} s CPU  {gap}",
+            flush=True,
+        )
+
+
+def training(layers: int) -> ModuleOp:
+    module = gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE)
+    prepare(Context(), module)
+    return module
+
+
+def mesh_of(text: str) -> Mesh:
+    """`4` is one axis, `2x4` are two."""
+    sizes = [int(size) for size in text.split("x")]
+    return Mesh(tuple(zip(("dp", "tp")[-len(sizes) :], sizes, strict=True)))
+
+
+def depth(layers: int, machine: str) -> float:
+    """CPU seconds that posing and solving take on 4 devices."""
+    module = training(layers)
+    start = time.process_time()
+    result = best_plan(problem_of(module, mesh_of("4"), machine))
+    spent = time.process_time() - start
+    print(f"{layers:3} layers: {spent:.1f} s CPU, gap {result.gap:.0%}, step {result.seconds * 1e3:.3f} ms", flush=True)
+    return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--machine", default="dgx-2")
+    parser.add_argument("--meshes", default="2,4,8,2x4")
+    parser.add_argument("--width", type=int, default=8, help="of the beam")
+    parser.add_argument("--depths", default="12,96")
+    args = parser.parse_args()
+    if args.meshes:
+        module = training(args.layers)
+        for text in args.meshes.split(","):
+            compare(module, mesh_of(text), args.machine, args.width)
+    if args.depths:
+        spent = [depth(int(layers), args.machine) for layers in args.depths.split(",")]
+        print(f"deepest / shallowest: {spent[-1] / spent[0]:.2f}x")
+
+
+if __name__ == "__main__":
+    main()
