@@ -10,13 +10,14 @@ cut by the last axis, and the batch by the others; Shoeybi et al., 2019), each w
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from benchmarks.gpt_training import gpt_step
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Sharded, UseFactor
 from distir.interpreters.entry import entry_function
@@ -33,6 +34,9 @@ from distir.passes.sharding_search.problem import JointOption, Problem, build
 from distir.passes.sharding_search.search import Result, best_plan
 from distir.passes.sharding_search.settings import write
 from distir.passes.structure import functions
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.gpt_training import gpt_step
 
 WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE = 768, 12, 50304, 16, 512
 

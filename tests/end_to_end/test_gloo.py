@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.context import Context
 
 from distir.backends.torch import run
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.ilp_shard import IlpShardPass
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_models import Model, gpt2, mlp
@@ -34,4 +37,17 @@ def test_processes_compute_what_the_model_computes(build: Callable[[], Model], d
     assert got.keys() == expected.keys()
     for name, value in expected.items():
         assert got[name].dtype == value.dtype
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5 * max(1.0, np.abs(value).max()), err_msg=name)
+
+
+def test_processes_compute_what_was_searched_for():
+    """A training step sharded over a 2 x 2 mesh within less memory than it needs whole (7108 bytes): four processes."""
+    model = mlp()
+    module = model.module.clone()
+    IlpShardPass(mesh="dp=2,tp=2", machine="dgx-2", restrict="dp=batch,tp=model", memory_limit="6000B").apply(
+        Context(), module
+    )
+    ApplyShardingPass().apply(Context(), module)
+    got, expected = run(module, model.inputs), model.sequential(np.float32)
+    for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5 * max(1.0, np.abs(value).max()), err_msg=name)
