@@ -21,38 +21,57 @@ def _parse_pieces(parser: AttrParser) -> tuple[int, ...]:
 
 def parse_options(parser: AttrParser) -> tuple[int, tuple[int, ...]]:
     """`halo = 1, pieces = [1, 1]` in any order, until the closing parenthesis."""
-    halo, pieces = 0, ()
+    halo, pieces, _ = _parse_options(parser, "`halo` or `pieces`")
+    return halo, pieces
+
+
+def _parse_options(parser: AttrParser, expected: str) -> tuple[int, tuple[int, ...], tuple[str, ...]]:
+    """The options named in `expected`."""
+    halo, pieces, outer = 0, (), ()
     while True:
-        keyword = parser.parse_identifier("`halo` or `pieces`")
+        keyword = parser.parse_identifier(expected)
+        if f"`{keyword}`" not in expected:
+            parser.raise_error(f"expected {expected}, got `{keyword}`")
         if keyword == "halo":
             parser.parse_punctuation("=")
             halo = parser.parse_integer()
         elif keyword == "pieces":
             pieces = _parse_pieces(parser)
         else:
-            parser.raise_error(f"expected `halo` or `pieces`, got `{keyword}`")
+            parser.parse_punctuation("=")
+            outer = _parse_product(parser, "a factor")
         if parser.parse_optional_punctuation(",") is None:
-            return halo, pieces
+            return halo, pieces, outer
 
 
-def _format_options(halo: int, pieces: Sequence[int]) -> list[str]:
-    return ([f"halo = {halo}"] if halo else []) + ([f"pieces = {list(pieces)}"] if pieces else [])
+def _format_options(halo: int, pieces: Sequence[int], outer: Sequence[str] = ()) -> list[str]:
+    texts = [f"halo = {halo}"] if halo else []
+    texts += [f"pieces = {list(pieces)}"] if pieces else []
+    return texts + ([f"outer = {' * '.join(outer)}"] if outer else [])
+
+
+def _parse_product(parser: AttrParser, expected: str) -> tuple[str, ...]:
+    """`S1 * S2`: factors, outermost first."""
+    factors = [parser.parse_identifier(expected)]
+    while parser.parse_optional_punctuation("*"):
+        factors.append(parser.parse_identifier("a factor"))
+    return tuple(factors)
 
 
 def _parse_input_dim(parser: AttrParser) -> InputDim:
-    factor = parser.parse_identifier("a factor such as S1, or _")
-    if factor == "_":
+    factor, *inner = _parse_product(parser, "a factor such as S1, or _")
+    if factor == "_" and not inner:
         return InputDim()
-    if parser.parse_optional_punctuation("("):
+    if not inner and parser.parse_optional_punctuation("("):
         halo, pieces = parse_options(parser)
         parser.parse_punctuation(")")
         return InputDim(factor, halo, pieces)
-    return InputDim(factor)
+    return InputDim(factor, inner=tuple(inner))
 
 
 def _format_input_dim(dim: InputDim) -> str:
     options = _format_options(dim.halo, dim.pieces)
-    return (dim.factor or "_") + (f"({', '.join(options)})" if options else "")
+    return (" * ".join(dim.factors) or "_") + (f"({', '.join(options)})" if options else "")
 
 
 def _parse_combine(parser: AttrParser) -> Combine:
@@ -66,8 +85,9 @@ def _parse_combine(parser: AttrParser) -> Combine:
         combine: Combine = Reduce(parser.parse_str_enum(Reduction))
     else:
         dim = parser.parse_integer()
-        options = parse_options(parser) if parser.parse_optional_punctuation(",") else (0, ())
-        combine = Gather(dim, *options)
+        combine = Gather(dim)
+        if parser.parse_optional_punctuation(","):
+            combine = Gather(dim, *_parse_options(parser, "`halo`, `pieces` or `outer`"))
     parser.parse_punctuation(")")
     return combine
 
@@ -78,8 +98,8 @@ def _format_combine(combine: Combine) -> str:
             return "identity"
         case Reduce(reduction):
             return f"reduce({reduction})"
-        case Gather(dim, halo, pieces):
-            return f"gather({', '.join([str(dim), *_format_options(halo, pieces)])})"
+        case Gather(dim, halo, pieces, outer):
+            return f"gather({', '.join([str(dim), *_format_options(halo, pieces, outer)])})"
 
 
 def _parse_partial(parser: AttrParser) -> PartialRule:
@@ -130,14 +150,14 @@ class RuleAttr(Data[Rule]):
             )
             return factor, tuple(combines) if combines is not None else (_parse_combine(parser),)
 
-        def parse_size() -> tuple[tuple[str, int], str]:
+        def parse_size() -> tuple[tuple[str, int], tuple[str, ...]]:
             slot = parser.parse_identifier("an attribute or operand name")
             with parser.in_square_brackets():
                 index = parser.parse_integer()
             parser.parse_punctuation(":")
-            return (slot, index), parser.parse_identifier("a factor")
+            return (slot, index), _parse_product(parser, "a factor")
 
-        sizes: dict[tuple[str, int], str] = {}
+        sizes: dict[tuple[str, int], tuple[str, ...]] = {}
         partials: tuple[PartialRule, ...] = ()
         offsets: tuple[str, ...] = ()
         found = "exact"
@@ -174,7 +194,9 @@ class RuleAttr(Data[Rule]):
 
         parts = ["{" + ", ".join(f"{f}: {combine_text(c)}" for f, c in rule.combines.items()) + "}"]
         if rule.sizes:
-            parts.append("sizes = {" + ", ".join(f"{n}[{i}]: {f}" for (n, i), f in rule.sizes.items()) + "}")
+            parts.append(
+                "sizes = {" + ", ".join(f"{n}[{i}]: {' * '.join(f)}" for (n, i), f in rule.sizes.items()) + "}"
+            )
         if rule.partials:
             parts.append(f"partial = [{', '.join(map(_format_partial, rule.partials))}]")
         parts += [f"offset = {factor}" for factor in rule.offsets]
@@ -186,9 +208,13 @@ class RuleAttr(Data[Rule]):
         rule = self.data
         if rule.found not in ("exact", "probed"):
             raise VerifyException(f"expected found = exact or probed, got {rule.found}")
-        named = {d.factor for dims in rule.inputs for d in dims} | set(rule.sizes.values())
-        for factor in rule.combines:
+        carried = [*(d.factors for dims in rule.inputs for d in dims), *rule.sizes.values()]
+        named = {factor for factors in carried for factor in factors}
+        for factor, combines in rule.combines.items():
             if factor not in named:
                 raise VerifyException(f"factor {factor} is combined but no input dim or size carries it")
+            for outer in (o for c in combines if isinstance(c, Gather) for o in c.outer):
+                if outer not in rule.combines or outer == factor:
+                    raise VerifyException(f"factor {factor} cannot lie inside {outer}: expected another factor")
         if len({len(c) for c in rule.combines.values()}) > 1:
             raise VerifyException("expected one combine per result for every factor")

@@ -19,6 +19,14 @@ class InputDim:
     halo: int = 0
     pieces: tuple[int, ...] = ()
     """Relative sizes of the segments that are each cut evenly; empty is one segment."""
+    inner: tuple[str, ...] = ()
+    """Factors inside `factor`, outermost first: a view's dim is their product in row-major order, and one of them is cut
+    within every index of those before it."""
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """All factors that the dim carries, outermost first."""
+        return () if self.factor is None else (self.factor, *self.inner)
 
 
 @dataclass(frozen=True)
@@ -28,6 +36,8 @@ class Gather:
     dim: int
     halo: int = 0
     pieces: tuple[int, ...] = ()
+    outer: tuple[str, ...] = ()
+    """Factors outside this one in a dim that a view merged: the shards concatenate within every index of them."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ class Rule:
 
     inputs: tuple[tuple[InputDim, ...], ...]
     combines: Mapping[str, tuple[Combine, ...]]
-    sizes: Mapping[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    sizes: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict[tuple[str, int], tuple[str, ...]])
+    """By name and position, the factors that a size is a multiple of."""
     partials: tuple[PartialRule, ...] = ()
     offsets: tuple[str, ...] = ()
     found: str = "exact"
@@ -72,6 +83,15 @@ class Rule:
     @property
     def factors(self) -> tuple[str, ...]:
         return tuple(self.combines)
+
+    def outside(self, factor: str) -> set[str]:
+        """The factors that this one lies inside, in some dim."""
+        found: set[str] = set()
+        for dim in (dim for dims in self.inputs for dim in dims if factor in dim.inner):
+            found |= set(dim.factors[: dim.factors.index(factor)])
+        for combine in self.combines[factor]:
+            found |= set(combine.outer) if isinstance(combine, Gather) else set()
+        return found
 
     def partner(self, factor: str) -> PartialRule | None:
         """The partial operands that `factor` needs beside its cut dims (a bias in a split contraction)."""

@@ -5,6 +5,7 @@ A rule's `sizes` say which entries scale with which factor; those entries are di
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr
@@ -19,7 +20,8 @@ def divisors_of(rule: Rule | None, factors: Mapping[str, int]) -> dict[tuple[str
     """Per size slot of a rule, what to divide it by when these factors are cut into so many shards."""
     if rule is None:
         return {}
-    return {slot: factors[factor] for slot, factor in rule.sizes.items() if factors.get(factor, 1) > 1}
+    divisors = {slot: prod(factors.get(f, 1) for f in carried) for slot, carried in rule.sizes.items()}
+    return {slot: divisor for slot, divisor in divisors.items() if divisor > 1}
 
 
 def local_properties(op: Operation, divisors: Mapping[tuple[str, int], int]) -> dict[str, Attribute]:

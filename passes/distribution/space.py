@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from distir.dialects.sharding import Choice, Gather, Reduce, Replicate, Sharded, UseFactor
+from distir.dialects.sharding import Choice, Gather, InputDim, Reduce, Replicate, Sharded, UseFactor
 from distir.passes.distribution.options import Option, chosen_option, options, rule_of
 from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text
 
@@ -45,7 +45,8 @@ class Links:
 
 
 def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
-    """Links all dims that carry one factor, through operations and calls."""
+    """Links all dims that carry one factor, through operations and calls; a factor inside another in a merged dim is not
+    that dim."""
     links, table = Links(), functions(module)
     for function in calls_first(module, entry.sym_name.data):
         for op in function.body.block.ops:
@@ -58,7 +59,8 @@ def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
             elif (rule := rule_of(op)) is not None:
                 for factor, combines in rule.combines.items():
                     dims = [(op.operands[i], d) for i, d in _carriers(rule.inputs, factor)]
-                    dims += [(r, c.dim) for r, c in zip(op.results, combines, strict=True) if isinstance(c, Gather)]
+                    gathers = [(r, c) for r, c in zip(op.results, combines, strict=True) if isinstance(c, Gather)]
+                    dims += [(r, c.dim) for r, c in gathers if not c.outer]
                     links.join(dims)
     return links
 
@@ -67,10 +69,9 @@ def _rank(value: SSAValue) -> int:
     return len(shape_of(value))
 
 
-def _carriers(inputs: Iterable[Iterable[object]], factor: str) -> list[tuple[int, int]]:
-    return [
-        (i, d) for i, dims in enumerate(inputs) for d, dim in enumerate(dims) if getattr(dim, "factor", None) == factor
-    ]
+def _carriers(inputs: Iterable[Iterable[InputDim]], factor: str) -> list[tuple[int, int]]:
+    """Operands and dims in which the factor is the outermost."""
+    return [(i, d) for i, dims in enumerate(inputs) for d, dim in enumerate(dims) if dim.factor == factor]
 
 
 class AxisSpace:
@@ -120,7 +121,7 @@ class AxisSpace:
         values = (*op.operands, *op.results)
         cuts = {p for v in values for p in self._pieces[v]}
         found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._is_allowed(op, o)]
-        self.options[op] = self.keep(op, found)
+        self.options[op] = self.keep(op, _outermost(op, found))
         changed: list[SSAValue] = []
         for option in self.options[op]:
             for value, state in zip(values, (*option.operands, *option.results), strict=True):
@@ -236,6 +237,14 @@ def is_contraction(op: Operation) -> bool:
         any(isinstance(c, Reduce) for c in combines) and len({i for i, _ in _carriers(rule.inputs, factor)}) > 1
         for factor, combines in rule.combines.items()
     )
+
+
+def _outermost(op: Operation, found: list[Option]) -> list[Option]:
+    """Of the factors that lie inside each other in a dim, the outermost that can be cut: the others would multiply the
+    pieces that are followed (a head's dim inside the heads)."""
+    rule = rule_of(op)
+    cut = {o.choice.factor for o in found if isinstance(o.choice, UseFactor)}
+    return [o for o in found if not (rule and isinstance(o.choice, UseFactor) and cut & rule.outside(o.choice.factor))]
 
 
 def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:

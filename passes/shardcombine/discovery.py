@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,10 +11,10 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import Combine, InputDim, PartialRule, Reduce, Rule
+from distir.dialects.sharding import Combine, Gather, InputDim, PartialRule, Reduce, Rule
 from distir.passes.shardcombine.cache import RuleCache
 from distir.passes.shardcombine.domains import Domains
-from distir.passes.shardcombine.probing import Cut, Probe
+from distir.passes.shardcombine.probing import Probe, Survivor, factor_name
 from distir.passes.shardcombine.standins import Factor, StandIn, refined, stand_in
 from distir.passes.shardcombine.subject import Shape, Subject
 
@@ -70,30 +71,47 @@ def discover(subject: Subject, small: StandIn) -> Rule:
     probe = Probe(subject, small)
     if not probe.start():
         return _rule_without_factors(subject.op)
-    survivors: list[tuple[Cut, tuple[Combine, ...], int | None]] = []
-    taken: set[int] = set()
-    for factor in small.factors:
-        if taken & {i for i in factor.slots}:
-            continue
-        if (found := _try_factor(probe, factor)) is not None:
-            survivors.append(found)
-            taken |= set(factor.slots)
+    survivors = _survivors(probe, small)
     rule = _named(subject, survivors)
     return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
 
 
-def _try_factor(probe: Probe, factor: Factor) -> tuple[Cut, tuple[Combine, ...], int | None] | None:
-    """The first cut of a factor that combines, with the operand that must then be a partial sum if there is one."""
-    for cut in probe.cuts(factor):
-        if (combines := probe.combines(cut)) is not None:
-            return cut, combines, None
+def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
+    """All factors that can be cut. One that cannot is tried again when another is found in one of its dims: it may lie
+    inside that."""
+    survivors: list[Survivor] = []
+    failed: list[Factor] = []
+    untried = list(small.factors)
+    while untried:
+        factor = untried.pop(0)
+        if (found := _try_factor(probe, factor, survivors)) is None:
+            failed.append(factor)
+            continue
+        survivors.append(found)
+        again = [f for f in failed if _share_a_dim(f, factor)]
+        failed = [f for f in failed if f not in again]
+        untried += again
+    return survivors
+
+
+def _share_a_dim(one: Factor, other: Factor) -> bool:
+    return bool(set(one.slots) & set(other.slots) or set(one.results) & set(other.results))
+
+
+def _try_factor(probe: Probe, factor: Factor, survivors: Sequence[Survivor]) -> Survivor | None:
+    """The first cut of a factor that combines."""
+    for cut in probe.cuts(factor, survivors):
+        if (combines := probe.combines(cut, survivors=survivors)) is not None:
+            return Survivor(cut, combines)
+    if any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
+        return None
     carrying = {probe.subject.slots[i].owner for i in factor.slots}
     for operands in probe.partial_candidates():
         if len(operands) == 1 and operands[0] not in carrying:
             cut = next(probe.cuts(factor))
             combines = probe.combines(cut, partial=operands)
             if combines is not None and Reduce(Reduction.SUM) in combines:
-                return cut, combines, operands[0]
+                return Survivor(cut, combines, operands[0])
     return None
 
 
@@ -131,24 +149,40 @@ def _rule_without_factors(op: Operation) -> Rule:
     return Rule(tuple((InputDim(),) * len(shape) for shape in _operand_shapes(op)), {})
 
 
-def _named(subject: Subject, survivors: list[tuple[Cut, tuple[Combine, ...], int | None]]) -> Rule:
+def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
     """The rule with factors named in the order in which operands, then sizes, show them."""
+
+    def first_shown(survivor: Survivor) -> tuple[tuple[bool, int], int]:
+        slots = survivor.cut.factor.slots
+        depth = max((len(layout.outer) for layout in survivor.cut.layouts.values()), default=0)
+        return min((subject.slots[i].is_size, i) for i in slots), depth
+
+    in_order = sorted(survivors, key=first_shown)
+    names = {factor_name(s.cut.factor): f"S{number}" for number, s in enumerate(in_order, 1)}
     inputs = [[InputDim()] * len(shape) for shape in _operand_shapes(subject.op)]
-    sizes: dict[tuple[str, int], str] = {}
-    combines: dict[str, tuple[Combine, ...]] = {}
+    sizes: dict[tuple[str, int], tuple[str, ...]] = {}
     partials: list[PartialRule] = []
-    in_order = sorted(survivors, key=lambda s: min((subject.slots[i].is_size, i) for i in s[0].factor.slots))
-    for number, (cut, found, partner) in enumerate(in_order, 1):
-        name = f"S{number}"
-        combines[name] = found
+    for survivor in in_order:
+        cut, name = survivor.cut, names[factor_name(survivor.cut.factor)]
         for i in cut.factor.slots:
             slot = subject.slots[i]
             if slot.is_size:
-                sizes[subject.slot_name(slot), slot.position] = name
+                where = subject.slot_name(slot), slot.position
+                sizes[where] = (*sizes.get(where, ()), name)
                 continue
+            layout = cut.layouts[i]
+            factors = (*(names[factor_name(outer)] for outer in layout.outer), name)
             for operand in subject.uses((slot.owner,)) if isinstance(slot.owner, int) else ():
-                inputs[operand][slot.position] = InputDim(name, 0, cut.pieces[i])
-        if partner is not None:
-            reduced = tuple(r for r, combine in enumerate(found) if combine == Reduce(Reduction.SUM))
-            partials.append(PartialRule(Reduction.SUM, subject.uses((partner,)), reduced, name))
+                if len(factors) > len(inputs[operand][slot.position].factors):
+                    inputs[operand][slot.position] = InputDim(factors[0], 0, layout.pieces, factors[1:])
+        if survivor.partner is not None:
+            reduced = tuple(r for r, combine in enumerate(survivor.combines) if combine == Reduce(Reduction.SUM))
+            partials.append(PartialRule(Reduction.SUM, subject.uses((survivor.partner,)), reduced, name))
+
+    def renamed(combine: Combine) -> Combine:
+        if isinstance(combine, Gather) and combine.outer:
+            return replace(combine, outer=tuple(names[outer] for outer in combine.outer))
+        return combine
+
+    combines = {names[factor_name(s.cut.factor)]: tuple(map(renamed, s.combines)) for s in in_order}
     return Rule(tuple(map(tuple, inputs)), combines, sizes, tuple(partials))

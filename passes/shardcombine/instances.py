@@ -36,36 +36,62 @@ class Instance:
 
 @dataclass(frozen=True)
 class _Carrier:
-    """A dim of this extent that carries the factor in these relative segments."""
+    """A dim of this extent that carries the factor in these relative segments, inside other factors."""
 
     dim: int
     extent: int
     segments: Pieces
+    outer: tuple[str, ...] = ()
 
-    def cut(self, factor_extent: int, factor_pieces: Pieces) -> Pieces | None:
-        """The pieces of the dim when the factor is cut in these; None for segments of a factor in several pieces."""
+    def cut(self, factor_extent: int, factor_pieces: Pieces, repeats: int) -> Pieces | None:
+        """The pieces of the dim when the factor is cut in these and repeats for every index of the factors outside it;
+        None for segments of a factor in several pieces."""
+        block = self.extent // repeats
         if not self.segments:
-            return tuple(piece * self.extent // factor_extent for piece in factor_pieces)
+            return tuple(piece * block // factor_extent for piece in factor_pieces) * repeats
         if len(factor_pieces) > 1:
             return None
-        return tuple(segment * self.extent // sum(self.segments) for segment in self.segments)
+        return tuple(segment * block // sum(self.segments) for segment in self.segments) * repeats
+
+
+class _Reading:
+    """A rule at the shapes of one op."""
+
+    def __init__(self, rule: Rule, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape]):
+        self.rule, self.operand_shapes, self.result_shapes = rule, operand_shapes, result_shapes
+        self._extents: dict[str, int | None] = {}
+
+    def extent(self, factor: str) -> int | None:
+        """How many equal blocks the factor has; None if a dim does not split into its segments, or for factors that lie
+        inside each other."""
+        if factor not in self._extents:
+            self._extents[factor] = None
+            self._extents[factor] = self._common_extent(factor)
+        return self._extents[factor]
+
+    def _common_extent(self, factor: str) -> int | None:
+        blocks: list[int] = []
+        for carrier in (
+            *_operand_carriers(self.rule, factor, self.operand_shapes),
+            *_result_carriers(self.rule, factor, self.result_shapes),
+        ):
+            if carrier is not None:
+                parts = self.repeats(carrier) * sum(carrier.segments or (1,))
+                if parts == 0 or carrier.extent % parts:
+                    return None
+                blocks.append(carrier.extent // parts)
+        return math.gcd(*blocks) or None
+
+    def repeats(self, carrier: _Carrier) -> int:
+        """The extent of the factors outside; 0 if it is not known."""
+        return math.prod(self.extent(outer) or 0 for outer in carrier.outer)
 
 
 def factor_extent(
     rule: Rule, factor: str, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape]
 ) -> int | None:
     """How many equal blocks the factor has in this op; None if a dim does not split into its segments."""
-    carriers = [
-        carrier
-        for carrier in (
-            *_operand_carriers(rule, factor, operand_shapes),
-            *_result_carriers(rule, factor, result_shapes),
-        )
-        if carrier is not None
-    ]
-    if any(carrier.extent % sum(carrier.segments or (1,)) for carrier in carriers):
-        return None
-    return math.gcd(*(carrier.extent // sum(carrier.segments or (1,)) for carrier in carriers)) or None
+    return _Reading(rule, operand_shapes, result_shapes).extent(factor)
 
 
 def instantiate(
@@ -80,7 +106,8 @@ def instantiate(
 
     `pieces` sum to `factor_extent`. None if some piece of some dim does not divide by the number of shards, or if an
     operand carries the factor twice."""
-    extent = factor_extent(rule, factor, operand_shapes, result_shapes)
+    reading = _Reading(rule, operand_shapes, result_shapes)
+    extent = reading.extent(factor)
     if extent is None:
         return None
     pieces = pieces or (extent,)
@@ -88,7 +115,7 @@ def instantiate(
         return None
 
     def sharded(carrier: _Carrier) -> Sharded | None:
-        cut = carrier.cut(extent, pieces)
+        cut = carrier.cut(extent, pieces, reading.repeats(carrier))
         if cut is None or any(piece == 0 or piece % shards for piece in cut):
             return None
         return Sharded(carrier.dim, cut)
@@ -136,7 +163,11 @@ def replicated_instance(rule: Rule, result_count: int) -> Instance:
 
 def _carriers(dims: Sequence[InputDim], factor: str, shape: Shape) -> list[_Carrier]:
     """The dims of one operand that carry the factor."""
-    return [_Carrier(d, shape[d], dim.pieces) for d, dim in enumerate(dims) if dim.factor == factor]
+    return [
+        _Carrier(d, shape[d], dim.pieces, dim.factors[: dim.factors.index(factor)])
+        for d, dim in enumerate(dims)
+        if factor in dim.factors
+    ]
 
 
 def _operand_carriers(rule: Rule, factor: str, shapes: Sequence[Shape]) -> list[_Carrier]:
@@ -149,7 +180,9 @@ def _operand_carriers(rule: Rule, factor: str, shapes: Sequence[Shape]) -> list[
 def _result_carriers(rule: Rule, factor: str, shapes: Sequence[Shape]) -> list[_Carrier | None]:
     """Per result, the dim along which shards' results are concatenated."""
     return [
-        _Carrier(combine.dim, shape[combine.dim], combine.pieces) if isinstance(combine, Gather) else None
+        _Carrier(combine.dim, shape[combine.dim], combine.pieces, combine.outer)
+        if isinstance(combine, Gather)
+        else None
         for combine, shape in zip(rule.combines[factor], shapes, strict=True)
     ]
 

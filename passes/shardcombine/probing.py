@@ -5,6 +5,7 @@ combine expects; only then does anything run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -49,11 +50,40 @@ def shard_indices(size: int, pieces: Pieces, parts: Sequence[int], shard: int) -
 
 
 @dataclass(frozen=True)
+class Layout:
+    """How a factor lies in a dim: in pieces, or once within every index of the factors outside it."""
+
+    pieces: Pieces = ()
+    outer: tuple[Factor, ...] = ()
+
+    @property
+    def segments(self) -> Pieces:
+        """Relative sizes of the segments of the dim that are each cut."""
+        return (self.pieces or (1,)) * math.prod(f.extent for f in self.outer)
+
+
+@dataclass(frozen=True)
 class Cut:
-    """A factor with the pieces of each operand dim that carries it (by slot)."""
+    """A factor with its layout in each operand dim that carries it (by slot)."""
 
     factor: Factor
-    pieces: Mapping[int, Pieces]
+    layouts: Mapping[int, Layout]
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """A cut whose results combine."""
+
+    cut: Cut
+    combines: tuple[Combine, ...]
+    """Factors are named by `factor_name`."""
+    partner: int | None = None
+    """The operand that must then be a partial sum."""
+
+
+def factor_name(factor: Factor) -> str:
+    """A name that no other factor of the stand-in has."""
+    return "_".join(map(str, factor.slots))
 
 
 @dataclass(frozen=True)
@@ -73,6 +103,7 @@ class Probe:
         self.shapes = {i: subject.operand_shape(small.point, i) for i in subject.tensors}
         self.extents = {i: self._index_extent(i) for i in subject.tensors if subject.kind(i) == "integer"}
         self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
+        self.named = {factor_name(factor): factor for factor in small.factors}
         self.arithmetic: Arithmetic = Exact()
         self._draws: list[Draw] = []
         self._enough = 0
@@ -144,12 +175,21 @@ class Probe:
 
     # --- factors ---
 
-    def cuts(self, factor: Factor) -> Iterator[Cut]:
-        """Ways to cut the operands along a factor: plain first, then in pieces taken from the leftovers."""
+    def cuts(self, factor: Factor, survivors: Sequence[Survivor] = ()) -> Iterator[Cut]:
+        """Ways to cut the operands along a factor: plain first, then in pieces taken from the leftovers. In a dim that
+        survivors carry, only inside them."""
         dims = [i for i in factor.slots if not self.subject.slots[i].is_size]
-        choices = [[(), *self._pieces(factor, self.small.leftovers[i])] for i in dims]
-        for pieces in product(*choices):
-            yield Cut(factor, dict(zip(dims, pieces, strict=True)))
+        choices: list[list[Layout]] = []
+        for i in dims:
+            taken = [s.cut.layouts[i] for s in survivors if i in s.cut.layouts]
+            if any(layout.pieces for layout in taken):
+                return
+            outer = [s.cut.factor for s in survivors if i in s.cut.layouts]
+            outer = [f for _, f in sorted(zip(taken, outer, strict=True), key=lambda pair: len(pair[0].outer))]
+            pieces = () if taken else self._pieces(factor, self.small.leftovers[i])
+            choices.append([Layout((), tuple(outer)), *map(Layout, pieces)])
+        for layouts in product(*choices):
+            yield Cut(factor, dict(zip(dims, layouts, strict=True)))
 
     def _pieces(self, factor: Factor, leftover: int) -> list[Pieces]:
         """Sequences of leftovers that sum to this one: of sizes, results or operands; else ones."""
@@ -178,12 +218,15 @@ class Probe:
             for r, shape in enumerate(self.small.shapes)
         ]
 
-    def combines(self, cut: Cut, partial: Sequence[int] = ()) -> tuple[Combine, ...] | None:
-        """How results combine when operands are cut and these others are partial sums; None if they do not."""
+    def combines(
+        self, cut: Cut, partial: Sequence[int] = (), survivors: Sequence[Survivor] = ()
+    ) -> tuple[Combine, ...] | None:
+        """How results combine when operands are cut and these others are partial sums; None if they do not. Results may
+        lie inside those of survivors."""
         dims = [len([d for result, d in cut.factor.results if result == r]) for r in range(len(self.kinds))]
         if any(count > 1 for count in dims):
             return None
-        candidates = self._gathers(cut)
+        candidates = self._gathers(cut, survivors)
         for draw, shards in self._trials(candidates):
             parts = portions(cut.factor.extent, shards)
             points = [self.local_point(cut.factor, part) for part in parts]
@@ -203,7 +246,7 @@ class Probe:
                 return None
         return tuple(each[0] for each in candidates)
 
-    def _gathers(self, cut: Cut) -> list[list[Combine]]:
+    def _gathers(self, cut: Cut, survivors: Sequence[Survivor]) -> list[list[Combine]]:
         """Per result, the combines that its dims allow, preferred first."""
         candidates: list[list[Combine]] = []
         for r in range(len(self.kinds)):
@@ -213,6 +256,11 @@ class Probe:
             else:
                 pieces = self._pieces(cut.factor, self.small.result_leftover(r, dim))
                 candidates.append([Gather(dim), *(Gather(dim, 0, p) for p in pieces)])
+                gathers = [(s, c) for s in survivors if isinstance(c := s.combines[r], Gather) and c.dim == dim]
+                if gathers and not any(c.pieces for _, c in gathers):
+                    gathers.sort(key=lambda pair: len(pair[1].outer))
+                    outer = tuple(factor_name(s.cut.factor) for s, _ in gathers)
+                    candidates[-1].append(Gather(dim, 0, (), outer))
         return candidates
 
     def _reductions(self, result: int) -> list[Reduction]:
@@ -226,11 +274,11 @@ class Probe:
 
     def _shard(self, draw: Draw, cut: Cut, parts: Sequence[int], shard: int) -> dict[int, Array]:
         arrays = dict(draw.arrays)
-        for i, pieces in cut.pieces.items():
+        for i, layout in cut.layouts.items():
             slot = self.subject.slots[i]
             assert isinstance(slot.owner, int)
             array = arrays[slot.owner]
-            indices = shard_indices(self.small.point[i], pieces, parts, shard)
+            indices = shard_indices(self.small.point[i], layout.segments, parts, shard)
             arrays[slot.owner] = np.take(array, indices, slot.position)
         return arrays
 
@@ -257,7 +305,7 @@ class Probe:
                 holding.append([Identity()])
                 continue
             present = [shard for shard in shards if shard is not None]
-            holds = _combined(whole, present, parts, weights, self.arithmetic, self.kinds[r])
+            holds = _combined(whole, present, parts, weights, self.arithmetic, self.kinds[r], self.named)
             holding.append([c for c in candidates[r] if len(present) == len(shards) and holds(c)])
         return holding
 
@@ -312,6 +360,7 @@ def _combined(
     weights: Sequence[Fraction],
     arithmetic: Arithmetic,
     kind: str,
+    factors: Mapping[str, Factor],
 ) -> Callable[[Combine], bool]:
     """Whether a combine makes the whole of the shards."""
     alike = all(shard.shape == whole.shape for shard in shards)
@@ -322,9 +371,10 @@ def _combined(
                 return alike and all(arithmetic.equal(shard, whole) for shard in shards)
             case Reduce(reduction):
                 return alike and reduces(arithmetic, whole, shards, reduction, weights, kind)
-            case Gather(dim, _, pieces):
+            case Gather(dim, _, pieces, outer):
+                segments = Layout(pieces, tuple(factors[name] for name in outer)).segments
                 for i, shard in enumerate(shards):
-                    indices = shard_indices(whole.shape[dim], pieces, parts, i)
+                    indices = shard_indices(whole.shape[dim], segments, parts, i)
                     if not arithmetic.equal(shard, np.take(whole, indices, dim)):
                         return False
                 return True

@@ -23,7 +23,7 @@ import numpy as np
 
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.scaling import CoScaling, Types, co_scalings
-from distir.passes.shardcombine.subject import Point, Shapes, Subject
+from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
 
 _EXTENTS = (4, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 19)
 """Distinct, and all allow two and three uneven shards."""
@@ -97,24 +97,85 @@ def _ranks(subject: Subject) -> list[Rank]:
     return [*likeness, by_place(0), by_place(1)]
 
 
-def _take_factors(point: Point, scalings: Sequence[CoScaling], rank: Rank, smallest: int) -> tuple[list[Factor], Point]:
-    """Factors at their extents of the point, and the leftovers."""
+def _take_factors(
+    point: Point, shapes: Shapes, scalings: Sequence[CoScaling], rank: Rank, smallest: int
+) -> tuple[list[Factor], Point]:
+    """Factors at their extents of the point and of the results' `shapes`, and the leftovers."""
     left, factors, open_ = list(point), list[Factor](), list(scalings)
+    results = {(r, d): dim for r, shape in enumerate(shapes) for d, dim in enumerate(shape or ())}
     while open_:
         scaling = min(open_, key=lambda s: rank(s, left))
         open_.remove(scaling)
-        extent = math.gcd(*(left[i] for i in scaling.slots))
+        extent = math.gcd(*(left[i] for i in scaling.slots), *(results[dim] for dim in scaling.results))
         used_before = any(left[i] != point[i] for i in scaling.slots)
         if extent < smallest or (used_before and not scaling.results and extent <= LARGEST_LEFTOVER):
             continue
         factors.append(Factor(scaling.slots, scaling.results, extent))
         for i in scaling.slots:
             left[i] //= extent
+        for dim in scaling.results:
+            results[dim] //= extent
     return sorted(factors, key=lambda f: f.slots), tuple(left)
 
 
+def _row_major(source: Shape, target: Shape) -> list[tuple[int, int, int]]:
+    """The extents that two shapes of equal sizes have in common when both are read in row-major order, each with its dim
+    in the source and in the target: those of `[4, 6, 32]` and `[24, 4, 8]` are 4, 6, 4 and 8. Where a dim of one
+    straddles dims of the other, only what they share at the left."""
+    atoms: list[tuple[int, int, int]] = []
+    dims, left = [0, 0], [source[0], target[0]] if source and target else [0, 0]
+    shapes = (source, target)
+
+    def advance(side: int) -> int:
+        dims[side] += 1
+        return shapes[side][dims[side]] if dims[side] < len(shapes[side]) else 1
+
+    while all(d < len(shape) for d, shape in zip(dims, shapes, strict=True)):
+        if (shared := math.gcd(*left)) > 1:
+            atoms.append((shared, dims[0], dims[1]))
+            left = [n // shared for n in left]
+        elif 1 not in left:  # to the next place where dims of both end
+            while left[0] != left[1]:
+                side = int(left[1] < left[0])
+                left[side] *= advance(side)
+            left = [1, 1]
+        for side in (0, 1):
+            if left[side] == 1:
+                left[side] = advance(side)
+    return atoms
+
+
+def _view_factors(
+    subject: Subject, point: Point, shapes: Shapes, scalings: Sequence[CoScaling], smallest: int
+) -> tuple[list[Factor], Point] | None:
+    """The factors of an op if it is a view (its operand's elements in row-major order); None if it can be none."""
+    if len(subject.tensors) != 1 or len(shapes) != 1 or shapes[0] is None:
+        return None
+    (operand,) = subject.tensors
+    source = subject.operand_shape(point, operand)
+    if math.prod(source) != math.prod(shapes[0]) or 0 in source:
+        return None
+    left, factors = list(point), list[Factor]()
+    for extent, dim, result in _row_major(source, shapes[0]):
+        scaling = next(
+            (s for s in scalings if _carries(subject, s, operand, dim) and s.results == ((0, result),)), None
+        )
+        if scaling is None or extent < smallest or any(left[i] % extent for i in scaling.slots):
+            return None
+        factors.append(Factor(scaling.slots, scaling.results, extent))
+        for i in scaling.slots:
+            left[i] //= extent
+    return factors, tuple(left)
+
+
+def _carries(subject: Subject, scaling: CoScaling, operand: int, dim: int) -> bool:
+    """Whether this dim is the only one that grows, with any sizes."""
+    dims = [s for s in (subject.slots[i] for i in scaling.slots) if not s.is_size]
+    return [(s.owner, s.position) for s in dims] == [(operand, dim)]
+
+
 def factorizations(
-    subject: Subject, point: Point, scalings: Sequence[CoScaling], smallest: int = 2
+    subject: Subject, point: Point, shapes: Shapes, scalings: Sequence[CoScaling], smallest: int = 2
 ) -> list[tuple[list[Factor], Point]]:
     """Ways to read the slots as leftovers times factors: small leftovers, few factors and few crossings first."""
 
@@ -127,7 +188,7 @@ def factorizations(
             count += len(signs) > 1
         return count
 
-    found = [_take_factors(point, scalings, rank, smallest) for rank in _ranks(subject)]
+    found = [_take_factors(point, shapes, scalings, rank, smallest) for rank in _ranks(subject)]
     found.sort(key=lambda f: (math.prod(f[1]), len(f[0]), crossings(f[0])))
     return [each for i, each in enumerate(found) if each not in found[:i]]
 
@@ -138,19 +199,42 @@ class _Reading:
 
     types: Types
     tied: bool = False
+    """Factors of equal extent that are not told apart by results are one."""
+    ties_results: bool = False
+    """So are those that are told apart by results."""
     smallest: int = 2
     """Factors of smaller extents are not taken."""
+
+    def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
+        """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
+        types say nothing of them, so their sizes stay."""
+        if not self.tied or self.ties_results:
+            return list(factors)
+
+        def owners(factor: Factor) -> set[int | str]:
+            alike = [f for f in factors if not f.results and f.extent == factor.extent]
+            return {subject.slots[i].owner for f in alike for i in f.slots}
+
+        return [f for f in factors if f.results or len(owners(f)) > 1]
+
+    def ties(self, factors: Sequence[Factor]) -> list[object]:
+        """Factors with equal keys are one."""
+        return [
+            f.extent if self.tied and (self.ties_results or not f.results) else (i, f.results)
+            for i, f in enumerate(factors)
+        ]
 
 
 def _shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: _Reading, by_size: bool) -> StandIn | None:
     """The stand-in for these factors, or None if types reject it; result dims must be what the factors say. Small
     extents are in the order of the slots, which makes classes few, or `by_size`, which keeps slices in range."""
-    extents = list(dict.fromkeys(f.extent for f in factors)) if reading.tied else [f.extent for f in factors]
+    keys = reading.ties(factors)
+    extents = dict(zip(keys, (f.extent for f in factors), strict=True))
     if len(extents) > len(_EXTENTS):
         return None
-    order = sorted(range(len(extents)), key=extents.__getitem__) if by_size else range(len(extents))
-    small = {position: _EXTENTS[rank] for rank, position in enumerate(order)}
-    chosen = [replace(f, extent=small[extents.index(f.extent) if reading.tied else i]) for i, f in enumerate(factors)]
+    order = sorted(extents, key=extents.__getitem__) if by_size else extents
+    small = dict(zip(order, _EXTENTS, strict=False))
+    chosen = [replace(f, extent=small[key]) for f, key in zip(factors, keys, strict=True)]
     small_point = tuple(value * math.prod(f.extent for f in chosen if i in f.slots) for i, value in enumerate(left))
     before, shapes = reading.types(point), reading.types(small_point)
     if before is None or shapes is None or len(before) != len(shapes):
@@ -166,7 +250,7 @@ def _shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: _Read
                 return None
             if not carried and old_dim != new_dim:
                 return None
-    return StandIn(small_point, shapes, tuple(chosen), left, reading.tied)
+    return StandIn(small_point, shapes, tuple(chosen), left, len(extents) < len(factors))
 
 
 def _elements(subject: Subject, point: Point, shapes: Shapes) -> int:
@@ -205,7 +289,8 @@ def runs(subject: Subject, point: Point) -> Shapes | None:
 
 
 def _readings(subject: Subject) -> Iterator[_Reading]:
-    """Stricter and stricter: as inferred; elements conserved; equal extents tied; small extents (of kernels) kept."""
+    """Stricter and stricter: as inferred; elements conserved; equal extents tied, first those that no result shows (of
+    contractions); small extents (of kernels) kept."""
     yield _Reading(subject.infer)
 
     def conserving(point: Point) -> Shapes | None:
@@ -216,20 +301,59 @@ def _readings(subject: Subject) -> Iterator[_Reading]:
     if subject.tensors and conserving(subject.point) is not None:
         yield _Reading(conserving)
     yield _Reading(subject.infer, tied=True)
-    yield _Reading(subject.infer, tied=True, smallest=LARGEST_LEFTOVER + 1)
+    yield _Reading(subject.infer, tied=True, ties_results=True)
+    yield _Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
 
 
 def stand_in(subject: Subject) -> StandIn | None:
     """The small op that stands for the subject's class; None if nothing small enough runs."""
     for reading in _readings(subject):
-        scalings = co_scalings(subject.slots, subject.point, reading.types)
-        found = factorizations(subject, subject.point, scalings, reading.smallest)
-        for (factors, left), by_size in product(found, (False, True)):
-            small = _shrunk(subject.point, factors, left, reading, by_size)
-            small = _without_large_leftovers(subject, small) if small else None
-            if small is not None and runs(subject, small.point) is not None:
+        for small in _stand_ins(subject, subject.point, reading):
+            if runs(subject, small.point) is not None:
                 return small
     return None
+
+
+def _stand_ins(subject: Subject, point: Point, reading: _Reading) -> Iterator[StandIn]:
+    """Candidates in the order of their likelihood; that of a view is certain."""
+    shapes = reading.types(point)
+    if shapes is None:
+        return
+    scalings = co_scalings(subject.slots, point, reading.types)
+    if (view := _view_factors(subject, point, shapes, scalings, reading.smallest)) is not None:
+        small = _shrunk(point, *view, reading, by_size=False)
+        small = _without_large_leftovers(subject, small) if small else None
+        if small is not None and _is_view(subject, small):
+            yield small
+    found = factorizations(subject, point, shapes, scalings, reading.smallest)
+    for (factors, left), by_size in product(found, (False, True)):
+        factors, left = _only(factors, reading.kept(subject, factors), left)
+        small = _shrunk(point, factors, left, reading, by_size)
+        small = _without_large_leftovers(subject, small) if small else None
+        if small is not None:
+            yield small
+
+
+def _only(factors: Sequence[Factor], kept: list[Factor], left: Point) -> tuple[list[Factor], Point]:
+    """The kept factors; the extents of the others go back to the leftovers."""
+    leftovers = list(left)
+    for factor in factors:
+        for i in factor.slots if factor not in kept else ():
+            leftovers[i] *= factor.extent
+    return kept, tuple(leftovers)
+
+
+def _is_view(subject: Subject, small: StandIn) -> bool:
+    """Whether the result is the only operand's elements in row-major order."""
+    (operand,) = subject.tensors
+    shape = subject.operand_shape(small.point, operand)
+    dtype = {"float": np.dtype(np.float64), "bool": np.dtype(np.bool_)}.get(subject.kind(operand))
+    numbers = np.arange(math.prod(shape)).astype(dtype or subject.integer_dtype(operand))
+    try:
+        (result,) = subject.evaluate(small.point, {operand: numbers.reshape(shape)})
+    except Exception:
+        return False
+    return result is not None and np.array_equal(result.reshape(-1), numbers)
 
 
 def _without_large_leftovers(subject: Subject, small: StandIn) -> StandIn | None:
@@ -254,10 +378,4 @@ def _without_large_leftovers(subject: Subject, small: StandIn) -> StandIn | None
 def refined(subject: Subject, small: StandIn) -> StandIn | None:
     """The stand-in with factors told apart by running the op: what ties of equal extents had joined."""
     reading = _Reading(cache(lambda point: runs(subject, point)))
-    scalings = co_scalings(subject.slots, small.point, reading.types)
-    for (factors, left), by_size in product(factorizations(subject, small.point, scalings), (False, True)):
-        apart = _shrunk(small.point, factors, left, reading, by_size)
-        apart = _without_large_leftovers(subject, apart) if apart else None
-        if apart is not None:
-            return apart
-    return None
+    return next(_stand_ins(subject, small.point, reading), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -23,6 +24,7 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Gather, Identity, Reduce, Rule
 from distir.passes.shardcombine.cache import RuleCache, rule_text
 from distir.passes.shardcombine.discovery import Discovery
+from distir.passes.shardcombine.instances import factor_extent
 
 DTYPES = {f64: np.float64, f32: np.float32, f16: np.float16, i64: np.int64, i1: np.bool_}
 TYPES = {np.dtype(v): k for k, v in DTYPES.items()}
@@ -155,16 +157,27 @@ CASES = [
     Case("transpose", lambda x: x.transpose(0, 2, 1), [t(30, 60, 90)],
          f"[S1, S2, S3] -> {{S1: gather(0), S2: gather(2), S3: gather(1)}}, {MOVES}"),
     Case("merge batch and sequence", lambda x, *s: x.reshape(s), [t(30, 60, 90)],
-         f"[S1, _, S2] -> {{S1: gather(0), S2: gather(1)}}, sizes = {{sizes[0]: S1, sizes[1]: S2}}, {MOVES}",
+         "[S1, S2, S3] -> {S1: gather(0), S2: gather(0, outer = S1), S3: gather(1)}, "
+         f"sizes = {{sizes[0]: S1 * S2, sizes[1]: S3}}, {MOVES}",
          (1800, 90)),
-    Case("split heads", lambda x, *s: x.reshape(s), [t(30, 90, 120)],
-         "[S1, S2, S3] -> {S1: gather(0), S2: gather(1), S3: gather(2)}, "
-         f"sizes = {{sizes[0]: S1, sizes[1]: S2, sizes[2]: S3}}, {MOVES}", (30, 90, 60, 2)),
-    Case("split heads, lenient types", lambda x, *s: x.reshape(s), [t(30, 90, 120)],
-         "[S1, S2, S3] -> {S1: gather(0), S2: gather(1), S3: gather(2)}, "
-         f"sizes = {{sizes[0]: S1, sizes[1]: S2, sizes[2]: S3}}, {MOVES}", (30, 90, 60, 2), infer=lambda x, *s: [s]),
-    Case("merge heads, the rest inferred", lambda x, *s: x.reshape(s), [t(30, 90, 60, 2)],
-         f"[S1, _, S2, _] -> {{S1: gather(0), S2: gather(1)}}, sizes = {{sizes[1]: S2}}, {MOVES}", (-1, 120)),
+    Case("split heads", lambda x, *s: x.reshape(s), [t(30, 30, 1800)],
+         "[S1, S2, S3 * S4] -> {S1: gather(0), S2: gather(1), S3: gather(2), S4: gather(3)}, "
+         f"sizes = {{sizes[0]: S1, sizes[1]: S2, sizes[2]: S3, sizes[3]: S4}}, {MOVES}", (30, 30, 60, 30)),
+    Case("split heads, lenient types", lambda x, *s: x.reshape(s), [t(30, 30, 1800)],
+         "[S1, S2, S3 * S4] -> {S1: gather(0), S2: gather(1), S3: gather(2), S4: gather(3)}, "
+         f"sizes = {{sizes[0]: S1, sizes[1]: S2, sizes[2]: S3, sizes[3]: S4}}, {MOVES}", (30, 30, 60, 30),
+         infer=lambda x, *s: [s]),
+    Case("merge two pairs, the rest inferred", lambda x, *s: x.reshape(s), [t(30, 30, 60, 30)],
+         "[S1, S2, S3, S4] -> {S1: gather(0), S2: gather(0, outer = S1), S3: gather(1), S4: gather(1, outer = S3)}, "
+         f"sizes = {{sizes[1]: S3 * S4}}, {MOVES}", (-1, 1800)),
+    Case("merge and split", lambda x, *s: x.reshape(s), [t(900, 60, 30)],
+         "[S1 * S2, S3, S4] -> {S1: gather(0), S2: gather(1), S3: gather(1, outer = S2), S4: gather(2)}, "
+         f"sizes = {{sizes[0]: S1, sizes[1]: S2 * S3, sizes[2]: S4}}, {MOVES}", (30, 1800, 30)),
+    Case("merge with the sequence first", lambda x, *s: x.transpose(1, 0, 2).reshape(s), [t(30, 60, 90)],
+         "[S1, S2, S3] -> {S1: gather(0, outer = S2), S2: gather(0), S3: gather(1)}, "
+         f"sizes = {{sizes[0]: S1 * S2, sizes[1]: S3}}, {MOVES}", (1800, 90)),
+    Case("a view that straddles", lambda x, *s: x.reshape(s), [t(60, 90)],
+         f"[S1, _] -> {{S1: gather(0)}}, sizes = {{sizes[0]: S1}}, {MOVES}", (90, 60)),
     Case("split in three", lambda x, *s: tuple(np.split(x, np.cumsum(s)[:-1], 1)) if sum(s) == x.shape[1] else 1 / 0,
          [t(60, 270)],
          "[S1, S2(pieces = [1, 1, 1])] -> {S1: [gather(0), gather(0), gather(0)], S2: [gather(1), gather(1), gather(1)]"
@@ -248,16 +261,19 @@ def addends(array: np.ndarray, shards: int, reduction: Reduction, rng: np.random
     return [array + sign * np.abs(n) * own for n, own in zip(noise, last, strict=True)]
 
 
-def rebuilt(combine: Any, whole: np.ndarray, shards: Sequence[np.ndarray], parts: Sequence[int]) -> np.ndarray:
+def rebuilt(
+    combine: Any, whole: np.ndarray, shards: Sequence[np.ndarray], parts: Sequence[int], repeats: int
+) -> np.ndarray:
+    """`repeats`: how many indices the factors outside a gathered one have."""
     match combine:
         case Identity():
             assert all(np.allclose(shard, shards[0]) for shard in shards)
             return shards[0]
-        case Gather(dim, _, pieces):
+        case Gather(dim, _, pieces, _):
             result = np.full_like(whole, 77)
             for i, shard in enumerate(shards):
                 index = [slice(None)] * whole.ndim
-                index[dim] = pick(whole.shape[dim], pieces, parts, i)
+                index[dim] = pick(whole.shape[dim], (pieces or (1,)) * repeats, parts, i)
                 result[tuple(index)] = shard
             return result
         case Reduce(Reduction.MEAN):
@@ -293,6 +309,11 @@ def test_every_rule_holds_on_floats(case: Case, parts: tuple[int, ...]):
     rule = discover(case)
     arrays = draw(case, rng)
     wholes = case(*arrays, sizes=case.sizes)
+
+    def extent(factors: Sequence[str]) -> int:
+        shapes = [a.shape for a in arrays], [w.shape for w in wholes]
+        return math.prod(factor_extent(rule, factor, *shapes) or 0 for factor in factors)
+
     for factor, combines in rule.combines.items():
         local: list[tuple[np.ndarray, ...]] = []
         partner = rule.partner(factor)
@@ -301,15 +322,18 @@ def test_every_rule_holds_on_floats(case: Case, parts: tuple[int, ...]):
             operands = [split[i][shard] if i in split else array for i, array in enumerate(arrays)]
             for i, dims in enumerate(rule.inputs):
                 for d, dim in enumerate(dims):
-                    if dim.factor == factor:
-                        operands[i] = operands[i].compress(pick(arrays[i].shape[d], dim.pieces, parts, shard), d)
+                    if factor in dim.factors:
+                        repeats = extent(dim.factors[: dim.factors.index(factor)])
+                        mask = pick(arrays[i].shape[d], (dim.pieces or (1,)) * repeats, parts, shard)
+                        operands[i] = operands[i].compress(mask, d)
             sizes = [
-                size * parts[shard] // sum(parts) if rule.sizes.get(("sizes", p)) == factor else size
+                size * parts[shard] // sum(parts) if factor in rule.sizes.get(("sizes", p), ()) else size
                 for p, size in enumerate(case.sizes)
             ]
             local.append(case(*operands, sizes=sizes))
         for r, combine in enumerate(combines):
-            assert agree(rebuilt(combine, wholes[r], [shard[r] for shard in local], parts), wholes[r]), factor
+            repeats = extent(combine.outer) if isinstance(combine, Gather) else 1
+            assert agree(rebuilt(combine, wholes[r], [shard[r] for shard in local], parts, repeats), wholes[r]), factor
     for partial in rule.partials:
         if partial.factor is None:
             split = {i: addends(arrays[i], len(parts), partial.reduction, rng) for i in set(partial.operands)}
@@ -321,7 +345,7 @@ def test_every_rule_holds_on_floats(case: Case, parts: tuple[int, ...]):
             ]
             for r, whole in enumerate(wholes):
                 combine = Reduce(partial.reduction) if r in partial.results else Identity()
-                assert agree(rebuilt(combine, whole, [shard[r] for shard in local], parts), whole), partial
+                assert agree(rebuilt(combine, whole, [shard[r] for shard in local], parts, 1), whole), partial
 
 
 # --- classes and the cache ---

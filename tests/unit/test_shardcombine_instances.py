@@ -13,6 +13,10 @@ HEADS = parse_rule("#dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, sizes
 QKV = parse_rule("#dist.rule<[S1, S2(pieces = [4, 1, 1])] -> {S2: [gather(1), gather(1), gather(1)]}, found = exact>")
 CONCAT = parse_rule("#dist.rule<[S1], [S1] -> {S1: gather(0, pieces = [4, 1])}, found = exact>")
 MEAN = parse_rule("#dist.rule<[S1, S2] -> {S1: gather(0), S2: reduce(mean)}, found = exact>")
+VIEW = parse_rule(
+    "#dist.rule<[S1 * S2, S3, S4], [_] -> {S1: gather(0), S2: gather(1), S3: gather(1, outer = S2), S4: gather(2)}, "
+    "sizes = {shape[1]: S2 * S3}, found = exact>"
+)
 GEMM_SHAPES = ([(8, 12), (12, 6), (6,)], [(8, 6)])
 SUM = Partial(Reduction.SUM)
 WHOLE = Replicated()
@@ -63,6 +67,21 @@ def test_segments_of_a_result():
     assert instance is not None
     assert instance.operands == (Sharded(0, (32,)), Sharded(0, (8,)))
     assert instance.results == (Sharded(0, (32, 8)),)
+
+
+def test_a_factor_inside_another_is_cut_within_every_index_of_it():
+    """`[3 * 4, 6, 5] -> [3, 4 * 6, 5]`: 4 is cut in each of 3 blocks of the first dim; 6 in each of 4 blocks of the
+    result's second."""
+    shapes = ([(12, 6, 5), (3,)], [(3, 24, 5)])
+    assert [factor_extent(VIEW, factor, *shapes) for factor in VIEW.factors] == [3, 4, 6, 5]
+    inner = instantiate(VIEW, "S2", *shapes, shards=2)
+    assert inner is not None
+    assert inner.operands == (Sharded(0, (4, 4, 4)), WHOLE)
+    assert inner.results == (Sharded(1, (24,)),)
+    merged = instantiate(VIEW, "S3", *shapes, shards=2, pieces=(4, 2))
+    assert merged is not None
+    assert merged.operands == (Sharded(1, (4, 2)), WHOLE)
+    assert merged.results == (Sharded(1, (4, 2, 4, 2, 4, 2, 4, 2)),)
 
 
 def test_a_mean_is_flagged():

@@ -73,7 +73,7 @@ def sizes_of_shard(op: Operation, rule: Rule, factor: str | None, values: Sequen
     """The operands with the sizes that the factor rewrites; sizes in properties do not occur in these models."""
     result = list(values)
     for (name, position), carried in rule.sizes.items():
-        if carried == factor:
+        if factor in carried:
             (index,) = [i for i in range(len(op.operands)) if operand_name(op, i) == name]
             result[index] = np.array(result[index])
             assert result[index].reshape(-1)[position] % shards == 0

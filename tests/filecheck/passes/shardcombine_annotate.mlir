@@ -21,9 +21,9 @@ func.func @gpt2(%ids: tensor<2x128xi64>, %wte: tensor<50257x768xf32>, %w: tensor
   %axis = onnx.Constant dense<[2]> : tensor<1xi64>
   %average = "onnx.ReduceMean"(%x, %axis) : (tensor<2x128x768xf32>, tensor<1xi64>) -> tensor<2x128x1xf32>
 
-  // The batch stays outermost when it merges with the sequence; the sequence does not.
+  // The batch is outermost when it merges with the sequence; the sequence is cut within every sample.
   // CHECK: onnx.Reshape
-  // CHECK-SAME: #dist.rule<[S1, _, S2], [_] -> {S1: gather(0), S2: gather(1)}, sizes = {shape[1]: S2}
+  // CHECK-SAME: #dist.rule<[S1, S2, S3], [_] -> {S1: gather(0), S2: gather(0, outer = S1), S3: gather(1)}, sizes = {shape[1]: S3}
   %rows = onnx.Constant dense<[-1, 768]> : tensor<2xi64>
   %flat = "onnx.Reshape"(%n, %rows) : (tensor<2x128x768xf32>, tensor<2xi64>) -> tensor<256x768xf32>
 
@@ -34,7 +34,7 @@ func.func @gpt2(%ids: tensor<2x128xi64>, %wte: tensor<50257x768xf32>, %w: tensor
       : (tensor<256x768xf32>, tensor<768x2304xf32>, tensor<2304xf32>) -> tensor<256x2304xf32>
 
   // CHECK: onnx.Reshape
-  // CHECK-SAME: #dist.rule<[S1, S2], [_] -> {S1: gather(0), S2: gather(2)}, sizes = {shape[0]: S1, shape[2]: S2}
+  // CHECK-SAME: #dist.rule<[S1 * S2, S3], [_] -> {S1: gather(0), S2: gather(1), S3: gather(2)}, sizes = {shape[0]: S1, shape[1]: S2, shape[2]: S3}
   %samples = onnx.Constant dense<[2, 128, 2304]> : tensor<3xi64>
   %qkv3 = "onnx.Reshape"(%qkv, %samples) : (tensor<256x2304xf32>, tensor<3xi64>) -> tensor<2x128x2304xf32>
 
@@ -45,9 +45,9 @@ func.func @gpt2(%ids: tensor<2x128xi64>, %wte: tensor<50257x768xf32>, %w: tensor
   %q, %k, %v = "onnx.Split"(%qkv3, %thirds) {axis = 2 : si64} : (tensor<2x128x2304xf32>, tensor<3xi64>)
       -> (tensor<2x128x768xf32>, tensor<2x128x768xf32>, tensor<2x128x768xf32>)
 
-  // The width is cut by heads, the outer part of it.
+  // The width is cut by heads, the outer part of it, or within every head.
   // CHECK: onnx.Reshape
-  // CHECK-SAME: #dist.rule<[S1, S2, S3], [_] -> {S1: gather(0), S2: gather(1), S3: gather(2)}, sizes = {shape[0]: S1, shape[1]: S2, shape[2]: S3}
+  // CHECK-SAME: #dist.rule<[S1, S2, S3 * S4], [_] -> {S1: gather(0), S2: gather(1), S3: gather(2), S4: gather(3)}, sizes = {shape[0]: S1, shape[1]: S2, shape[2]: S3, shape[3]: S4}
   %heads = onnx.Constant dense<[2, 128, 12, 64]> : tensor<4xi64>
   %q4 = "onnx.Reshape"(%q, %heads) : (tensor<2x128x768xf32>, tensor<4xi64>) -> tensor<2x128x12x64xf32>
   %k4 = "onnx.Reshape"(%k, %heads) : (tensor<2x128x768xf32>, tensor<4xi64>) -> tensor<2x128x12x64xf32>

@@ -25,6 +25,11 @@
 
 // -----
 
+// CHECK: factor S1 cannot lie inside S2: expected another factor
+"test.op"() {rule = #dist.rule<[S1] -> {S1: gather(0, outer = S2)}>} : () -> ()
+
+// -----
+
 // CHECK: expected sizes, partial, offset or found, got size
 "test.op"() {rule = #dist.rule<[S1] -> {S1: gather(0)}, size = {shape[0]: S1}>} : () -> ()
 
