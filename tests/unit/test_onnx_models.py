@@ -28,10 +28,8 @@ def test_export_imports_with_static_shapes_and_computes_what_torch_does(name: st
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["bert", "t5"])
+@pytest.mark.parametrize("name", MODELS)
 def test_distributed_export_equals_the_sequential_one(name: str, benchmark: dict[str, Any]) -> None:
-    """Of the others, `dtp-parallelize` refuses with the reason: no rule cuts the batch of a reshape that merges two pairs
-    of dims (GPT-2, Llama, Mixtral) or of a convolution (ViT, ResNet)."""
     outcome = benchmark["examine"](name)
     assert outcome.plans
     for plan, result in outcome.plans.items():
