@@ -10,6 +10,7 @@ _DIALECTS = {
     "dist": "Dist",
     "rank": "Rank",
     "grad": "Grad",
+    "jax": "Jax",
     "onnx": "Onnx",
 }
 """The dialect `name` is `distir.dialects.name`'s attribute of this name."""

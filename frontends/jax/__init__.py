@@ -1,0 +1,162 @@
+"""JAX functions as level 1 programs.
+
+    module = import_step(train_step, (params, momentum, x, y), ("parameter", "state", "input", "label"),
+                         results=("parameter", "state", "output"))
+
+`import_step` traces a function to a jaxpr and writes it as `func.func @main` over the `jax` dialect. Arguments and results may be
+any pytrees of arrays; a leaf is named by its path (`params.layers.0.w`), and `dist.role` says what it is. A result whose role
+is `parameter`, `state` or `buffer` is the update of the arguments of that role, leaf by leaf, and has their names. Arrays
+among the parameters and state are attached as the program's weights; `jax.ShapeDtypeStruct` stands for one without values.
+
+Nested jaxprs of calls (`jit`, `custom_jvp`, `remat`) are inlined; a `scan` is its body as a function, called as often as it
+runs. `while` and `cond` stay single operations with regions. JAX is an optional extra: `pip install distir[jax]`.
+
+`parameters` encodes the parameters of primitives, `trace` turns a jaxpr into operations, `jaxprs` turns operations back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute
+
+from distir.dialects.errors import DistirError
+from distir.frontends.weights import attach
+
+__all__ = ["import_step"]
+
+ARGUMENT_ROLES = ("input", "label", "seed", "parameter", "state", "buffer")
+UPDATED_ROLES = ("parameter", "state", "buffer")
+
+
+def import_step(
+    function: Callable[..., Any],
+    example_args: Sequence[Any],
+    arguments: Sequence[str] | None = None,
+    results: Sequence[str] | None = None,
+) -> ModuleOp:
+    """The function as a module with @main, its arguments and results in the order of the flattened pytrees.
+
+    `arguments` gives the role of each positional argument (`input` by default), `results` that of each element of the
+    returned tuple, or of the one value that it returns (`output` by default). Raises DistirError, one line, for what a
+    program cannot hold, naming the primitive.
+    """
+    import jax
+
+    from distir.frontends.jax.trace import Tracer
+
+    roles = _roles(arguments, len(example_args), ARGUMENT_ROLES, "arguments", "input")
+    names = _argument_names(function, len(example_args))
+    leaves = [
+        (path, role, leaf)
+        for name, role, example in zip(names, roles, example_args, strict=True)
+        for path, leaf in _leaves(name, example)
+    ]
+    _require_distinct([path for path, _, _ in leaves])
+    try:
+        jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*example_args)
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DistirError(f"JAX cannot trace {_name_of(function)}: {reason}") from error
+    module = Tracer().module(jaxpr)
+    from distir.interpreters.entry import entry_function
+
+    main = entry_function(module, "main")
+    from xdsl.dialects.builtin import ArrayAttr
+
+    main.arg_attrs = ArrayAttr([_attributes(path, role) for path, role, _ in leaves])
+    main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in _results(shape, results, leaves)])
+    attach(
+        module, {path: np.asarray(leaf) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)}
+    )
+    return module
+
+
+def _roles(given: Sequence[str] | None, count: int, known: Sequence[str], what: str, default: str) -> Sequence[str]:
+    if given is None:
+        return [default] * count
+    if len(given) != count:
+        raise DistirError(f"{what}: expected {count} roles, got {len(given)}")
+    for role in given:
+        if role not in known:
+            raise DistirError(f"{what}: no role '{role}'; the roles are {', '.join(known)}")
+    return given
+
+
+def _argument_names(function: Callable[..., Any], count: int) -> list[str]:
+    """The names of the positional parameters; those of a variadic one are numbered."""
+    names: list[str] = []
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return [*names, *(f"argument{i}" for i in range(len(names), count))][:count]
+
+
+def _leaves(prefix: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of a pytree with their paths, dotted."""
+    import jax
+
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        yield ".".join([prefix, *(_key(key) for key in path)]), leaf
+
+
+def _key(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _require_distinct(paths: Sequence[str]) -> None:
+    for path in paths:
+        if paths.count(path) > 1:
+            raise DistirError(f"two leaves of the arguments are named '{path}': rename a key")
+
+
+def _results(
+    shape: Any, given: Sequence[str] | None, leaves: Sequence[tuple[str, str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """Name and role of each result."""
+    parts: tuple[Any, ...] = tuple(shape) if isinstance(shape, tuple) and not hasattr(shape, "_fields") else (shape,)
+    roles = _roles(given, len(parts), (*UPDATED_ROLES, "output"), "results", "output")
+    taken = {path for path, _, _ in leaves}
+    for i, (role, part) in enumerate(zip(roles, parts, strict=True)):
+        found = list(_leaves("output" if len(parts) == 1 else f"output{i}", part))
+        if role == "output":
+            for path, _ in found:
+                if path in taken:
+                    raise DistirError(f"a result is named '{path}', as an argument is: rename the argument")
+                yield path, role
+            continue
+        updated = [(path, leaf) for path, of_role, leaf in leaves if of_role == role]
+        if [tuple(leaf.shape) for _, leaf in found] != [tuple(np.shape(leaf)) for _, leaf in updated]:
+            raise DistirError(
+                f"result {i} has role '{role}', so its leaves must have the shapes of the arguments of that role: "
+                f"expected {len(updated)} leaves, got {len(found)}"
+                + ("" if len(updated) != len(found) else " of other shapes")
+            )
+        for path, _ in updated:
+            yield path, role
+
+
+def _has_value(leaf: Any) -> bool:
+    import jax
+
+    return not isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", str(function))
+
+
+def _attributes(name: str, role: str) -> DictionaryAttr:
+    members: dict[str, Attribute] = {"dist.name": StringAttr(name), "dist.role": StringAttr(role)}
+    return DictionaryAttr(members)
