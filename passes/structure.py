@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
 from distir.dialects.dist.calls import CallOp as DistCallOp
@@ -31,6 +31,16 @@ def unique_symbol(module: ModuleOp, stem: str) -> str:
 def is_constant(op: Operation) -> bool:
     """Whether an operation only states a value: pure, no operands, no regions."""
     return not op.operands and not op.regions and bool(op.results) and op.has_trait(Pure)
+
+
+def is_constant_expression(op: Operation) -> bool:
+    """Whether an operation states a value or only expands stated ones (zeros of a shape): it is repeated where it is
+    used rather than passed around, so that each user may have it in its own parts."""
+    if is_constant(op):
+        return True
+    if not op.operands or op.regions or not op.has_trait(Pure):
+        return False
+    return all(isinstance(value, OpResult) and is_constant(value.op) for value in op.operands)
 
 
 def callee_of(op: Operation) -> str | None:

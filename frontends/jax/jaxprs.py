@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
@@ -17,12 +18,21 @@ OPEN = "[open]"
 """Ends the name of a region that is a jaxpr without constants of its own, as scatters take."""
 
 
-def shape_of(type_: Attribute) -> Any:
-    """The `jax.ShapeDtypeStruct` of a tensor type."""
+def shape_of(type_: Attribute, floats: np.dtype[Any] | None = None) -> Any:
+    """The `jax.ShapeDtypeStruct` of a tensor type; with `floats`, that is what floating elements are."""
     import jax
 
     tensor = cast(TensorType[Attribute], type_)
-    return jax.ShapeDtypeStruct(tensor.get_shape(), numpy_dtype(tensor.element_type))
+    return jax.ShapeDtypeStruct(tensor.get_shape(), _widened(numpy_dtype(tensor.element_type), floats))
+
+
+def _widened(parameter: Any, floats: np.dtype[Any] | None) -> Any:
+    """A parameter that names a floating type means `floats`."""
+    import jax.numpy
+
+    if floats is None or not isinstance(parameter, np.dtype):
+        return parameter
+    return floats if jax.numpy.issubdtype(parameter, np.floating) else cast(Any, parameter)
 
 
 def primitive_of(op: JaxOperation) -> Any:
@@ -40,13 +50,13 @@ def primitive_of(op: JaxOperation) -> Any:
 _PRIMITIVES: dict[str, Any] = {}
 
 
-def parameters_of(op: JaxOperation) -> dict[str, Any]:
-    """The parameters of the primitive, jaxprs included."""
-    found = {name: decode(attribute) for name, attribute in op.properties.items() if name != REGIONS}
+def parameters_of(op: JaxOperation, floats: np.dtype[Any] | None = None) -> dict[str, Any]:
+    """The parameters of the primitive, jaxprs included; with `floats`, floating types that they name are that one."""
+    found = {name: _widened(decode(attribute), floats) for name, attribute in op.properties.items() if name != REGIONS}
     several: dict[str, list[Any]] = {}
     for path, region in zip(op.region_names(), op.regions, strict=True):
         name, bracket, _ = path.partition("[")
-        jaxpr = _jaxpr(region.block)
+        jaxpr = _jaxpr(region.block, floats)
         if path.endswith(OPEN):
             found[name] = jaxpr.jaxpr
         elif bracket:
@@ -56,20 +66,24 @@ def parameters_of(op: JaxOperation) -> dict[str, Any]:
     return found | {name: tuple(items) for name, items in several.items()}
 
 
-def _jaxpr(block: Block) -> Any:
+def _jaxpr(block: Block, floats: np.dtype[Any] | None) -> Any:
     import jax
 
-    return jax.make_jaxpr(lambda *values: run_block(block, values))(*(shape_of(value.type) for value in block.args))
+    shapes = [shape_of(value.type, floats) for value in block.args]
+    return jax.make_jaxpr(lambda *values: _run_block(block, values, floats))(*shapes)
 
 
-def run_block(block: Block, arguments: Sequence[Any]) -> list[Any]:
-    """What a region of `jax` operations gives for these values, which may be traced."""
+def _run_block(block: Block, arguments: Sequence[Any], floats: np.dtype[Any] | None) -> list[Any]:
     values: dict[SSAValue, Any] = dict(zip(block.args, arguments, strict=True))
     for op in block.ops:
         operands = [values[value] for value in op.operands]
         if isinstance(op, Yield):
             return operands
-        values.update(zip(op.results, bind(op, operands), strict=True))
+        parameters = parameters_of(op, floats) if isinstance(op, JaxOperation) else None
+        results = bind(op, operands, parameters)
+        if floats is not None and isinstance(op, Constant):
+            results = [value.astype(_widened(value.dtype, floats)) for value in results]
+        values.update(zip(op.results, results, strict=True))
     raise DistirError("a region of a jax operation does not end with jax.yield")
 
 

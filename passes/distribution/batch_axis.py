@@ -12,14 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import BytesAttr, ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.traits import ConstantLike
 
 from distir.dialects.errors import DistirError
+from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Sharded, State
-from distir.passes.distribution.options import Option, options, replicate, rule_of, whole_pieces
-from distir.passes.structure import argument_attributes, functions, shape_of, text
+from distir.passes.distribution.options import SUM, Option, options, replicate, rule_of, whole_pieces
+from distir.passes.structure import argument_attributes, functions, is_constant, shape_of, text
 
 
 class Phase(Enum):
@@ -151,15 +153,16 @@ class BatchPropagation:
         raise NeedsWhole(op, index, operands[index])
 
     def _obtain(self, op: Operation, option: Option, operands: Sequence[State], axis: FunctionAxis) -> bool:
-        """Whether replicated operands can be produced cut instead (an expand to the batch, say); does so if they can."""
+        """Whether replicated operands can be produced cut instead (an expand to the batch, say); does so if they can, and if
+        no operation has taken them whole before."""
         plans: list[tuple[Operation, Option]] = []
         for value, have, need in zip(op.operands, operands, option.operands, strict=True):
-            if have == need:
+            if have == need or (isinstance(have, Replicated) and need == SUM and is_zero(value)):
                 continue
             if not isinstance(have, Replicated) or not isinstance(need, Sharded) or not isinstance(value, OpResult):
                 return False
             producer = value.op
-            if isinstance(producer, CallOp) or any(use.operation is not op for use in value.uses):
+            if isinstance(producer, CallOp) or any(_is_followed(use.operation, axis) for use in value.uses):
                 return False
             cut = next((o for o in options(producer, self.shards, [need.pieces]) if self._gives(o, value, need)), None)
             if cut is None or any(axis.states[v] != s for v, s in zip(producer.operands, cut.operands, strict=True)):
@@ -173,6 +176,30 @@ class BatchPropagation:
     @staticmethod
     def _gives(option: Option, value: OpResult, state: State) -> bool:
         return option.results[value.index] == state
+
+
+def is_zero(value: SSAValue) -> bool:
+    """Whether a value is zero throughout, so that it is also an addend of itself: a constant, or what is linear in one."""
+    if not isinstance(value, OpResult):
+        return False
+    op = value.op
+    if is_constant(op) and op.has_trait(ConstantLike):
+        return _is_zero_constant(op)
+    rule = rule_of(op)
+    linear = [] if rule is None else [p for p in rule.partials if p.factor is None and p.reduction is Reduction.SUM]
+    return any(value.index in p.results and all(is_zero(op.operands[i]) for i in p.operands) for p in linear)
+
+
+def _is_zero_constant(op: Operation) -> bool:
+    from distir.dialects.onnx import TensorAttr
+
+    literal = op.properties.get("value")
+    return isinstance(literal, TensorAttr) and isinstance(literal.data, BytesAttr) and not any(literal.data.data)
+
+
+def _is_followed(op: Operation, axis: FunctionAxis) -> bool:
+    """Whether an operation took its operands as they were."""
+    return any(result in axis.states for result in op.results)
 
 
 def follow_batch(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:

@@ -60,7 +60,9 @@ def local_constants(op: Operation, divisors: Mapping[tuple[str, int], int]) -> d
 
 def _operand_names(op: Operation) -> list[str]:
     """The name of each operand in the op's definition; variadic operands repeat theirs."""
-    definition = cast(type[IRDLOperation], type(op)).get_irdl_definition()
+    if not isinstance(op, IRDLOperation):
+        return [f"operand{i}" for i in range(len(op.operands))]
+    definition = type(op).get_irdl_definition()
     if len(definition.operands) == len(op.operands):
         return [name for name, _ in definition.operands]
     return [definition.operands[0][0]] * len(op.operands)

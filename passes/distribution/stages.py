@@ -19,7 +19,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.batch_axis import BatchAxis, Phase
-from distir.passes.structure import argument_attributes, is_constant, result_attributes, text, unique_symbol
+from distir.passes.structure import argument_attributes, is_constant_expression, result_attributes, text, unique_symbol
 
 STAGE, PHASE = "dist.stage", "dist.phase"
 BEFORE, FORWARD, BACKWARD, UPDATE = "before", "forward", "backward", "update"
@@ -41,7 +41,7 @@ class Assignment:
 
     def __init__(self, entry: FuncOp, axis: BatchAxis, stages: int, weigh: Weigh):
         self.entry, self.axis = entry, axis
-        self.ops = [op for op in entry.body.block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
+        self.ops = [op for op in entry.body.block.ops if not is_constant_expression(op) and not isinstance(op, ReturnOp)]
         self.groups: dict[Operation, Group] = {}
         self.home: dict[SSAValue, int] = {}
         self._available: dict[SSAValue, set[int]] = defaultdict(set)
@@ -196,7 +196,7 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
     for op in reversed(assignment.ops):
         block.erase_op(op)
     for op in reversed(list(block.ops)):
-        if is_constant(op) and not any(True for r in op.results for _ in r.uses):
+        if is_constant_expression(op) and not any(True for r in op.results for _ in r.uses):
             block.erase_op(op)
 
 
@@ -206,7 +206,7 @@ def _execution_order(group: Group) -> tuple[int, int, int]:
 
 
 def _is_constant_value(value: SSAValue) -> bool:
-    return isinstance(value, OpResult) and is_constant(value.op)
+    return isinstance(value, OpResult) and is_constant_expression(value.op)
 
 
 def _stage_function(
@@ -217,11 +217,15 @@ def _stage_function(
     for value, argument in zip(inputs, body.args, strict=True):
         argument.name_hint = value.name_hint
         mapping[value] = argument
-    for op in ops:
+
+    def add(op: Operation) -> None:
         for value in op.operands:
-            if value not in mapping and isinstance(value, OpResult) and is_constant(value.op):
-                body.add_op(value.op.clone(mapping))
+            if value not in mapping and isinstance(value, OpResult) and is_constant_expression(value.op):
+                add(value.op)
         body.add_op(op.clone(mapping))
+
+    for op in ops:
+        add(op)
     body.add_op(ReturnOp(*(mapping[v] for v in outputs)))
     types = [v.type for v in inputs], [v.type for v in outputs]
     return FuncOp(name, types, Region(body), visibility="private")
@@ -243,7 +247,7 @@ def stage_calls(entry: FuncOp) -> list[CallOp]:
     for op in entry.body.block.ops:
         if isinstance(op, CallOp) and STAGE in op.attributes and PHASE in op.attributes:
             calls.append(op)
-        elif not isinstance(op, ReturnOp) and not is_constant(op):
+        elif not isinstance(op, ReturnOp) and not is_constant_expression(op):
             raise DistirError(f"{op.name} in @{entry.sym_name.data} belongs to no stage: run pipeline-stages first")
     return calls
 

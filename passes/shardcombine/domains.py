@@ -32,8 +32,12 @@ class InterpreterDomains:
     """The reference executor's operators and the mixed domain's types."""
 
     def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
+        from distir.interpreters.operator_dialects import MEANINGS, function_of
         from distir.interpreters.reference import run_operator
 
+        meaning = MEANINGS.get(op.dialect_name())
+        if meaning is not None and meaning.checked is not None:
+            return list(function_of(meaning.checked)(op, operands))
         return list(run_operator(op, operands))
 
     def infer(self, op: Operation, operands: Sequence[Abstract]) -> list[TensorType[Any] | None]:

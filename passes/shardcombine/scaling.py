@@ -93,6 +93,9 @@ def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoSca
             if effect is not None:
                 found.append(CoScaling(members, effect))
                 covered |= set(members)
+    for seed in pool:
+        if seed not in covered and not slots[seed].is_size:
+            found += _within_another(seed, slots, alone, effect_of)
     return found
 
 
@@ -122,6 +125,19 @@ def _bounded_sets(
             found.append(CoScaling(tuple(members), effect))
             taken |= set(members)
     return found
+
+
+def _within_another(
+    seed: int,
+    slots: Sequence[Slot],
+    alone: Sequence[tuple[tuple[int, int], ...] | None],
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> list[CoScaling]:
+    """A dim that fits into another, which may grow without it: the window of a scatter in what it is scattered to."""
+    for other, effect in enumerate(alone):
+        if effect and not slots[other].is_size and effect_of(seed, other) == effect:
+            return [CoScaling(tuple(sorted((seed, other))), effect)]
+    return []
 
 
 def _pair_effect(
@@ -175,8 +191,11 @@ def _larger_sets(
         return slots[i].length - slots[i].position
 
     open_dims = [i for i in pool if i not in covered and not slots[i].is_size]
+    equal = [i for i in pool if point[i] == point[seed]]
     supersets = [
-        [i for i in pool if point[i] == point[seed]],
+        [i for i in equal if slots[i].position == slots[seed].position],
+        [i for i in equal if from_right(i) == from_right(seed)],
+        equal,
         [i for i in open_dims if slots[i].position == slots[seed].position],
         [i for i in open_dims if from_right(i) == from_right(seed)],
         *(

@@ -82,7 +82,7 @@ def _ranks(subject: Subject) -> list[Rank]:
             values = [left[i] for i in scaling.slots]
             unequal, sizes = len(set(values)) > 1, sum(subject.slots[i].is_size for i in scaling.slots)
             first = (not sizes, unequal) if sizes_first else (unequal, not sizes)
-            return (not scaling.results, *first, apart(scaling, side), -math.gcd(*values), scaling.slots)
+            return (not scaling.results, *first, apart(scaling, side), -math.gcd(*values), -len(values), scaling.slots)
 
         return rank
 
