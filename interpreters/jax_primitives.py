@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax import Constant, JaxOperation
@@ -50,7 +50,7 @@ def run_jax(op: Operation, operands: Sequence[Array], floats: np.dtype[Any] | No
     if any(value.dtype == object for value in operands):
         raise TypeError(f"{op.name} runs on numbers only")
     if floats is None and any(
-        value.dtype == np.float64 != numpy_dtype(cast(TensorType[Attribute], operand.type).element_type)
+        value.dtype == np.float64 and _declared(operand) != np.float64
         for value, operand in zip(operands, op.operands, strict=True)
     ):
         floats = np.dtype(np.float64)
@@ -59,11 +59,12 @@ def run_jax(op: Operation, operands: Sequence[Array], floats: np.dtype[Any] | No
             return _run(op, operands, None)
         if _has_declared_shapes(op, operands, floats):
             return _run(op, operands, floats)
-        declared = [
-            value.astype(numpy_dtype(cast(TensorType[Attribute], operand.type).element_type), copy=False)
-            for value, operand in zip(operands, op.operands, strict=True)
-        ]
+        declared = [value.astype(_declared(v), copy=False) for value, v in zip(operands, op.operands, strict=True)]
         return _run(op, declared, None)
+
+
+def _declared(value: SSAValue) -> np.dtype[Any]:
+    return numpy_dtype(cast(TensorType[Attribute], value.type).element_type)
 
 
 def run_jax_in_range(op: Operation, operands: Sequence[Array]) -> list[Array]:

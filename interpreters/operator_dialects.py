@@ -2,6 +2,7 @@
 
     reference   run(op, arrays, floats) -> arrays               what it computes (`distir.interpreters.reference`)
     types       infer(op, operand types) -> result types        (`distir.interpreters.mixed`)
+    checked     run(op, arrays) -> arrays                       as reference, raising on an index out of range (discovery)
     work        work(op) -> Work | None                         flops of contractions; None: the default holds
 
 Modules are imported when an operation of the dialect is first met: a program without `aten` never imports torch."""
@@ -20,6 +21,8 @@ class Meaning(NamedTuple):
     reference: str
     types: str | None = None
     """None: the mixed domain has its own implementations."""
+    checked: str | None = None
+    """None: the reference raises on an index out of range."""
     work: str | None = None
     """None: `distir.interpreters.work` has them."""
 
@@ -33,6 +36,12 @@ MEANINGS = {
     "grad": Meaning(
         reference="distir.interpreters.grad:run_grad",
         types="distir.interpreters.grad:grad_types",
+    ),
+    "jax": Meaning(
+        reference="distir.interpreters.jax_primitives:run_jax",
+        types="distir.interpreters.jax_primitives:infer_jax",
+        checked="distir.interpreters.jax_primitives:run_jax_in_range",
+        work="distir.interpreters.jax_work:jax_work",
     ),
     "onnx": Meaning(reference="distir.interpreters.onnx_reference:run_onnx"),
 }

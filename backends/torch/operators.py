@@ -24,6 +24,7 @@ from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, S
 from distir.dialects.onnx import Constant, NoValue, OnnxOperation, TensorAttr
 from distir.interpreters.aten_calls import compile_call
 from distir.interpreters.aten_reference import call_on_any_layout
+from distir.interpreters.operator_dialects import MEANINGS, function_of
 
 Compute = Callable[[list[Any]], Sequence[Any]]
 """Operands (None for an absent one) to results."""
@@ -37,8 +38,10 @@ def compile_operator(op: Operation, types: ElementTypes, device: torch.device) -
         return _compile_grad(op)
     if isinstance(op, AtenOperation):
         return _compile_aten(op, types, device)
+    if op.dialect_name() in MEANINGS:
+        return _by_reference(op, types, device)
     raise DistirError(
-        f"{op.name} does not run on the torch backend: it runs the aten, onnx, grad, dist and rank dialects"
+        f"{op.name} does not run on the torch backend: it runs the rank and dist dialects, and {', '.join(MEANINGS)}"
     )
 
 
@@ -98,14 +101,12 @@ def _python(attribute: Attribute, types: ElementTypes, device: torch.device) -> 
             return attribute
 
 
-def _by_reference(op: OnnxOperation, types: ElementTypes, device: torch.device) -> Compute:
+def _by_reference(op: Operation, types: ElementTypes, device: torch.device) -> Compute:
     floats: np.dtype[Any] | None = np.dtype(np.float64) if types.in_float64 else None
 
     def compute(operands: list[Any]) -> Sequence[Any]:
-        from distir.interpreters.onnx_reference import run_onnx
-
         arrays = [_plain(value) for value in operands]
-        results = run_onnx(op, arrays, floats)
+        results = function_of(MEANINGS[op.dialect_name()].reference)(op, arrays, floats)
         return [types.value(result, device) for result in results]
 
     return compute

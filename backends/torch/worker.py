@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +30,11 @@ from distir.backends.torch.exchange import (
     program_path,
     save_arrays,
 )
+from distir.dialects.registry import DIALECTS
 
 if TYPE_CHECKING:
     import torch
 
-DIALECTS = {"aten": "Aten", "dist": "Dist", "rank": "Rank", "grad": "Grad", "onnx": "Onnx"}
 NO_LIMIT = timedelta(days=1000)
 """The launcher watches over the workers; a rank may wait for a slow one as long as it takes."""
 
@@ -102,10 +101,8 @@ def parse(text: str) -> ModuleOp:
     context = Context()
     context.load_dialect(Builtin)
     context.load_dialect(Func)
-    for name, symbol in DIALECTS.items():
-        context.register_dialect(
-            name, lambda name=name, symbol=symbol: getattr(import_module(f"distir.dialects.{name}"), symbol)
-        )
+    for name, factory in DIALECTS.items():
+        context.register_dialect(name, factory)
     gc.disable()
     try:
         return Parser(context, text).parse_module()

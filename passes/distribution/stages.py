@@ -41,7 +41,9 @@ class Assignment:
 
     def __init__(self, entry: FuncOp, axis: BatchAxis, stages: int, weigh: Weigh):
         self.entry, self.axis = entry, axis
-        self.ops = [op for op in entry.body.block.ops if not is_constant_expression(op) and not isinstance(op, ReturnOp)]
+        self.ops = [
+            op for op in entry.body.block.ops if not is_constant_expression(op) and not isinstance(op, ReturnOp)
+        ]
         self.groups: dict[Operation, Group] = {}
         self.home: dict[SSAValue, int] = {}
         self._available: dict[SSAValue, set[int]] = defaultdict(set)
