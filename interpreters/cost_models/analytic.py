@@ -28,15 +28,17 @@ class AnalyticCostModel(CostModel):
     def matmul_seconds(self, work: Work, dtype: str) -> Any:
         """floor + max(F / (peak eff F / (F + F_half)), bytes / (bandwidth eff)): the roofline of Williams et al. (CACM
         2009) with an efficiency that saturates in the flops of one kernel, fitted to published GEMM profiles (7-8 %
-        mean error on held-out models). Each contraction is a kernel; F counts what tiles are padded with (`padding`)."""
+        mean error on held-out models). Each contraction is a kernel; those that do not follow one another (the two of a
+        matmul's gradient) are one launch, as in DistIR's figures; F counts what tiles are padded with (`padding`)."""
         device = self.machine.device
         rate = device.matmul_rate(dtype)
         kernels: Any = sum(c.times for c in work.contractions) or 1
+        launches: Any = max((c.times for c in work.contractions), default=1)
         flops = work.flops
         if device.tiles is not None and work.contractions:
             flops = sum(c.flops * padding(c, device.tiles, dtype_bytes(dtype)) for c in work.contractions)
         compute = (flops + kernels * device.matmul_half_efficiency_flops) / rate
-        return self._issued(kernels * device.kernel_floor_seconds + _larger(compute, self._memory_seconds(work)))
+        return self._issued(launches * device.kernel_floor_seconds + _larger(compute, self._memory_seconds(work)))
 
     def elementwise_seconds(self, work: Work, dtype: str) -> Any:
         """floor + bytes / (bandwidth eff): one kernel, limited by memory."""

@@ -3,14 +3,14 @@
 // RUN: distir-opt %s -p 'simulate{machine="%S/Inputs/unit.toml" entry=plain}' | filecheck %s --check-prefix PLAIN
 // RUN: distir-opt %s -p 'simulate{machine="%S/Inputs/unit.toml" entry=checkpointed}' | filecheck %s --check-prefix AGAIN
 
-// 19 operations of 1 us, and 3 of them, the gradients of matmuls, are two kernels. Peak in the first relu_grad: arguments 4864, and %a, %b, %dp, h and dh.
+// 19 operations of 1 us. Peak in the first relu_grad: arguments 4864, and %a, %b, %dp, h and dh.
 // PLAIN: func.func @plain
-// PLAIN-SAME: dist.simulated_picoseconds = 22000000 : i64, dist.peak_memory_bytes = array<i64: 15104>
+// PLAIN-SAME: dist.simulated_picoseconds = 19000000 : i64, dist.peak_memory_bytes = array<i64: 15104>
 
 // 2 operations more. %a is not there then (13056); peak in the second relu_grad: arguments 4864, %dw3 256, and %a_again,
 // %db, h and dh.
 // AGAIN: func.func @checkpointed
-// AGAIN-SAME: dist.simulated_picoseconds = 24000000 : i64, dist.peak_memory_bytes = array<i64: 13312>
+// AGAIN-SAME: dist.simulated_picoseconds = 21000000 : i64, dist.peak_memory_bytes = array<i64: 13312>
 
 !w = tensor<8x8xf32>
 !x = tensor<64x8xf32>
