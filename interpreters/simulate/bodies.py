@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
-from xdsl.ir import Block, Operation
+from xdsl.ir import Attribute, Block, Operation
 
 from distir.interpreters.costs import Cost, Costs
 from distir.interpreters.simulate.result import Stream
+from distir.interpreters.work import type_bytes
 
 Devices = tuple[int, ...]
 
@@ -147,6 +148,10 @@ class Library:
         """A new body."""
         self._bodies_made += 1
         return Body(self._bodies_made, arity, slots, streams, steps, results)
+
+    def bytes(self, type_: Attribute) -> int:
+        """Memory of a value."""
+        return type_bytes(type_)
 
     def number(self, attribute: Hashable) -> int:
         """Equal attributes have one number, and so have equal tuples of numbers."""

@@ -24,7 +24,7 @@ from distir.interpreters.simulate.bodies import Body, Call, Devices, Library, Me
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import Frame, check_level, check_placed, slowed_streams
 from distir.interpreters.walk import Walk
-from distir.interpreters.work import is_view, type_bytes
+from distir.interpreters.work import is_view
 
 STATED = frozenset(["to", "devices"])
 """Properties of communication that repeat what the types say."""
@@ -161,7 +161,7 @@ class FunctionReader:
     def _place(self, type_: Attribute) -> Placing:
         if not isinstance(type_, TupleType):
             plain = self.library.number(placed(type_, None))
-            return Placing(plain, self.frame.stream(type_), type_bytes(type_))
+            return Placing(plain, self.frame.stream(type_), self.library.bytes(type_))
         elements = [self._placing(element) for element in type_.types.data]
         plain = self.library.number(tuple([element.plain for element in elements]))
         return Placing(plain, self.frame.stream(type_), sum([element.bytes for element in elements]))

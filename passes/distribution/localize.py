@@ -7,6 +7,7 @@ is left to the caller, who accumulates, concatenates or reduces."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -34,8 +35,11 @@ from distir.passes.structure import functions, unique_symbol
 class Localizer:
     """Copies functions at the shapes of one of `shards` parts of the batch."""
 
-    def __init__(self, module: ModuleOp, propagation: BatchPropagation):
-        self.module, self.propagation = module, propagation
+    def __init__(self, module: ModuleOp, propagation: BatchPropagation, divisor: Fraction | None = None):
+        """With a `divisor`, functions are copied at the rows of a batch that is smaller or larger by it: the result is a
+        program of its own, not a part of one, so means stay what they are."""
+        self.module, self.propagation, self.is_part = module, propagation, divisor is None
+        self.divisor = propagation.shards if divisor is None else divisor
         self.table = functions(module)
         self._copies: dict[tuple[str, tuple[State, ...]], FuncOp] = {}
 
@@ -52,7 +56,7 @@ class Localizer:
         if not isinstance(type_, TensorType):
             return type_
         tensor = cast(TensorType[Any], type_)
-        return TensorType(tensor.element_type, local_shape(tensor.get_shape(), state, self.propagation.shards))
+        return TensorType(tensor.element_type, local_shape(tensor.get_shape(), state, self.divisor))
 
     def _copy(self, name: str, states: Sequence[State]) -> FuncOp:
         source = self.table[name]
@@ -69,9 +73,9 @@ class Localizer:
                 returned = [mapping[v] for v in op.operands]
                 body.add_op(ReturnOp(*returned))
             elif isinstance(op, CallOp):
-                self._copy_call(op, [axis.states[v] for v in op.operands], body, mapping)
+                self.copy_call(op, [axis.states[v] for v in op.operands], body, mapping)
             else:
-                self._copy_op(op, axis.chosen[op], body, mapping)
+                self.copy_op(op, axis.chosen[op], body, mapping)
         returns = cast(ReturnOp, body.last_op)
         result_types = [v.type for v in returns.operands]
         function = FuncOp(
@@ -83,7 +87,8 @@ class Localizer:
         self.module.body.block.add_op(function)
         return function
 
-    def _copy_call(self, call: CallOp, states: Sequence[State], body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
+    def copy_call(self, call: CallOp, states: Sequence[State], body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
+        """Adds a call of the callee's local copy."""
         callee = self.function(call.callee.string_value(), states)
         types = callee.function_type.outputs.data
         copy = CallOp(callee.sym_name.data, [mapping[v] for v in call.operands], types)
@@ -91,9 +96,9 @@ class Localizer:
         body.add_op(copy)
         _record(call, copy.results, mapping)
 
-    def _copy_op(self, op: Operation, option: Option, body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
-        shards = self.propagation.shards
-        factors = {option.choice.factor: shards} if isinstance(option.choice, UseFactor) else {}
+    def copy_op(self, op: Operation, option: Option, body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
+        """Adds the operation at local shapes."""
+        factors = {option.choice.factor: self.divisor} if isinstance(option.choice, UseFactor) else {}
         divisors = divisors_of(rule_of(op), factors)
         operands = [mapping[v] for v in op.operands]
         for index, constant in local_constants(op, divisors).items():
@@ -108,8 +113,8 @@ class Localizer:
         )
         body.add_op(copy)
         _record(op, copy.results, mapping)
-        for index in option.means:
-            scale = ScaleOp(copy.results[index], 1, shards)
+        for index in option.means if self.is_part else ():
+            scale = ScaleOp(copy.results[index], 1, self.propagation.shards)
             scale.attributes[RULE] = RuleAttr(linear_rule(cast(TensorType[Any], scale.output.type).get_num_dims()))
             body.add_op(scale)
             mapping[op.results[index]] = scale.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import cast
 
 from xdsl.ir import Operation, SSAValue
@@ -93,7 +94,7 @@ def chosen_option(op: Operation, choice: Choice, shards: int) -> Option | None:
             return factor_option(op, rule, factor, shards, pieces or None)
 
 
-def local_shape(shape: Sequence[int], state: State, shards: int) -> tuple[int, ...]:
+def local_shape(shape: Sequence[int], state: State, shards: int | Fraction) -> tuple[int, ...]:
     """The shape of one shard."""
     if isinstance(state, Sharded):
         return (*shape[: state.dim], shape[state.dim] // shards, *shape[state.dim + 1 :])

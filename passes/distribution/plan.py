@@ -48,7 +48,8 @@ def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, sta
     there are fewer calls than stages, are inlined first."""
     calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
-    weigh = stage_weights(module, machine)
+    rows = min((shape_of(entry.body.block.args[i])[d] for i, d in batch.items()), default=1)
+    weigh = stage_weights(module, machine, max(1, rows))
     axis = axis_of_entry(module, entry, batch, shards)
     try:
         assignment = Assignment(entry, axis, stages, weigh)

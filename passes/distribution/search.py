@@ -6,7 +6,8 @@ rules forbid, or whose devices run out of memory, is kept with the reason."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -14,7 +15,8 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
-from distir.interpreters.simulate import SummaryMemo, summarize
+from distir.interpreters.simulate import Summary, SummaryMemo, summarize
+from distir.interpreters.simulate.batches import MARK, BatchSummaries, BatchSummary
 from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.layout import Layout
 from distir.passes.distribution.plan import TensorChoices, distribute
@@ -34,6 +36,11 @@ class Configuration:
     pp: int
     microbatches: int
     schedule: str
+
+    @property
+    def rows(self) -> int:
+        """Of a microbatch of one replica."""
+        return self.batch // (self.dp * self.microbatches)
 
     @property
     def layout(self) -> Layout:
@@ -118,25 +125,70 @@ class Search:
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _choices: TensorChoices = field(default_factory=TensorChoices)
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
+    _any_batch: ModuleOp | None = None
 
     def base(self, batch: int) -> ModuleOp:
-        """The annotated program at a batch size."""
+        """The annotated program at a batch size. Once the search knows that its rules say how the model changes with the
+        batch (`outcomes`), all sizes are made of one program."""
+        from distir.passes.distribution.rebatch import rebatch
         from distir.passes.dtp_parallelize import prepare
 
+        if self._any_batch is not None:
+            return rebatch(self._any_batch, self.dims(self._any_batch), batch)
         if batch not in self._bases:
             module = self.bind(batch)
             prepare(Context(), module)
             self._bases = {batch: module}
         return self._bases[batch]
 
+    def dims(self, module: ModuleOp) -> dict[int, int]:
+        """The batch dims of the entry's arguments."""
+        return parse_batch(self.batch, entry_function(module))
+
     def program(self, configuration: Configuration) -> ModuleOp:
         """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
         module = self.base(configuration.batch).clone()
-        batch = parse_batch(self.batch, entry_function(module))
-        distribute(module, batch, configuration.layout, configuration.schedule, self.machine, self._choices)
+        c = configuration
+        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self._choices)
         if self.overlap:
             overlap_communication(module, entry_function(module))
         return module
+
+    def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
+        """Simulates all configurations. Those that differ in the batch alone are one program, built once."""
+        if len({c.batch for c in configurations}) > 1 and not self.overlap:
+            self._take_any_batch(configurations[0].batch)
+        alike: dict[tuple[Layout, str], list[Configuration]] = {}
+        for c in configurations:
+            alike.setdefault((c.layout, c.schedule), []).append(c)
+        if self._any_batch is not None:
+            rows = sorted({c.rows for c in configurations})
+            summaries = BatchSummaries(self.machine, self.cost_model, rows)
+            for group in alike.values():
+                yield from self._together(group, summaries)
+        else:
+            yield from map(self.evaluate, configurations)
+
+    def _take_any_batch(self, batch: int) -> None:
+        """Keeps the program at one batch size for all sizes, if its rules allow it."""
+        from distir.passes.distribution.rebatch import rebatch
+
+        with suppress(DistirError):
+            base = self.base(batch)
+            rebatch(base, self.dims(base), 1)
+            self._any_batch = base
+
+    def _together(self, group: Sequence[Configuration], summaries: BatchSummaries) -> Iterator[Outcome]:
+        """Configurations that differ in the batch alone."""
+        first = group[0]
+        marked = replace(first, batch=first.dp * first.microbatches * MARK)
+        try:
+            found = dict(zip(summaries.rows, summaries.of(self.program(marked)), strict=True))
+        except (DistirError, OverflowError):  # said of each at its own size
+            yield from map(self.evaluate, group)
+            return
+        for c in group:
+            yield self._outcome(c, _figures(found[c.rows]))
 
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration."""
@@ -144,6 +196,9 @@ class Search:
             figures = self._figures(self.program(configuration))
         except DistirError as error:
             return Outcome(configuration, None, str(error))
+        return self._outcome(configuration, figures)
+
+    def _outcome(self, configuration: Configuration, figures: Figures) -> Outcome:
         if figures.peak_memory_bytes > self.memory_limit_bytes:
             peak, limit = figures.peak_memory_bytes / 1e9, self.memory_limit_bytes / 1e9
             return Outcome(configuration, figures, f"needs {peak:.1f} GB of memory, the limit is {limit:.1f} GB")
@@ -151,23 +206,28 @@ class Search:
 
     def _figures(self, module: ModuleOp) -> Figures:
         from distir.interpreters.simulate.analysis import Analysis
-        from distir.interpreters.work import Kind
 
-        if self.overlap:  # streams run side by side: their times do not add up
-            analysis = Analysis(module, self.machine, self.cost_model, memo=self._memo)
-            summary, times = analysis.summary, analysis.device_times
-            total = max(summary.makespan_picoseconds * summary.devices, 1)
-            shares = [sum(time.compute for time in times) / total, sum(time.communication for time in times) / total]
-            peak = max(summary.peak_memory_bytes.values(), default=0)
-            return Figures(summary.makespan_seconds, peak, *shares)
-        simulation = summarize(module, self.machine, self.cost_model, memo=self._memo)
-        makespan = simulation.makespan_seconds
-        busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()]
-        total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
-        kinds = {kind.value for kind in Kind}
-        compute = sum(seconds for kind, seconds in busy if kind in kinds)
-        peak = max(simulation.peak_memory_bytes.values(), default=0)
-        return Figures(makespan, peak, compute / total, (sum(seconds for _, seconds in busy) - compute) / total)
+        if not self.overlap:
+            return _figures(summarize(module, self.machine, self.cost_model, memo=self._memo))
+        # Streams run side by side: their times do not add up.
+        analysis = Analysis(module, self.machine, self.cost_model, memo=self._memo)
+        summary, times = analysis.summary, analysis.device_times
+        total = max(summary.makespan_picoseconds * summary.devices, 1)
+        shares = [sum(time.compute for time in times) / total, sum(time.communication for time in times) / total]
+        peak = max(summary.peak_memory_bytes.values(), default=0)
+        return Figures(summary.makespan_seconds, peak, *shares)
+
+
+def _figures(simulation: Summary | BatchSummary) -> Figures:
+    from distir.interpreters.work import Kind
+
+    makespan = simulation.makespan_seconds
+    busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()]
+    total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
+    kinds = {kind.value for kind in Kind}
+    compute = sum(seconds for kind, seconds in busy if kind in kinds)
+    peak = max(simulation.peak_memory_bytes.values(), default=0)
+    return Figures(makespan, peak, compute / total, (sum(seconds for _, seconds in busy) - compute) / total)
 
 
 def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:

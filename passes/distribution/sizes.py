@@ -5,6 +5,7 @@ A rule's `sizes` say which entries scale with which factor; those entries are di
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from math import prod
 from typing import Any, cast
 
@@ -16,15 +17,15 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Rule
 
 
-def divisors_of(rule: Rule | None, factors: Mapping[str, int]) -> dict[tuple[str, int], int]:
+def divisors_of(rule: Rule | None, factors: Mapping[str, int | Fraction]) -> dict[tuple[str, int], int | Fraction]:
     """Per size slot of a rule, what to divide it by when these factors are cut into so many shards."""
     if rule is None:
         return {}
     divisors = {slot: prod(factors.get(f, 1) for f in carried) for slot, carried in rule.sizes.items()}
-    return {slot: divisor for slot, divisor in divisors.items() if divisor > 1}
+    return {slot: divisor for slot, divisor in divisors.items() if divisor != 1}
 
 
-def local_properties(op: Operation, divisors: Mapping[tuple[str, int], int]) -> dict[str, Attribute]:
+def local_properties(op: Operation, divisors: Mapping[tuple[str, int], int | Fraction]) -> dict[str, Attribute]:
     """The op's properties with their size entries divided."""
     properties = dict(op.properties)
     for (name, index), divisor in divisors.items():
@@ -33,7 +34,7 @@ def local_properties(op: Operation, divisors: Mapping[tuple[str, int], int]) -> 
     return properties
 
 
-def _divided(attribute: Attribute, index: int, divisor: int, op: Operation) -> Attribute:
+def _divided(attribute: Attribute, index: int, divisor: int | Fraction, op: Operation) -> Attribute:
     if isinstance(attribute, ArrayAttr):
         items = list(cast(ArrayAttr[Attribute], attribute).data)
         items[index] = _divided(items[index], 0, divisor, op)
@@ -48,7 +49,7 @@ def _divided(attribute: Attribute, index: int, divisor: int, op: Operation) -> A
     raise DistirError(f"{op.name}: a size in an attribute of kind {attribute.name} cannot be rewritten")
 
 
-def local_constants(op: Operation, divisors: Mapping[tuple[str, int], int]) -> dict[int, Operation]:
+def local_constants(op: Operation, divisors: Mapping[tuple[str, int], int | Fraction]) -> dict[int, Operation]:
     """Per operand index, a new constant op in place of a size operand; the caller inserts it."""
     replaced: dict[int, Operation] = {}
     for index, name in enumerate(_operand_names(op)):
@@ -68,14 +69,14 @@ def _operand_names(op: Operation) -> list[str]:
     return [definition.operands[0][0]] * len(op.operands)
 
 
-def _divided_constant(op: Operation, value: SSAValue, entries: Mapping[int, int]) -> Operation:
+def _divided_constant(op: Operation, value: SSAValue, entries: Mapping[int, int | Fraction]) -> Operation:
     from distir.dialects.onnx import Constant, TensorAttr
 
     if not isinstance(value, OpResult) or not isinstance(value.op, Constant):
         raise DistirError(f"{op.name}: the size operand %{value.name_hint} is no constant: run onnx-fold-shapes first")
     array = TensorAttr.of(value.op.value).to_numpy().copy()
     for index, divisor in entries.items():
-        array.flat[index] = array.flat[index] // divisor
+        array.flat[index] = int(array.flat[index]) // divisor
     constant = Constant(TensorAttr.from_numpy(array))
     constant.results[0].name_hint = value.name_hint
     return constant

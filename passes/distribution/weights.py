@@ -13,8 +13,8 @@ from distir.interpreters.machines import Machine
 from distir.passes.structure import callee_of, functions, is_constant
 
 
-def stage_weights(module: ModuleOp, machine: Machine) -> Callable[[Operation], float]:
-    """A function from operations (calls included) to seconds."""
+def stage_weights(module: ModuleOp, machine: Machine, rows: int) -> Callable[[Operation], float]:
+    """A function from operations (calls included) to seconds per row, of a module whose batch has so many rows."""
     from distir.interpreters.work import type_bytes, work_of
 
     device = machine.device
@@ -32,6 +32,6 @@ def stage_weights(module: ModuleOp, machine: Machine) -> Callable[[Operation], f
         if is_constant(op):
             return 0.0
         written = sum(type_bytes(t) for t in op.result_types)
-        return work_of(op).flops / peak + written / bandwidth
+        return work_of(op).flops / rows / peak + written / rows / bandwidth
 
     return weigh

@@ -188,8 +188,8 @@ def _walk(search: Search, configurations: Sequence[Configuration]) -> tuple[list
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("plans", total=len(configurations))
         try:
-            for configuration in configurations:
-                outcomes.append(search.evaluate(configuration))
+            for outcome in search.outcomes(configurations):
+                outcomes.append(outcome)
                 progress.advance(task)
         except KeyboardInterrupt:
             return outcomes, True

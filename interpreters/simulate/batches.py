@@ -1,0 +1,326 @@
+"""One program at many batch sizes at once: times and bytes are vectors, one entry per batch size, and everything else (which
+operation follows which, what dies where) is found once.
+
+The program is given at a batch of `MARK` rows per microbatch, more than any other dim has: every dim is then
+`a + q * MARK`, and at r rows it is `a + q * r` (`dim_at`). What an operation costs at r rows is asked of the operation with
+such types, so every number is the one that the program at r rows would have. Functions are max-plus maps over vectors
+(`timing` says which), memory is (net, peak) over vectors (`liveness`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, TensorType, TupleType
+from xdsl.ir import Attribute, Block, Operation, TypeAttribute
+
+from distir.interpreters.cost_models import CostModel, make_cost_model
+from distir.interpreters.costs import PICOSECONDS, Cost, Costs
+from distir.interpreters.machines import Machine
+from distir.interpreters.simulate.bodies import Body, Call, Library
+from distir.interpreters.simulate.liveness import SHARES, Context, Liveness, Memory, step_context, surviving
+from distir.interpreters.simulate.reading import Reader
+from distir.interpreters.simulate.schedule import entry_devices, updating
+from distir.interpreters.simulate.summaries import arguments_of
+from distir.interpreters.simulate.timing import Enter, Frame, Frames, Joint, Local, Wait
+from distir.interpreters.work import type_bytes
+
+MARK = 1 << 40
+"""Rows of a microbatch that stand for any number of rows."""
+LARGEST = 1 << 62
+"""What no sum of times or bytes may reach: beyond, 64-bit integers could overflow."""
+
+Vector = NDArray[np.int64]
+
+
+class Columns:
+    """Integers, one per batch size; stands where programs of one batch size have an integer."""
+
+    __slots__ = ("_hash", "data")
+
+    def __init__(self, data: Vector):
+        self.data = data
+        self._hash = hash(data.tobytes())
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Columns) and bool((self.data == other.data).all()))
+
+    def __bool__(self) -> bool:
+        return bool(self.data.any())
+
+    def __add__(self, other: Columns | int) -> Columns:
+        return Columns(self.data + (other.data if isinstance(other, Columns) else other))
+
+    __radd__ = __add__
+
+    @property
+    def most(self) -> int:
+        return int(self.data.max())
+
+
+def dim_at(dim: int, rows: int) -> int:
+    """A dim, or a size, at so many rows."""
+    batch, rest = divmod(dim, MARK)
+    return rest + batch * rows
+
+
+def attribute_at(attribute: Attribute, rows: int) -> Attribute:
+    """A type or a property, at so many rows."""
+    match attribute:
+        case TensorType():
+            tensor = cast(TensorType[Any], attribute)
+            shape = [dim_at(dim, rows) for dim in tensor.get_shape()]
+            return TensorType(tensor.element_type, shape, tensor.encoding)
+        case TupleType():
+            return TupleType(tuple(cast(TypeAttribute, attribute_at(t, rows)) for t in attribute.types.data))
+        case IntegerAttr():
+            integer = cast(IntegerAttr[Any], attribute)
+            value = integer.value.data
+            return attribute if value < MARK else IntegerAttr(dim_at(value, rows), integer.type)
+        case DenseArrayBase():
+            array = cast(DenseArrayBase[Any], attribute)
+            values = cast(Sequence[int | float], array.get_values())
+            if not any(isinstance(v, int) and v >= MARK for v in values):
+                return attribute
+            return DenseArrayBase.from_list(array.elt_type, [dim_at(int(v), rows) for v in values])
+        case ArrayAttr():
+            return ArrayAttr([attribute_at(a, rows) for a in attribute.data])
+        case _:
+            return attribute
+
+
+def operation_at(op: Operation, rows: int) -> Operation:
+    """The operation at so many rows, on values that nothing makes."""
+    return type(op).create(
+        operands=Block(arg_types=[attribute_at(v.type, rows) for v in op.operands]).args,
+        result_types=[attribute_at(t, rows) for t in op.result_types],
+        properties={name: attribute_at(value, rows) for name, value in op.properties.items()},
+        attributes=dict(op.attributes),
+        regions=[region.clone() for region in op.regions],
+    )
+
+
+class BatchCosts(Costs):
+    """Costs as columns."""
+
+    def __init__(self, model: CostModel, rows: Sequence[int]):
+        super().__init__(model)
+        self.rows = rows
+        self._columns: dict[tuple[Operation, tuple[int, ...]], Cost] = {}
+        self._at: dict[Operation, list[Operation]] = {}
+
+    def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
+        key = (op, participants)
+        if (cost := self._columns.get(key)) is None:
+            if op not in self._at:
+                self._at[op] = [operation_at(op, rows) for rows in self.rows]
+            costs = [super(BatchCosts, self).of(each, participants) for each in self._at[op]]
+            data = np.array([each.picoseconds for each in costs], np.int64)
+            cost = self._columns[key] = Cost(costs[0].kind, cast(int, Columns(data)))
+        return cost
+
+
+class BatchLibrary(Library):
+    """Bodies whose storages have columns of bytes."""
+
+    def __init__(self, costs: BatchCosts):
+        super().__init__(costs)
+        self.rows = costs.rows
+
+    def bytes(self, type_: Attribute) -> int:
+        data = np.array([type_bytes(attribute_at(type_, rows)) for rows in self.rows], np.int64)
+        return cast(int, Columns(data))
+
+
+Row = tuple[dict[int, Vector | int], Vector | int]
+"""As in `timing`, over vectors."""
+
+
+class BatchTiming:
+    """Moves clocks that are vectors."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Frame, list[Row]] = {}
+
+    def run(self, frame: Frame, clocks: list[Vector]) -> list[Vector]:
+        for step in frame.program:
+            match step:
+                case Local(stream, cost):
+                    clocks[stream] = clocks[stream] + _data(cost)
+                case Joint(streams, cost):
+                    end = _latest([clocks[s] for s in streams]) + _data(cost)
+                    for s in streams:
+                        clocks[s] = end
+                case Wait(source, target):
+                    clocks[target] = np.maximum(clocks[source], clocks[target])
+                case Enter(inner, streams):
+                    for s, clock in zip(streams, self._applied(inner, [clocks[s] for s in streams]), strict=True):
+                        clocks[s] = clock
+        return clocks
+
+    def _applied(self, frame: Frame, entry: list[Vector]) -> list[Vector]:
+        ends: dict[int, Vector] = {}
+        exits: list[Vector] = []
+        for start, offset in self.map(frame):
+            if (end := ends.get(id(start))) is None:
+                end = ends[id(start)] = _latest([entry[j] + added for j, added in start.items()])
+            exits.append(end + offset)
+        return exits
+
+    def map(self, frame: Frame) -> list[Row]:
+        """The max-plus map that a frame is."""
+        if (known := self._maps.get(frame)) is not None:
+            return known
+        rows: list[Row] = [({stream: 0}, 0) for stream in range(len(frame.body.streams))]
+        for step in frame.program:
+            match step:
+                case Local(stream, cost):
+                    start, offset = rows[stream]
+                    rows[stream] = (start, offset + _data(cost))
+                case Joint(streams, cost):
+                    start, offset = _merged([rows[s] for s in streams])
+                    for s in streams:
+                        rows[s] = (start, offset + _data(cost))
+                case Wait(source, target):
+                    rows[target] = _merged([rows[source], rows[target]])
+                case Enter(inner, streams):
+                    starts: dict[int, Row] = {}
+                    lines = self.map(inner)
+                    for start, _ in lines:
+                        if id(start) not in starts:
+                            entered = [(rows[streams[j]], added) for j, added in start.items()]
+                            starts[id(start)] = _merged([(s, offset + added) for (s, offset), added in entered])
+                    for s, (start, added) in zip(streams, lines, strict=True):
+                        outer, offset = starts[id(start)]
+                        rows[s] = (outer, offset + added)
+        self._maps[frame] = rows
+        return rows
+
+
+def _data(cost: object) -> Vector:
+    assert isinstance(cost, Columns)
+    return cost.data
+
+
+def _latest(clocks: Sequence[Any]) -> Any:
+    latest = clocks[0]
+    for clock in clocks[1:]:
+        if clock is not latest:
+            latest = np.maximum(latest, clock)
+    return latest
+
+
+def _merged(rows: Sequence[Row]) -> Row:
+    (first, most), *others = rows
+    if all(start is first for start, _ in others):
+        return first, _latest([most, *(offset for _, offset in others)])
+    merged: dict[int, Vector | int] = {stream: added + most for stream, added in first.items()}
+    for start, offset in others:
+        for stream, added in start.items():
+            later = added + offset
+            merged[stream] = np.maximum(merged[stream], later) if stream in merged else later
+    return merged, 0
+
+
+class BatchLiveness(Liveness):
+    """Memory over vectors."""
+
+    def __init__(self, columns: int):
+        super().__init__()
+        self.columns = columns
+
+    def run(self, body: Body, context: Context) -> Memory:
+        slots = cast(list[tuple[int, Columns]], body.slots)
+        kept, fates = surviving(body, context)
+        net = np.zeros((body.devices, self.columns), np.int64)
+        peak = np.zeros((body.devices, self.columns), np.int64)
+        for step, life in zip(body.steps, self.lives(body, context.aliases), strict=True):
+            if isinstance(step, Call):
+                inner = life.context or step_context(step, life, kept, fates)
+                for device, change, height in zip(step.devices, *self.of(step.callee, inner), strict=True):
+                    np.maximum(peak[device], net[device] + height, out=peak[device])
+                    net[device] += change
+                continue
+            for slot in step.makes:
+                if fates.get(slot) != SHARES:
+                    device, size = slots[slot]
+                    net[device] += size.data
+                    np.maximum(peak[device], net[device], out=peak[device])
+            for slot in life.dying:
+                if slot not in kept:
+                    device, size = slots[slot]
+                    net[device] -= size.data
+        return Memory(cast(list[int], list(net)), cast(list[int], list(peak)))
+
+
+class BatchSummary:
+    """What a `Summary` says, at one batch size."""
+
+    def __init__(self, makespan: int, peaks: dict[int, int], busy: dict[int, dict[str, float]]):
+        self.makespan_picoseconds = makespan
+        self.peak_memory_bytes = peaks
+        self.busy_seconds = busy
+
+    @property
+    def makespan_seconds(self) -> float:
+        return self.makespan_picoseconds / PICOSECONDS
+
+
+class BatchSummaries:
+    """Summaries of programs at several rows per microbatch, and what is known of their functions."""
+
+    def __init__(self, machine: Machine, cost_model: str | type[CostModel], rows: Sequence[int]):
+        self.machine, self.rows = machine, tuple(rows)
+        costs = BatchCosts(make_cost_model(cost_model, machine), self.rows)
+        self.library, self.frames = BatchLibrary(costs), Frames(costs)
+        self.liveness, self.timing = BatchLiveness(len(self.rows)), BatchTiming()
+
+    def of(self, module: ModuleOp, entry: str = "main") -> list[BatchSummary]:
+        """The summary of a program of `MARK` rows at each number of rows, equal to that of the program with so many rows.
+        Raises OverflowError where 64 bits may not hold its times or bytes."""
+        reader = Reader(module, self.library)
+        function = reader.walk.function(entry)
+        count = entry_devices(module, function)
+        self.machine.check_devices(count)
+        body, devices = reader.entry(entry, count), tuple(range(count))
+        frame = self.frames.entry(body, devices)
+        executions = [(body, devices, frame, 1), *self.frames.executions(body, devices)]
+        if sum(_ceiling(each) * times for _, _, each, times in executions) >= LARGEST:
+            raise OverflowError("times or bytes")
+        columns = range(len(self.rows))
+        clocks = self.timing.run(frame, [np.zeros(len(columns), np.int64) for _ in body.streams])
+        sharing = updating(function, arguments_of(body), body.results, [device for device, _ in body.slots])
+        memory = self.liveness.entry(body, sharing)
+        peaks = np.zeros((count, len(columns)), np.int64)
+        for device, size in cast(list[tuple[int, Columns]], body.slots[: body.arguments]):
+            peaks[device] += size.data
+        for device, peak in zip(devices, memory.peak, strict=False):
+            peaks[device] += peak
+        busy: list[Counter[str]] = [Counter() for _ in devices]
+        for _, on, each, times in executions:
+            for device, kinds in zip(on, each.busy, strict=False):
+                for kind, cost in kinds.items():
+                    busy[device][kind] += cast(Any, Columns(_data(cost) * times))
+        makespan = _latest(clocks) if clocks else np.zeros(len(columns), np.int64)
+        return [
+            BatchSummary(
+                int(makespan[i]),
+                {device: int(peaks[device, i]) for device in devices},
+                {d: {k: int(_data(c)[i]) / PICOSECONDS for k, c in kinds.items()} for d, kinds in enumerate(busy)},
+            )
+            for i in columns
+        ]
+
+
+def _ceiling(frame: Frame) -> int:
+    """No less than the time of a frame's own operations, and than the bytes of its storages."""
+    costs = [step.picoseconds for step in frame.program if isinstance(step, Local | Joint)]
+    sizes = [size for _, size in frame.body.slots]
+    return max(sum([cast(Columns, c).most for c in costs]), sum([cast(Columns, s).most for s in sizes]))
