@@ -1,0 +1,69 @@
+"""CPU seconds of the search over the grid of the DistIR paper (section 5.1): 16 devices, all degrees in powers of two, 2 to 128
+microbatches where there is a pipeline, batches of 128 to 1,048,576: 1035 configurations of GPT-2 175B, shapes only.
+
+    python -m benchmarks.search_grid [--each N]
+
+Prints what one program per plan takes, and beside it, of the same run, one program per configuration: estimated from every
+N-th configuration (40), whose figures must be equal. The published search took 138 minutes on 56 cores (Table 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+from xdsl.context import Context
+
+from benchmarks.gpt2_175b import level1
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import load_machine
+from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.search import PAPER_MICROBATCHES, Search, grid
+from distir.passes.dtp_parallelize import prepare
+from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]
+
+BATCHES = [2**i for i in range(7, 21)]
+
+
+def timed(run: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds, and the result."""
+    start = time.process_time()
+    result = run()
+    return time.process_time() - start, result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The 1035-configuration grid of GPT-2 175B.")
+    parser.add_argument("--each", type=int, default=40, help="one in so many configurations is built on its own")
+    each = parser.parse_args().each
+    gc.set_threshold(200_000, 50, 50)  # as the tools do
+    model = level1()
+    bind = _binder(model, "GPT-2 175B", {}, parse_batch("", entry_function(model)))
+    prepared, base = timed(lambda: _prepared(bind))
+    print(f"level 1 to annotated program, once        {prepared:8.2f} s")
+    search = Search(lambda _: base.clone(), load_machine("dgx-2"), "analytic", 10**15)
+    configurations = grid(16, BATCHES, PAPER_MICROBATCHES, ["1f1b"])
+    seconds, outcomes = timed(lambda: list(search.outcomes(configurations)))
+    plans = len({(c.layout, c.schedule) for c in configurations})
+    print(f"{len(configurations)} configurations, {plans} programs        {seconds:8.2f} s")
+    sample = outcomes[::each]
+    alone, found = timed(lambda: [search.evaluate(o.configuration) for o in sample])
+    assert found == sample, "a configuration on its own has other figures"
+    estimate = alone / len(sample) * len(configurations)
+    print(
+        f"{len(configurations)} configurations, a program each, ~{estimate:8.2f} s (from {len(sample)}; figures equal)"
+    )
+    print(f"ratio {estimate / seconds:.1f}")
+
+
+def _prepared(bind: Callable[[int], Any]) -> Any:
+    module = bind(BATCHES[0])
+    prepare(Context(), module)
+    return module
+
+
+if __name__ == "__main__":
+    main()

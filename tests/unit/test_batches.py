@@ -1,0 +1,109 @@
+"""One program at many batch sizes equals the program of each batch size, bit for bit."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.parser import Parser
+
+from distir.dialects.dist import Dist
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx import Onnx
+from distir.frontends.onnx import import_model
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import load_machine
+from distir.interpreters.simulate import summarize
+from distir.interpreters.simulate.batches import MARK, BatchSummaries
+from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.rebatch import rebatch
+from distir.passes.distribution.search import Outcome, Search, grid
+from distir.passes.dtp_parallelize import prepare
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
+
+import mlp_onnx
+import random_models
+import random_modules
+
+QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+DGX2 = load_machine("dgx-2")
+
+
+def parse(text: str) -> ModuleOp:
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Onnx):
+        context.load_dialect(dialect)
+    return Parser(context, text).parse_module()
+
+
+@settings(max_examples=100, **QUIET)
+@given(random_modules.programs(), st.lists(st.integers(2, 1 << 20), min_size=1, max_size=3))
+def test_vectors_of_clocks_and_bytes(module: ModuleOp, rows: list[int]) -> None:
+    """Nested calls, aliases, dead results, streams and tuples: every dim of 4 becomes the batch."""
+    text = str(module)
+    at = {n: parse(text.replace("4xf32", f"{n}xf32")) for n in (*rows, MARK)}
+    found = BatchSummaries(DGX2, random_modules.Uneven, rows).of(at[MARK])
+    for n, summary in zip(rows, found, strict=True):
+        expected = summarize(at[n], DGX2, random_modules.Uneven)
+        assert summary.makespan_picoseconds == expected.makespan_picoseconds
+        assert summary.peak_memory_bytes == expected.peak_memory_bytes
+        assert summary.busy_seconds == expected.busy_seconds
+
+
+def figures(outcomes: list[Outcome]) -> dict[object, object]:
+    return {o.configuration: (o.figures, o.dropped) for o in outcomes}
+
+
+@settings(max_examples=4, **QUIET)
+@given(random_models.models(4))
+def test_random_models(program: random_models.Program) -> None:
+    """A search over batch sizes says what a search of each configuration's own program says."""
+    model = parse(program.text)
+    configurations = grid(2, [12, 60], (3,), ["1f1b"])
+    together = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
+    found = figures(list(together.outcomes(configurations)))
+    assert found == figures([together.evaluate(c) for c in configurations])
+    apart = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
+    own = [c for c in configurations if c.batch == 12]
+    assert {c: found[c] for c in own} == figures([apart.evaluate(c) for c in own])
+
+
+def test_a_model_bound_to_each_batch() -> None:
+    """A training step imported at each batch size has the figures that the search finds from one."""
+    search = Search(lambda n: import_model(mlp_onnx.build([16] * 5, batch=n)), DGX2, "analytic", 1 << 50)
+    configurations = grid(4, [24, 32], (4,), ["1f1b", "gpipe"])
+    found = figures(list(search.outcomes(configurations)))
+    apart = Search(lambda n: import_model(mlp_onnx.build([16] * 5, batch=n)), DGX2, "analytic", 1 << 50)
+    assert found == figures([apart.evaluate(c) for c in configurations])
+    assert all(f is not None for f, _ in found.values())  # type: ignore[misc]
+
+
+def test_rebatch_scales_dims_and_sizes() -> None:
+    module = parse("""
+    func.func @main(%x: tensor<6x4xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<12x2xf32>) {
+      %shape = onnx.Constant dense<[12, 2]> : tensor<2xi64>
+      %0 = "onnx.Reshape"(%x, %shape) : (tensor<6x4xf32>, tensor<2xi64>) -> tensor<12x2xf32>
+      func.return %0 : tensor<12x2xf32>
+    }""")
+    prepare(Context(), module)
+    text = str(rebatch(module, parse_batch("", entry_function(module)), 10))
+    assert "dense<[20, 2]>" in text
+    assert "(tensor<10x4xf32>, tensor<2xi64>) -> tensor<20x2xf32>" in text
+
+
+def test_a_model_of_one_batch_size_is_refused() -> None:
+    """A running sum over the batch needs all of it."""
+    module = parse("""
+    func.func @main(%x: tensor<6xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<6xf32>) {
+      %axis = onnx.Constant dense<0> : tensor<i64>
+      %0 = "onnx.CumSum"(%x, %axis) : (tensor<6xf32>, tensor<i64>) -> tensor<6xf32>
+      func.return %0 : tensor<6xf32>
+    }""")
+    prepare(Context(), module)
+    with pytest.raises(DistirError, match="needs the whole of %x"):
+        rebatch(module, {0: 0}, 10)
