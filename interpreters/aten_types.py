@@ -11,8 +11,9 @@ import torch
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation
 
+from distir.dialects.aten import AtenOperation
 from distir.dialects.errors import DistirError
-from distir.interpreters.aten_calls import compile_call, result_types, torch_dtype
+from distir.interpreters.aten_calls import compile_call, overload, result_types, torch_dtype
 
 _known: dict[Hashable, tuple[Attribute, ...]] = {}
 
@@ -31,12 +32,35 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
     tensors = [_meta(op, cast(TensorType[Any], type_)) for type_ in operand_types]
     try:
         with torch.device("meta"), torch.no_grad():
-            return tuple(result_types(op, compile_call(op)(tensors)))
+            found = tuple(result_types(op, compile_call(op)(tensors)))
+            if list(operand_types) != [value.type for value in op.operands]:
+                _check_by_definition(op, tensors)
+            return found
     except DistirError:
         raise
     except Exception as error:
         message = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DistirError(f"{op.name} cannot work on {', '.join(map(str, operand_types))}: {message}") from error
+
+
+def _check_by_definition(op: Operation, tensors: Sequence[torch.Tensor]) -> None:
+    """Raises where the decomposition of the operator cannot work on these shapes. Some operators do not check them on meta
+    tensors, and their kernels then read outside their operands (backward of a layer norm). A decomposition that does not
+    work on the declared types either says nothing."""
+    from torch._decomp import decomposition_table
+
+    assert isinstance(op, AtenOperation)
+    if (decomposition := decomposition_table.get(overload(op.schema))) is None:
+        return
+    definition = compile_call(op, function=decomposition)
+    try:
+        definition(tensors)
+    except Exception:
+        try:
+            definition([_meta(op, cast(TensorType[Any], value.type)) for value in op.operands])
+        except Exception:
+            return
+        raise
 
 
 def _meta(op: Operation, type_: TensorType[Any]) -> torch.Tensor:
