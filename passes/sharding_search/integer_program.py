@@ -77,6 +77,7 @@ class IntegerProgram:
         self._cost: list[tuple[Any, float]] = []
         self._ties: list[tuple[Any, float]] = []
         self._count = 0
+        self._alike: dict[object, tuple[list[Use], dict[tuple[AxisStates, AxisStates], Any]]] = {}
         for function in problem.functions:
             self._add_arguments(function)
             self._add_body(function)
@@ -145,8 +146,13 @@ class IntegerProgram:
     # --- functions ---
 
     def _add_arguments(self, function: FuncOp) -> None:
+        alike: dict[object, States] = {}
         for argument in function.body.block.args:
-            self.produced[argument] = self.choice(self.problem.arguments[argument])
+            candidates = self.problem.arguments[argument]
+            key = (argument.type, tuple(candidates), _called_with(argument))
+            if _called_with(argument) is None or key not in alike:
+                alike[key] = self.choice(candidates)
+            self.produced[argument] = alike[key]
 
     def _add_body(self, function: FuncOp) -> None:
         problem, name = self.problem, function.sym_name.data
@@ -198,7 +204,7 @@ class IntegerProgram:
             return None
         if function is problem.entry and index in problem.tied:
             argument = self.produced[problem.tied[index]]
-            states = {s: x for s, x in argument.items() if s in candidates}
+            states = argument
             self.row([(x, 1.0) for s, x in argument.items() if s not in candidates], "==", 0.0)
         else:
             produced = self.produced[value]
@@ -223,6 +229,22 @@ class IntegerProgram:
         """Flows of each use, and the conversions that they pay together."""
         produced, uses = self.produced[value], self.uses[value]
         prices = self.problem.prices
+        key = (value.type, id(produced), *(id(use.states) for use in uses))
+        if key in self._alike:  # the same choices meet, as between other calls of the same functions
+            known, paid = self._alike[key]
+            for use, other in zip(uses, known, strict=True):
+                use.flows = other.flows
+        else:
+            paid = self._paid(value, produced, uses)
+            self._alike[key] = uses, paid
+        for (source, target), x in paid.items():
+            conversion = prices.conversion(value.type, source, target)
+            assert conversion is not None
+            self._cost.append((x, weight * conversion.picoseconds))
+
+    def _paid(self, value: SSAValue, produced: States, uses: Sequence[Use]) -> dict[tuple[AxisStates, AxisStates], Any]:
+        """Adds the flows of each use; the conversions that any of them needs, which are paid once."""
+        prices = self.problem.prices
         paid: dict[tuple[AxisStates, AxisStates], Any] = {}
         for use in uses:
             if use.flows:
@@ -246,10 +268,7 @@ class IntegerProgram:
                 if (source, target) not in paid:
                     paid[source, target] = self.continuous()
                 self.row([(paid[source, target], 1.0), (flow, -1.0)], ">=", 0.0)
-        for (source, target), x in paid.items():
-            conversion = prices.conversion(value.type, source, target)
-            assert conversion is not None
-            self._cost.append((x, weight * conversion.picoseconds))
+        return paid
 
     def _flow(self, produced: States, needed: States, source: AxisStates, target: AxisStates) -> Any:
         """A flow; where one side has one state only, it is the other side's choice."""
@@ -300,6 +319,14 @@ class IntegerProgram:
             for name, found in self.results.items()
         }
         return Plan(options, arguments, results)
+
+
+def _called_with(argument: BlockArgument) -> tuple[tuple[str, int], ...] | None:
+    """The functions that take an argument, and where; None if anything else uses it. Arguments that are alike in this (one
+    parameter of each layer) are passed alike."""
+    if not all(isinstance(use.operation, CallOp) for use in argument.uses):
+        return None
+    return tuple((use.operation.callee.string_value(), use.index) for use in argument.uses)  # pyright: ignore
 
 
 def _argmax(xs: Sequence[Any]) -> int:
