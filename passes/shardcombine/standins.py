@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.scaling import CoScaling, Types, co_scalings
+from distir.passes.shardcombine.scaling import CoScaling, Types, co_scalings, scaled_dims
 from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
 
 _EXTENTS = (4, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 19)
@@ -204,6 +204,8 @@ class _Reading:
     """So are those that are told apart by results."""
     smallest: int = 2
     """Factors of smaller extents are not taken."""
+    with_sizes: bool = False
+    """Whether size entries of a factor's extent belong to it, though types do not need them."""
 
     def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
@@ -307,11 +309,28 @@ def _readings(subject: Subject) -> Iterator[_Reading]:
 
 def stand_in(subject: Subject) -> StandIn | None:
     """The small op that stands for the subject's class; None if nothing small enough runs."""
-    for reading in _readings(subject):
+    readings = [*_readings(subject)]
+    for reading in (*readings, *(replace(each, with_sizes=True) for each in readings)):
         for small in _stand_ins(subject, subject.point, reading):
             if runs(subject, small.point) is not None:
                 return small
     return None
+
+
+def _with_equal_sizes(subject: Subject, scalings: Sequence[CoScaling], types: Types) -> list[CoScaling]:
+    """The co-scalings with the size entries of their extent that types let grow along: an op may insist on a size that its
+    type inference does not look at (the normalized shape of a layer norm's backward)."""
+    point = subject.point
+
+    def completed(scaling: CoScaling) -> CoScaling:
+        slots = scaling.slots
+        for i, slot in enumerate(subject.slots):
+            if slot.is_size and i not in slots and point[i] == point[slots[0]]:
+                if scaled_dims(types, point, (*slots, i)) == scaling.results:
+                    slots = (*slots, i)
+        return replace(scaling, slots=tuple(sorted(slots)))
+
+    return [completed(scaling) if scaling.results else scaling for scaling in scalings]
 
 
 def _stand_ins(subject: Subject, point: Point, reading: _Reading) -> Iterator[StandIn]:
@@ -320,6 +339,8 @@ def _stand_ins(subject: Subject, point: Point, reading: _Reading) -> Iterator[St
     if shapes is None:
         return
     scalings = co_scalings(subject.slots, point, reading.types)
+    if reading.with_sizes:
+        scalings = _with_equal_sizes(subject, scalings, reading.types)
     if (view := _view_factors(subject, point, shapes, scalings, reading.smallest)) is not None:
         small = _shrunk(point, *view, reading, by_size=False)
         small = _without_large_leftovers(subject, small) if small else None
