@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -37,17 +38,20 @@ def _widened(parameter: Any, floats: np.dtype[Any] | None) -> Any:
 
 def primitive_of(op: JaxOperation) -> Any:
     """The primitive; DistirError if the installed JAX has none of that name."""
+    if (primitive := primitives().get(op.primitive)) is None:
+        raise DistirError(f"{op.name}: the installed JAX has no such primitive")
+    return primitive
+
+
+@cache
+def primitives() -> Mapping[str, Any]:
+    """JAX's primitives by name."""
+    from jax import lax
     from jax.extend import core
     from jax.extend.core import primitives
 
-    if not _PRIMITIVES:
-        _PRIMITIVES.update({p.name: p for p in vars(primitives).values() if isinstance(p, core.Primitive)})
-    if op.primitive not in _PRIMITIVES:
-        raise DistirError(f"{op.name}: the installed JAX has no such primitive")
-    return _PRIMITIVES[op.primitive]
-
-
-_PRIMITIVES: dict[str, Any] = {}
+    known = [*vars(lax).values(), *vars(primitives).values()]
+    return {primitive.name: primitive for primitive in known if isinstance(primitive, core.Primitive)}
 
 
 def parameters_of(op: JaxOperation, floats: np.dtype[Any] | None = None) -> dict[str, Any]:
