@@ -46,10 +46,12 @@ def primitive_of(op: JaxOperation) -> Any:
 @cache
 def primitives() -> Mapping[str, Any]:
     """JAX's primitives by name."""
-    from jax import lax
-    from jax.extend import core
-    from jax.extend.core import primitives
-
+    try:
+        from jax import lax
+        from jax.extend import core
+        from jax.extend.core import primitives
+    except ImportError as error:
+        raise DistirError("a program of JAX needs JAX: pip install 'distir[jax]'") from error
     known = [*vars(lax).values(), *vars(primitives).values()]
     return {primitive.name: primitive for primitive in known if isinstance(primitive, core.Primitive)}
 
