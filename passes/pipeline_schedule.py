@@ -13,7 +13,7 @@ from xdsl.passes import ModulePass
 
 @dataclass(frozen=True)
 class PipelineSchedulePass(ModulePass):
-    """Unrolls the loop over `microbatches` in the order of `schedule` (gpipe or 1f1b).
+    """Unrolls the loop over `microbatches` in the order of `schedule` (gpipe, 1f1b or pipedream).
 
     Requires: an entry of stage calls, rules on ops, a batch that `microbatches` divides. Ensures: level 3 on one device
     per stage; values cross stages by `dist.send`; gradients are accumulated; outputs concatenated. Rules are gone."""

@@ -37,7 +37,40 @@ def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list
     return tasks + [Task(stage, k, True) for k in range(microbatches - warm_up, microbatches)]
 
 
-SCHEDULES: dict[str, Callable[[int, int, int], list[Task]]] = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
+def pipedream(stage: int, stages: int, microbatches: int) -> list[Task]:
+    """DistIR's scheduler (its section 4.1, in the original's code): in every step each stage that can work does, alternating
+    forward and backward where it can, lowest microbatch first. Nothing limits how many microbatches are alive."""
+    ready = [[Task(s, k) for k in range(microbatches) if s == 0] for s in range(stages)]
+    was_backward, found = [True] * stages, list[Task]()
+    while any(ready):
+        step: list[Task] = []
+        for s in range(stages):
+            if ready[s]:
+                turn = [task for task in ready[s] if task.backward != was_backward[s]] or ready[s]
+                task = min(turn, key=lambda task: task.microbatch)
+                was_backward[s] = task.backward
+                ready[s].remove(task)
+                step.append(task)
+        for task in step:
+            if (following := _follows(task, stages)) is not None:
+                ready[following.stage].append(following)
+        found += [task for task in step if task.stage == stage]
+    return found
+
+
+def _follows(task: Task, stages: int) -> Task | None:
+    """What a task makes possible."""
+    if task.backward:
+        return Task(task.stage - 1, task.microbatch, True) if task.stage else None
+    last = task.stage + 1 == stages
+    return Task(task.stage, task.microbatch, True) if last else Task(task.stage + 1, task.microbatch)
+
+
+SCHEDULES: dict[str, Callable[[int, int, int], list[Task]]] = {
+    "gpipe": gpipe,
+    "1f1b": one_forward_one_backward,
+    "pipedream": pipedream,
+}
 
 
 def steps(schedule: str, stages: int, microbatches: int, training: bool) -> list[list[Task]]:

@@ -1,7 +1,9 @@
 """Cutting into stages, and the order of schedules: for all weights, stages and microbatches."""
 
+import runpy
 from collections.abc import Sequence
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,9 +13,10 @@ from distir.dialects.errors import DistirError
 from distir.passes.distribution.stages import balanced_cuts
 from distir.passes.distribution.tasks import Task, steps
 
+ORIGINAL = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "paper" / "pipedream.py"))
 STAGES = st.integers(1, 6)
 MICROBATCHES = st.integers(1, 9)
-SCHEDULES = st.sampled_from(["gpipe", "1f1b"])
+SCHEDULES = st.sampled_from(["gpipe", "1f1b", "pipedream"])
 
 # --- cuts ---
 
@@ -128,3 +131,14 @@ def test_1f1b_of_two_stages_and_three_microbatches():
 def test_an_unknown_schedule_is_refused():
     with pytest.raises(DistirError, match="unknown schedule 'zigzag': expected gpipe or 1f1b"):
         steps("zigzag", 2, 2, training=True)
+
+
+@given(STAGES, MICROBATCHES, st.booleans())
+def test_pipedream_runs_as_the_original_scheduler_does(stages: int, microbatches: int, training: bool):
+    """Step by step, against the reproduction of DistIR's scheduler that the paper's figures are matched with."""
+    Stage, schedule = ORIGINAL["Stage"], ORIGINAL["schedule"]
+    chain = [Stage(p, p) for p in range(stages)]
+    if training:
+        chain += [Stage(stages + i, stages - 1 - i, True) for i in range(stages)]
+    expected = [{Task(s.device, k, s.is_backward) for s, k in step} for step in schedule(chain, microbatches)]
+    assert [set(step) for step in steps("pipedream", stages, microbatches, training)] == expected

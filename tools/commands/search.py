@@ -26,7 +26,7 @@ examples:
   distir search mlp.onnx --shape x=512,64 --shape z=512,64 --machine dgx-a100 --devices 8 -o best.mlir
 """
 
-SCHEDULES = ("1f1b", "gpipe")
+SCHEDULES = ("1f1b", "gpipe", "pipedream")
 INTERRUPTED = 130
 
 
@@ -48,7 +48,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--microbatches", metavar="K,...", help="for plans with a pipeline (default: 2,4,...,128)")
     parser.add_argument(
-        "--schedules", metavar="S,...", help="for plans with a pipeline: 1f1b, gpipe (default: both to train)"
+        "--schedules",
+        metavar="S,...",
+        help="for plans with a pipeline: 1f1b, gpipe, pipedream (default: the first two to train)",
     )
     parser.add_argument(
         "--batch", metavar="ARG:DIM,...", default="", help="batch dims (default: dim 0 of inputs and labels)"
