@@ -36,15 +36,11 @@ SAMPLE = [
     Degrees(1, 2, 1, 1, "1f1b"),
     Degrees(1, 1, 2, 4, "gpipe"),
     Degrees(2, 2, 1, 4, "gpipe"),
+    Degrees(1, 1, 2, 4, "pipedream"),
     Degrees(2, 1, 2, 1, "1f1b"),
     Degrees(2, 2, 2, 2, "1f1b"),
 ]
-THIRDS = [
-    Degrees(3, 3, 3, 3, "1f1b"),
-    Degrees(3, 1, 3, 1, "gpipe"),
-    Degrees(1, 3, 2, 3, "gpipe"),
-    Degrees(1, 1, 3, 6, "pipedream"),
-]
+THIRDS = [Degrees(3, 3, 3, 3, "1f1b"), Degrees(3, 1, 3, 1, "gpipe"), Degrees(1, 3, 2, 3, "gpipe")]
 """For a batch of 9 rows."""
 
 
