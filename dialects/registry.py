@@ -12,6 +12,7 @@ _DIALECTS = {
     "grad": "Grad",
     "jax": "Jax",
     "onnx": "Onnx",
+    "sdy": "Sdy",
 }
 """The dialect `name` is `distir.dialects.name`'s attribute of this name."""
 

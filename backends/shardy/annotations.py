@@ -1,0 +1,83 @@
+"""What an annotated operation says in Shardy's terms, and what Shardy's annotations say of it in ours.
+
+Shardy annotates the results of an operation; a strategy is what the operation does. So a strategy is read back as the option
+of the rule that gives these results, and of several the one whose operands are closest to what they are (the contraction cut
+along its inner dim, where both operands are cut there)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import DYNAMIC_INDEX, TensorType
+from xdsl.ir import Operation, SSAValue
+
+from distir.backends.shardy.rules import rule_to_shardy
+from distir.backends.shardy.shardings import sharding_to_shardy
+from distir.dialects.sdy import OpShardingRuleAttr, Sharding, ShardingPerValueAttr
+from distir.dialects.sharding import Choice, Replicate, RuleAttr, State, StrategyAttr
+from distir.passes.distribution.options import Option, chosen_option, options
+from distir.passes.structure import shape_of
+
+SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
+States = tuple[State, ...]
+
+
+def is_static(value: SSAValue) -> bool:
+    """Whether Shardy can map the dims of a value."""
+    return isinstance(value.type, TensorType) and DYNAMIC_INDEX not in shape_of(value)
+
+
+def shardy_rule(op: Operation, rule: RuleAttr) -> OpShardingRuleAttr | None:
+    """Shardy's rule of an operation; None where an operand or result is no tensor of static shape."""
+    if (not op.operands and not op.results) or not all(map(is_static, (*op.operands, *op.results))):
+        return None
+    found = rule_to_shardy(rule.data, [shape_of(v) for v in op.operands], [shape_of(v) for v in op.results])
+    return OpShardingRuleAttr(found)
+
+
+def shardy_results(op: Operation, strategy: StrategyAttr, sizes: Mapping[str, int]) -> ShardingPerValueAttr | None:
+    """Shardy's shardings of the results of an operation with a rule; None for a strategy that does not fit it."""
+    chosen = [chosen_option(op, strategy.choices.get(axis, Replicate()), size) for axis, size in sizes.items()]
+    fitting = [option for option in chosen if option is not None]
+    if len(fitting) < len(chosen) or not op.results:
+        return None
+    return ShardingPerValueAttr(
+        tuple(
+            sharding_to_shardy(strategy.data[0], [*sizes], [o.results[i] for o in fitting], len(shape_of(result)))
+            for i, result in enumerate(op.results)
+        )
+    )
+
+
+def strategy_of(
+    op: Operation, mesh: str, sizes: Mapping[str, int], results: Sequence[States], operands: Sequence[States | None]
+) -> StrategyAttr:
+    """What an operation with a rule does to give its results in these states. An operation that no option lets give them
+    is not cut along that axis."""
+    choices: dict[str, Choice] = {}
+    for a, (axis, size) in enumerate(sizes.items()):
+        wanted = tuple(states[a] for states in results)
+        fitting = [option for option in options(op, size) if option.results == wanted]
+        known = [states[a] if states is not None else None for states in operands]
+        best = min(fitting, key=lambda option: _distance(option, known), default=None)
+        choices[axis] = best.choice if best is not None else Replicate()
+    return StrategyAttr.of(mesh, choices)
+
+
+def _distance(option: Option, known: Sequence[State | None]) -> int:
+    """How many operands are known to be in another state than the option needs."""
+    return sum(here is not None and here != needed for here, needed in zip(known, option.operands, strict=True))
+
+
+def is_open(sharding: Sharding) -> bool:
+    """Whether Shardy may cut the value further, so that its states are not all said."""
+    return any(dim.is_open for dim in sharding.dims)
+
+
+def strategy_attribute(op: Operation, name: str = "dist.strategy") -> StrategyAttr | None:
+    return cast(StrategyAttr | None, op.attributes.get(name))
+
+
+def rule_attribute(op: Operation) -> RuleAttr | None:
+    return cast(RuleAttr | None, op.attributes.get("dist.rule"))

@@ -1,0 +1,228 @@
+"""Shardy's annotations as ours: `sdy` rules become `dist.rule`, shardings `dist.strategy` and `dist.sharding`.
+
+Where a text (or the module that is annotated) also carries an annotation of ours, and Shardy's is what it exports to, ours
+is taken: it says more. Where Shardy or the user changed theirs, theirs counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, Builtin, DictionaryAttr, ModuleOp, UnregisteredOp
+from xdsl.dialects.func import CallOp, Func, FuncOp, ReturnOp
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from distir.backends.shardy.annotations import (
+    RULE,
+    SHARDING,
+    States,
+    is_open,
+    rule_attribute,
+    shardy_results,
+    shardy_rule,
+    strategy_attribute,
+    strategy_of,
+)
+from distir.backends.shardy.rules import rule_from_shardy
+from distir.backends.shardy.shardings import sharding_from_shardy, sharding_to_shardy
+from distir.dialects import sdy
+from distir.dialects.errors import DistirError
+from distir.dialects.registry import DIALECTS
+from distir.dialects.sharding import REPLICATED, MeshOp, RuleAttr, ShardingAttr
+from distir.frontends.text import parse_program
+from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of
+
+OURS = {"rule": "dist.rule", "strategy": "dist.strategy", "sharding": "dist.sharding"}
+
+
+def parse(text: str) -> ModuleOp:
+    """The module of a text with `sdy` annotations. Raises DistirError, or a diagnostic of xDSL, for no program."""
+    context = Context(allow_unregistered=True)
+    context.load_dialect(Builtin)
+    context.load_dialect(Func)
+    for name, factory in DIALECTS.items():
+        context.register_dialect(name, factory)
+    return parse_program(context, text, "Shardy's text")
+
+
+def import_shardings(text: str, module: ModuleOp) -> None:
+    """Annotates a module as a text of the same program says: the mesh, rules, strategies, and shardings of arguments and
+    results. Raises DistirError for a text of another program and for what distir cannot say (`shardings`)."""
+    read_into(parse(text), module)
+
+
+def import_module(text: str) -> ModuleOp:
+    """The annotated program that a text is."""
+    source = parse(text)
+    module = source.clone()
+    strip(module)
+    read_into(source, module)
+    return module
+
+
+def strip(module: ModuleOp) -> None:
+    """Removes Shardy's annotations."""
+    for op in list(module.body.block.ops):
+        if isinstance(op, sdy.MeshOp):
+            module.body.block.erase_op(op)
+    for op in module.walk():
+        op.attributes.pop(RULE, None)
+        op.attributes.pop(SHARDING, None)
+    for function in functions(module).values():
+        _set_ports(function, lambda attributes, _: {k: v for k, v in attributes.items() if k != SHARDING})
+
+
+def read_into(source: ModuleOp, module: ModuleOp, ours: bool = True, rules: bool = True) -> None:
+    """Annotates `module` as `source`, a module of the same program, says. Without `ours` it is by Shardy's annotations
+    alone; without `rules` the module keeps its rules."""
+    mesh = _read_mesh(source, module)
+    for name, function in functions(source).items():
+        if name not in functions(module):
+            raise DistirError(f"the text has a function @{name}, the module has none")
+        reading = _Reading(mesh, function, functions(module)[name], ours)
+        if rules:
+            reading.rules()
+        if mesh is not None:
+            reading.ports()
+            reading.strategies()
+
+
+def _read_mesh(source: ModuleOp, module: ModuleOp) -> MeshOp | None:
+    """The text's mesh, put into the module in place of its own."""
+    meshes = [op for op in source.body.block.ops if isinstance(op, sdy.MeshOp) and op.mesh.data.axes]
+    if not meshes:
+        return None
+    if len(meshes) > 1 or meshes[0].mesh.data.device_ids:
+        names = ", ".join(f"@{op.sym_name.data}" for op in meshes)
+        raise DistirError(f"the text has the meshes {names}; distir reads one, with its devices in their own order")
+    block = module.body.block
+    for op in list(block.ops):
+        if isinstance(op, MeshOp):
+            block.erase_op(op)
+    mesh = MeshOp(meshes[0].sym_name.data, dict(meshes[0].mesh.data.axes))
+    mesh.attributes.update(meshes[0].attributes)
+    if block.first_op is None:
+        block.add_op(mesh)
+    else:
+        block.insert_op_before(mesh, block.first_op)
+    return mesh
+
+
+def _set_ports(
+    function: FuncOp, change: Callable[[dict[str, Attribute], tuple[str, int]], Mapping[str, Attribute]]
+) -> None:
+    """Changes the attributes of every argument and result, each named by kind and position."""
+    arguments = [change(a, ("argument", i)) for i, a in enumerate(argument_attributes(function))]
+    results = [change(a, ("result", i)) for i, a in enumerate(result_attributes(function))]
+    function.arg_attrs = ArrayAttr([DictionaryAttr(dict(a)) for a in arguments])
+    function.res_attrs = ArrayAttr([DictionaryAttr(dict(a)) for a in results])
+
+
+class _Reading:
+    """One function of the text beside that of the module."""
+
+    def __init__(self, mesh: MeshOp | None, source: FuncOp, target: FuncOp, ours: bool):
+        self.source, self.target, self.ours = source, target, ours
+        self.mesh = "" if mesh is None else mesh.sym_name.data
+        self.sizes: dict[str, int] = {} if mesh is None else mesh.axis_sizes
+        self.pairs = list(_matched(source, target))
+        self.states: dict[SSAValue, States] = {}
+
+    def rules(self) -> None:
+        for theirs, op in self.pairs:
+            wanted = cast(sdy.OpShardingRuleAttr | None, theirs.attributes.get(RULE))
+            candidates = [r for o in (theirs, op) if self.ours and (r := rule_attribute(o)) is not None]
+            if wanted is None:
+                found = candidates[0] if candidates else None
+            else:
+                same = (rule for rule in candidates if shardy_rule(op, rule) == wanted)
+                found = next(same, None) or RuleAttr(rule_from_shardy(wanted.data))
+            _set(op, OURS["rule"], found)
+
+    def ports(self) -> None:
+        last = self.target.body.block.last_op
+        values = {("argument", i): v for i, v in enumerate(self.target.body.block.args)}
+        values |= {("result", i): v for i, v in enumerate(last.operands if last is not None else ())}
+        texts: dict[tuple[str, int], Mapping[str, Attribute]] = {}
+        texts |= {("argument", i): a for i, a in enumerate(argument_attributes(self.source))}
+        texts |= {("result", i): a for i, a in enumerate(result_attributes(self.source))}
+
+        def change(attributes: dict[str, Attribute], port: tuple[str, int]) -> Mapping[str, Attribute]:
+            own = attributes.pop(OURS["sharding"], None)
+            candidates = [texts[port].get(OURS["sharding"]), own] if self.ours else []
+            found = self._port(texts[port].get(SHARDING), values[port], candidates)
+            return attributes if found is None else {**attributes, OURS["sharding"]: found}
+
+        _set_ports(self.target, change)
+        for argument, attributes in zip(self.target.body.block.args, argument_attributes(self.source), strict=True):
+            self._know(argument, attributes.get(SHARDING))
+
+    def _port(
+        self, wanted: Attribute | None, value: SSAValue, candidates: Sequence[Attribute | None]
+    ) -> Attribute | None:
+        known = [cast(ShardingAttr, candidate) for candidate in candidates if candidate is not None]
+        if wanted is None:
+            return known[0] if known else None
+        theirs, rank = cast(sdy.ShardingAttr, wanted).data, len(shape_of(value))
+        for candidate in known:
+            said = [candidate.states.get(axis, REPLICATED) for axis in self.sizes]
+            if sharding_to_shardy(self.mesh, [*self.sizes], said, rank) == theirs:
+                return candidate
+        states = sharding_from_shardy(theirs, shape_of(value), self.sizes)
+        return ShardingAttr.of(self.mesh, rank, dict(zip(self.sizes, states, strict=True)))
+
+    def _know(self, value: SSAValue, wanted: Attribute | None) -> None:
+        if wanted is not None and not is_open(sharding := cast(sdy.ShardingAttr, wanted).data):
+            self.states[value] = sharding_from_shardy(sharding, shape_of(value), self.sizes)
+
+    def strategies(self) -> None:
+        for theirs, op in self.pairs:
+            wanted = cast(sdy.ShardingPerValueAttr | None, theirs.attributes.get(SHARDING))
+            candidates = [s for o in (theirs, op) if self.ours and (s := strategy_attribute(o)) is not None]
+            if isinstance(op, CallOp | ReturnOp):
+                continue
+            if wanted is None:
+                _set(op, OURS["strategy"], candidates[0] if candidates else None)
+                continue
+            shapes = [shape_of(result) for result in op.results]
+            if len(wanted.data) != len(shapes):
+                raise DistirError(f"{op.name}: {wanted} is not of {len(shapes)} results")
+            results = [sharding_from_shardy(s, shape, self.sizes) for s, shape in zip(wanted.data, shapes, strict=True)]
+            same = (strategy for strategy in candidates if shardy_results(op, strategy, self.sizes) == wanted)
+            operands = [self.states.get(value) for value in op.operands]
+            _set(op, OURS["strategy"], next(same, None) or strategy_of(op, self.mesh, self.sizes, results, operands))
+            for result, sharding, states in zip(op.results, wanted.data, results, strict=True):
+                if not is_open(sharding):
+                    self.states[result] = states
+
+
+def _matched(source: FuncOp, target: FuncOp) -> list[tuple[Operation, Operation]]:
+    """The operations of both, pair by pair; Shardy's own (reshards, constraints) are in the text only."""
+    theirs = [op for op in source.body.block.ops if not _is_shardys(op)]
+    ours = list(target.body.block.ops)
+    for i, (a, b) in enumerate(zip(theirs, ours, strict=False)):
+        if _name(a) != _name(b) or len(a.operands) != len(b.operands):
+            raise DistirError(
+                f"@{source.sym_name.data}: operation {i} of the text is {_name(a)}, of the module {_name(b)}"
+            )
+    if len(theirs) != len(ours):
+        raise DistirError(
+            f"@{source.sym_name.data} has {len(theirs)} operations in the text, {len(ours)} in the module"
+        )
+    return list(zip(theirs, ours, strict=True))
+
+
+def _is_shardys(op: Operation) -> bool:
+    return _name(op).startswith("sdy.")
+
+
+def _name(op: Operation) -> str:
+    return op.op_name.data if isinstance(op, UnregisteredOp) else op.name
+
+
+def _set(op: Operation, name: str, value: Attribute | None) -> None:
+    if value is None:
+        op.attributes.pop(name, None)
+    else:
+        op.attributes[name] = value
