@@ -17,6 +17,7 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from distir.interpreters.entry import entry_function
+from distir.interpreters.walk import values_read
 from distir.passes.structure import is_constant, unique_symbol
 
 IGNORED_ATTRIBUTES = frozenset({"onnx_node_name"})
@@ -49,7 +50,8 @@ class Repeat:
 def find_repeat(block: Block, minimum: int) -> Repeat | None:
     """The repeat that covers most operations of a block; None if nothing of `minimum` operations repeats.
 
-    Constants belong to their users, and a call is never part of a repeat (it stands for one already)."""
+    Constants belong to their users, and a call (it stands for a repeat already) or an
+    operation whose regions use values from outside is never part of one."""
     import numpy as np
 
     ops = [op for op in block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
@@ -76,11 +78,12 @@ def _repeats_shorter(unit: list[int], minimum: int) -> bool:
 
 def _token(op: Operation) -> Hashable:
     """Equal for operations that compute the same function of operands of the same types."""
-    if isinstance(op, CallOp):
+    if isinstance(op, CallOp) or len(values_read(op)) > len(op.operands):
         return id(op)
     attributes = frozenset((k, v) for k, v in op.attributes.items() if k not in IGNORED_ATTRIBUTES)
     operands = tuple(_constant_content(v) or v.type for v in op.operands)
-    return op.name, attributes, frozenset(op.properties.items()), operands, tuple(op.result_types)
+    regions = tuple(map(str, op.regions))
+    return op.name, attributes, frozenset(op.properties.items()), operands, tuple(op.result_types), regions
 
 
 def _constant_content(value: SSAValue) -> Hashable | None:

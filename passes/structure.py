@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, Use
 from xdsl.traits import Pure
 
 from distir.dialects.dist.calls import CallOp as DistCallOp
@@ -41,6 +41,20 @@ def is_constant_expression(op: Operation) -> bool:
     if not op.operands or op.regions or not op.has_trait(Pure):
         return False
     return all(isinstance(value, OpResult) and is_constant(value.op) for value in op.operands)
+
+
+def user_of(value: SSAValue, use: Use) -> Operation:
+    """The operation that uses a value, in the value's block: the one in whose regions the use is."""
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent_block()
+    found = None if block is None else block.find_ancestor_op_in_block(use.operation)
+    return use.operation if found is None else found
+
+
+def copied(region: Region, values: Mapping[SSAValue, SSAValue]) -> Region:
+    """A copy of a region in which `values` stand for what it uses from outside."""
+    copy = Region()
+    region.clone_into(copy, None, dict(values))
+    return copy
 
 
 def callee_of(op: Operation) -> str | None:

@@ -20,8 +20,9 @@ from xdsl.traits import ConstantLike
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Sharded, State
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.options import SUM, Option, options, replicate, rule_of, whole_pieces
-from distir.passes.structure import argument_attributes, functions, is_constant, shape_of, text
+from distir.passes.structure import argument_attributes, functions, is_constant, shape_of, text, user_of
 
 
 class Phase(Enum):
@@ -124,7 +125,7 @@ class BatchPropagation:
 
     def follow(self, op: Operation, axis: FunctionAxis) -> None:
         """Chooses the option of an op that takes its operands as they are, and records what its results are."""
-        operands = [axis.states[v] for v in op.operands]
+        operands = [axis.states[v] for v in values_read(op)]
         if isinstance(op, CallOp):
             results = self.function(op.callee.string_value(), operands).results
         else:
@@ -134,7 +135,7 @@ class BatchPropagation:
         axis.states.update(zip(op.results, results, strict=True))
 
     def matching(self, op: Operation, axis: FunctionAxis) -> Option:
-        operands = tuple(axis.states[v] for v in op.operands)
+        operands = tuple(axis.states[v] for v in values_read(op))
         if all(isinstance(s, Replicated) for s in operands):
             return replicate(op)
         cuts = {s.pieces for s in operands if isinstance(s, Sharded)}
@@ -156,16 +157,18 @@ class BatchPropagation:
         """Whether replicated operands can be produced cut instead (an expand to the batch, say); does so if they can, and if
         no operation has taken them whole before."""
         plans: list[tuple[Operation, Option]] = []
-        for value, have, need in zip(op.operands, operands, option.operands, strict=True):
+        for value, have, need in zip(values_read(op), operands, option.operands, strict=True):
             if have == need or (isinstance(have, Replicated) and need == SUM and is_zero(value)):
                 continue
             if not isinstance(have, Replicated) or not isinstance(need, Sharded) or not isinstance(value, OpResult):
                 return False
             producer = value.op
-            if isinstance(producer, CallOp) or any(_is_followed(use.operation, axis) for use in value.uses):
+            if isinstance(producer, CallOp) or any(_is_followed(user_of(value, use), axis) for use in value.uses):
                 return False
             cut = next((o for o in options(producer, self.shards, [need.pieces]) if self._gives(o, value, need)), None)
-            if cut is None or any(axis.states[v] != s for v, s in zip(producer.operands, cut.operands, strict=True)):
+            if cut is None or any(
+                axis.states[v] != s for v, s in zip(values_read(producer), cut.operands, strict=True)
+            ):
                 return False
             plans.append((producer, cut))
         for producer, cut in plans:
@@ -231,17 +234,17 @@ def follow_batch(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shar
 
 
 def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase]) -> Phase:
-    producers = [phases[v.op] for v in op.operands if isinstance(v, OpResult)]
+    producers = [phases[v.op] for v in values_read(op) if isinstance(v, OpResult)]
     if Phase.AFTER in producers:
         return Phase.AFTER
-    cut = any(not isinstance(axis.states[v], Replicated) for v in op.operands)
+    cut = any(not isinstance(axis.states[v], Replicated) for v in values_read(op))
     return Phase.INSIDE if cut or Phase.INSIDE in producers else Phase.BEFORE
 
 
 def _follow_after(op: Operation, axis: FunctionAxis, shards: int) -> None:
     """After the loop every addend has been accumulated; a value in several parts would have to be gathered, which is
     refused."""
-    for index, value in enumerate(op.operands):
+    for index, value in enumerate(values_read(op)):
         if isinstance(state := axis.states[value], Sharded) and shards > 1:
             raise NeedsWhole(op, index, state)
     if not isinstance(op, CallOp):
@@ -251,7 +254,7 @@ def _follow_after(op: Operation, axis: FunctionAxis, shards: int) -> None:
 
 def explain(error: NeedsWhole, shards: int) -> DistirError:
     """The user's view of a program whose batch cannot be cut: the op and the rule that forbids it."""
-    value = error.op.operands[error.operand]
+    value = values_read(error.op)[error.operand]
     name = value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
     rule = rule_of(error.op)
     known = (
@@ -259,8 +262,9 @@ def explain(error: NeedsWhole, shards: int) -> DistirError:
         if rule is None
         else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
     )
+    captured = " inside its graphs" if error.operand >= len(error.op.operands) else ""
     return DistirError(
-        f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}, which the batch axis of {shards} parts "
+        f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}{captured}, which the batch axis of {shards} parts "
         f"holds as {_describe(error.state)}: {known}; choose other batch dims or one part"
     )
 

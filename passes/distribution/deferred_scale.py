@@ -21,6 +21,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import RuleAttr
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.options import RULE, rule_of
 from distir.passes.structure import functions, is_constant, shape_of
 
@@ -40,7 +41,7 @@ def _dependent(block: Block, sources: set[SSAValue]) -> set[SSAValue]:
     """What is computed from these values, and they themselves."""
     found = set(sources)
     for op in block.ops:
-        if any(value in found for value in op.operands):
+        if any(value in found for value in values_read(op)):
             found.update(op.results)
     return found
 

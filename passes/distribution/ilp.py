@@ -18,6 +18,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.space import TensorSpace, model_values
@@ -165,7 +166,7 @@ def _add_operation(
     for option, x in zip(found, xs, strict=True):
         if isinstance(option.choice, UseFactor) and len(option.choice.pieces) > 1:
             model.ties.append(TIE_BREAK * 0.1 * x)
-    for i, value in enumerate(op.operands):
+    for i, value in enumerate(values_read(op)):
         needs = _by_state([(option.operands[i], x) for option, x in zip(found, xs, strict=True)])
         if not (is_constant_value(value) and set(needs) == {REPLICATED}):
             consumers[value].append(needs)

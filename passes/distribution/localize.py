@@ -29,7 +29,7 @@ from distir.dialects.sharding import (
 from distir.passes.distribution.batch_axis import BatchPropagation
 from distir.passes.distribution.options import RULE, Option, local_shape, rule_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
-from distir.passes.structure import functions, unique_symbol
+from distir.passes.structure import copied, functions, unique_symbol
 
 
 class Localizer:
@@ -109,7 +109,7 @@ class Localizer:
             result_types=[self.local_type(r.type, s) for r, s in zip(op.results, option.results, strict=True)],
             properties=local_properties(op, divisors),
             attributes=dict(op.attributes),
-            regions=[region.clone() for region in op.regions],
+            regions=[copied(region, mapping) for region in op.regions],
         )
         body.add_op(copy)
         _record(op, copy.results, mapping)

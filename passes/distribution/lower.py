@@ -25,9 +25,10 @@ from xdsl.pattern_rewriter import (
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import ScaleOp
 from distir.dialects.sharding import UseFactor
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
-from distir.passes.distribution.shards import Shards, state_on
+from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
 from distir.passes.structure import is_constant
 
@@ -100,12 +101,12 @@ class OperationRunsOnShards(RewritePattern):
             return
         options, mesh = self.chosen[op], self.shards.mesh
         divisors = divisors_of(rule_of(op), _cut_factors(options, mesh))
-        rewritten = local_constants(op, divisors)
+        rewritten, read = local_constants(op, divisors), values_read(op)
         properties = local_properties(op, divisors)
         attributes = {k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY, SITE)}
         operands = [
             [] if i in rewritten else self.shards.get(v, tuple(o.operands[i] for o in options), rewriter.insert)
-            for i, v in enumerate(op.operands)
+            for i, v in enumerate(read)
         ]
         results = [tuple(option.results[i] for option in options) for i in range(len(op.results))]
         copies: list[Operation] = []
@@ -117,9 +118,14 @@ class OperationRunsOnShards(RewritePattern):
             types = [
                 self.shards.placed_type(r.type, states, device) for r, states in zip(op.results, results, strict=True)
             ]
-            regions = [region.clone() for region in op.regions]
+            captured = dict(zip(read[len(op.operands) :], own[len(op.operands) :], strict=True))
+            regions = [placed_copy(region, captured, device) for region in op.regions]
             copy = type(op).create(
-                operands=own, result_types=types, properties=properties, attributes=attributes, regions=regions
+                operands=own[: len(op.operands)],
+                result_types=types,
+                properties=properties,
+                attributes=attributes,
+                regions=regions,
             )
             copies.append(rewriter.insert(copy))
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):

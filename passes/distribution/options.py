@@ -22,6 +22,7 @@ from distir.dialects.sharding import (
     UseFactor,
     UsePartial,
 )
+from distir.interpreters.walk import values_read
 from distir.passes.shardcombine.instances import instantiate, partial_instance
 from distir.passes.structure import shape_of
 
@@ -30,7 +31,8 @@ RULE = "dist.rule"
 
 @dataclass(frozen=True)
 class Option:
-    """One choice for an op along an axis: what it needs of each operand and gives for each result.
+    """One choice for an op along an axis: what it needs of each operand and gives for each result. An op that only
+    replicates also needs what its regions use from outside (`values_read`).
 
     `means` lists results whose shards are local means: each becomes an addend by a local scale of 1/shards."""
 
@@ -47,7 +49,7 @@ def rule_of(op: Operation) -> Rule | None:
 
 def replicate(op: Operation) -> Option:
     """Every shard runs the whole op."""
-    return Option(Replicate(), (REPLICATED,) * len(op.operands), (REPLICATED,) * len(op.results))
+    return Option(Replicate(), (REPLICATED,) * len(values_read(op)), (REPLICATED,) * len(op.results))
 
 
 def options(op: Operation, shards: int, pieces: Iterable[tuple[int, ...]] = ()) -> list[Option]:

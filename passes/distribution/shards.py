@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import prod
 from typing import Any, cast
 
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.rewriter import Rewriter
 
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.sharding import REPLICATED
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
-from distir.passes.structure import shape_of
+from distir.passes.structure import copied, shape_of
 
 
 @cache
@@ -78,6 +80,16 @@ class Shards:
         op = source.clone()
         insert(op)
         self.define(value, self.whole, [op.results[0]] * self.mesh.devices)
+
+
+def placed_copy(region: Region, captured: Mapping[SSAValue, SSAValue], device: int) -> Region:
+    """A copy of a region whose values are on a device; `captured` stand for what it uses from outside."""
+    copy = copied(region, captured)
+    blocks = [*copy.blocks, *(b for op in copy.walk() for inner in op.regions for b in inner.blocks)]
+    for value in (*(a for b in blocks for a in b.args), *(r for op in copy.walk() for r in op.results)):
+        if isinstance(value.type, TensorType):
+            Rewriter.replace_value_with_new_type(value, placed(value.type, on_device(device)))
+    return copy
 
 
 def state_on(constant: Operation, device: int, insert: Insert) -> SSAValue:

@@ -15,8 +15,9 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import Choice, Gather, InputDim, Reduce, Replicate, Sharded, UseFactor
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.options import Option, chosen_option, options, rule_of
-from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text
+from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text, user_of
 
 MOST_PIECES = 16
 """Longer piece lists are not followed: no layout in use has them, and they would multiply the options."""
@@ -108,7 +109,7 @@ class AxisSpace:
 
     def _neighbours(self, value: SSAValue) -> list[Operation]:
         """The ops whose options depend on a value's pieces; those of a function's argument or result are its callers."""
-        ops = [use.operation for use in value.uses]
+        ops = [user_of(value, use) for use in value.uses]
         callers = [c for op in ops if isinstance(op, ReturnOp) for c in self._callers[op.parent_op()]]
         if isinstance(value, BlockArgument):
             callers += self._callers[value.block.parent_op()]
@@ -118,7 +119,7 @@ class AxisSpace:
 
     def _visit(self, op: Operation) -> list[SSAValue]:
         """Renews the options of an op; returns the values for which it found new pieces."""
-        values = (*op.operands, *op.results)
+        values = (*values_read(op), *op.results)
         cuts = {p for v in values for p in self._pieces[v]}
         found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._is_allowed(op, o)]
         self.options[op] = self.keep(op, _outermost(op, found))
@@ -149,7 +150,7 @@ class AxisSpace:
         cuts = [
             (value, state.dim)
             for value, state in (
-                *zip(op.operands, option.operands, strict=True),
+                *zip(values_read(op), option.operands, strict=True),
                 *zip(op.results, option.results, strict=True),
             )
             if isinstance(state, Sharded)

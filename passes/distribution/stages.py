@@ -18,8 +18,16 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.batch_axis import BatchAxis, Phase
-from distir.passes.structure import argument_attributes, is_constant_expression, result_attributes, text, unique_symbol
+from distir.passes.structure import (
+    argument_attributes,
+    is_constant_expression,
+    result_attributes,
+    text,
+    unique_symbol,
+    user_of,
+)
 
 STAGE, PHASE = "dist.stage", "dist.phase"
 BEFORE, FORWARD, BACKWARD, UPDATE = "before", "forward", "backward", "update"
@@ -66,7 +74,7 @@ class Assignment:
 
     def _put(self, op: Operation, group: Group) -> None:
         self.groups[op] = group
-        for value in (*op.operands, *op.results):
+        for value in (*values_read(op), *op.results):
             if group.phase == FORWARD:
                 self._available[value].add(group.stage)
             if isinstance(value, BlockArgument):
@@ -78,12 +86,12 @@ class Assignment:
     def _assign_backward(self, ops: Sequence[Operation]) -> None:
         last = max((g.stage for g in self.groups.values()), default=0)
         for op in ops:
-            flow = min((self.groups[v.op].stage for v in op.operands if isinstance(v, OpResult) and self._is_gradient(v)),
+            flow = min((self.groups[v.op].stage for v in values_read(op) if isinstance(v, OpResult) and self._is_gradient(v)),
                        default=last)  # fmt: skip
-            parameters = [self.home[v] for v in op.operands if self._is_parameter(v) and v in self.home]
+            parameters = [self.home[v] for v in values_read(op) if self._is_parameter(v) and v in self.home]
             kept = [
                 max((s for s in self._available[v] if s <= flow), default=flow)
-                for v in op.operands
+                for v in values_read(op)
                 if not self._is_gradient(v) and not self._is_parameter(v) and self._available[v]
             ]
             self._put(op, Group(BACKWARD, min([flow, *(parameters or kept)])))
@@ -95,8 +103,8 @@ class Assignment:
 
     def _assign_after(self, ops: Sequence[Operation]) -> None:
         for op in ops:
-            homes = [self.home[v] for v in op.operands if self._is_parameter(v) and v in self.home]
-            producers = [self.groups[v.op] for v in op.operands if isinstance(v, OpResult) and v.op in self.groups]
+            homes = [self.home[v] for v in values_read(op) if self._is_parameter(v) and v in self.home]
+            producers = [self.groups[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in self.groups]
             stage = homes[0] if homes else max((g.stage for g in producers), default=0)
             level = max(
                 (g.level + (g.stage != stage) for g in producers if g.phase == UPDATE),
@@ -107,7 +115,8 @@ class Assignment:
     def _assign_before(self, ops: Sequence[Operation]) -> None:
         """What does not depend on the batch is computed once, on the first stage that uses it."""
         for op in reversed(ops):
-            users = [self.groups[use.operation] for r in op.results for use in r.uses if use.operation in self.groups]
+            used_by = (user_of(r, use) for r in op.results for use in r.uses)
+            users = [self.groups[user] for user in used_by if user in self.groups]
             stage = min((g.stage for g in users), default=0)
             self.groups[op] = Group(BEFORE, stage)
 
@@ -125,11 +134,11 @@ def _forward(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
         return forward
     roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
     position = {op: i for i, op in enumerate(inside)}
-    first_uses = [
-        min((u.operation for u in arg.uses if u.operation in position), key=lambda op: position[op])
-        for arg, role in zip(entry.body.block.args, roles, strict=True)
-        if role == "parameter" and any(u.operation in position for u in arg.uses)
-    ]
+    first_uses: list[Operation] = []
+    for arg, role in zip(entry.body.block.args, roles, strict=True):
+        users = [op for u in arg.uses if (op := user_of(arg, u)) in position]
+        if role == "parameter" and users:
+            first_uses.append(min(users, key=position.__getitem__))
     return _ancestors(first_uses) & set(inside)
 
 
@@ -141,7 +150,7 @@ def _ancestors(ops: Sequence[Operation]) -> set[Operation]:
         op = todo.pop()
         if op not in found:
             found.add(op)
-            todo += [v.op for v in op.operands if isinstance(v, OpResult)]
+            todo += [v.op for v in values_read(op) if isinstance(v, OpResult)]
     return found
 
 
@@ -183,9 +192,9 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
         inside = {r for op in ops for r in op.results}
         owners = set(ops)
         inputs = list(
-            dict.fromkeys(v for op in ops for v in op.operands if v not in inside and not _is_constant_value(v))
+            dict.fromkeys(v for op in ops for v in values_read(op) if v not in inside and not _is_constant_value(v))
         )
-        outputs = [r for op in ops for r in op.results if any(u.operation not in owners for u in r.uses)]
+        outputs = [r for op in ops for r in op.results if any(user_of(r, u) not in owners for u in r.uses)]
         function = _stage_function(ops, inputs, outputs, unique_symbol(module, f"{group.phase}_{group.stage}"))
         module.body.block.add_op(function)
         call = CallOp(function.sym_name.data, inputs, [v.type for v in outputs])
@@ -194,7 +203,7 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
         block.insert_op_before(call, terminator)
         for old, new in zip(outputs, call.results, strict=True):
             new.name_hint = old.name_hint
-            old.replace_uses_with_if(new, lambda use, owners=owners: use.operation not in owners)
+            old.replace_uses_with_if(new, lambda use, old=old, owners=owners: user_of(old, use) not in owners)
     for op in reversed(assignment.ops):
         block.erase_op(op)
     for op in reversed(list(block.ops)):
@@ -221,7 +230,7 @@ def _stage_function(
         mapping[value] = argument
 
     def add(op: Operation) -> None:
-        for value in op.operands:
+        for value in values_read(op):
             if value not in mapping and isinstance(value, OpResult) and is_constant_expression(value.op):
                 add(value.op)
         body.add_op(op.clone(mapping))
