@@ -67,6 +67,26 @@ def run_exactly(op: Operation, operands: Sequence[Array]) -> tuple[Array | None,
     return tuple(found)
 
 
+def call_exactly(
+    compute: Callable[[list[Tensor]], Sequence[Any]], operands: Sequence[Array], dtypes: Sequence[torch.dtype]
+) -> list[Array]:
+    """The results of any torch code on object arrays of scalars, as tensors of these types; otherwise `run_exactly`."""
+    tensors = [
+        ExactTensor(_scalars(array), dtype) if dtype.is_floating_point else tensor_of(array)
+        for array, dtype in zip(operands, dtypes, strict=True)
+    ]
+    bits = min((dtype.itemsize for dtype in dtypes if dtype.is_floating_point), default=0)
+    found: list[Array] = []
+    for result in compute(tensors):
+        if isinstance(result, ExactTensor):
+            rounded = result.dtype.itemsize < bits
+            found.append(_opaque(f"round to {result.dtype}", result.exact) if rounded else result.exact)
+            continue
+        tensor = torch.as_tensor(result)
+        found.append(_scalars(array_of(tensor)) if tensor.dtype.is_floating_point else array_of(tensor))
+    return found
+
+
 class ExactTensor(Tensor):
     """A floating tensor whose elements are exact scalars."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 from distir.dialects.reductions import Reduction
 
@@ -76,6 +77,12 @@ class Rule:
     partials: tuple[PartialRule, ...] = ()
     offsets: tuple[str, ...] = ()
     found: str = "exact"
+
+    def __str__(self) -> str:
+        """The rule as in the text of a program, `#dist.rule<...>`."""
+        from distir.dialects.sharding.rule_text import RuleAttr
+
+        return str(RuleAttr(cast(Any, self)))
 
     def __hash__(self) -> int:
         return hash((self.inputs, tuple(self.combines.items()), tuple(self.sizes.items()), self.partials, self.found))

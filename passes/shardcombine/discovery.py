@@ -107,11 +107,11 @@ def _try_factor(probe: Probe, factor: Factor, survivors: Sequence[Survivor]) -> 
         return None
     carrying = {probe.subject.slots[i].owner for i in factor.slots}
     for operands in probe.partial_candidates():
-        if len(operands) == 1 and operands[0] not in carrying:
+        if not carrying.intersection(operands):
             cut = next(probe.cuts(factor))
             combines = probe.combines(cut, partial=operands)
             if combines is not None and Reduce(Reduction.SUM) in combines:
-                return Survivor(cut, combines, operands[0])
+                return Survivor(cut, combines, operands)
     return None
 
 
@@ -175,9 +175,9 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
             for operand in subject.uses((slot.owner,)) if isinstance(slot.owner, int) else ():
                 if len(factors) > len(inputs[operand][slot.position].factors):
                     inputs[operand][slot.position] = InputDim(factors[0], 0, layout.pieces, factors[1:])
-        if survivor.partner is not None:
+        if survivor.partners:
             reduced = tuple(r for r, combine in enumerate(survivor.combines) if combine == Reduce(Reduction.SUM))
-            partials.append(PartialRule(Reduction.SUM, subject.uses((survivor.partner,)), reduced, name))
+            partials.append(PartialRule(Reduction.SUM, subject.uses(survivor.partners), reduced, name))
 
     def renamed(combine: Combine) -> Combine:
         if isinstance(combine, Gather) and combine.outer:

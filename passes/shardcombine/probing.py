@@ -77,8 +77,8 @@ class Survivor:
     cut: Cut
     combines: tuple[Combine, ...]
     """Factors are named by `factor_name`."""
-    partner: int | None = None
-    """The operand that must then be a partial sum."""
+    partners: tuple[int, ...] = ()
+    """The operands that must then be partial sums."""
 
 
 def factor_name(factor: Factor) -> str:

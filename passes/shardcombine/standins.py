@@ -31,6 +31,7 @@ LARGEST_LEFTOVER = 8
 LARGEST_STAND_IN = 20_000
 """Elements of any one tensor."""
 _SMALL_LEFTOVERS = (3, 4)
+_IRRATIONAL = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -261,8 +262,8 @@ def _elements(subject: Subject, point: Point, shapes: Shapes) -> int:
     return max((math.prod(shape) for shape in (*operands, *shapes) if shape is not None), default=0)
 
 
-def plain_arrays(subject: Subject, point: Point, integer: int) -> dict[int, Array]:
-    """Data operands of ones; integers are `integer`."""
+def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = False) -> dict[int, Array]:
+    """Data operands of ones, or of distinct numbers around one (an invertible matrix); integers are `integer`."""
     arrays: dict[int, Array] = {}
     for i in subject.tensors:
         shape, kind = subject.operand_shape(point, i), subject.kind(i)
@@ -270,6 +271,8 @@ def plain_arrays(subject: Subject, point: Point, integer: int) -> dict[int, Arra
             arrays[i] = np.full(shape, integer, subject.integer_dtype(i))
         else:
             arrays[i] = np.ones(shape, np.float64 if kind == "float" else np.bool_)
+            if distinct and kind == "float":
+                arrays[i] += np.modf(np.arange(1, arrays[i].size + 1) * _IRRATIONAL)[0].reshape(shape)
     return arrays
 
 
@@ -280,9 +283,9 @@ def runs(subject: Subject, point: Point) -> Shapes | None:
         return None
     if _elements(subject, point, shapes) > 50 * LARGEST_STAND_IN:
         return None
-    for integer in (0, 1):
+    for integer, distinct in product((0, 1), (False, True)):
         try:
-            results = subject.evaluate(point, plain_arrays(subject, point, integer))
+            results = subject.evaluate(point, plain_arrays(subject, point, integer, distinct))
         except Exception:
             continue
         if tuple(None if result is None else result.shape for result in results) == shapes:

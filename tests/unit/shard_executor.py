@@ -1,0 +1,260 @@
+"""An executor of rules that shares no code with the one that finds them: the op run whole, and run in uneven shards by
+the reference executor, on the same real arrays; what the shards give is put together as the rule says.
+
+`violations` says in words what does not agree. An empty list after some `tried` ways is what a sound rule gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr
+from xdsl.ir import Attribute, Operation
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import Gather, Identity, Reduce, Rule
+from distir.interpreters.reference import run_operator
+from distir.passes.shardcombine.instances import factor_extent
+from distir.passes.shardcombine.subject import operand_name
+
+Arrays = Sequence[Any]
+Run = Callable[[Operation, Arrays], Sequence[Any]]
+REDUCE = {Reduction.SUM: np.add, Reduction.MAX: np.maximum, Reduction.MIN: np.minimum, Reduction.PROD: np.multiply}
+PRECISION = {8: 1e-9, 4: 1e-4}
+"""Relative to the greatest element, by bytes; a hundredth for less."""
+
+
+@dataclass
+class Tried:
+    """What was run, and what of it did not hold."""
+
+    factors: int = 0
+    partials: int = 0
+    violations: list[str] = field(default_factory=list[str])
+
+
+def uneven(extent: int, shards: int) -> tuple[int, ...] | None:
+    """Parts of an extent, uneven where it is large enough; None where it has too few blocks."""
+    if extent < shards:
+        return None
+    if shards == 2:
+        first = (extent - 1) // 3 or 1
+        return first, extent - first
+    return 1, (extent - 1) // 3 or 1, extent - 1 - ((extent - 1) // 3 or 1)
+
+
+def held(extent: int, segments: Sequence[int], parts: Sequence[int], shard: int) -> list[int]:
+    """The indices of a dim that a shard holds: within each segment, the part of its share."""
+    indices: list[int] = []
+    start = 0
+    for segment in segments or (1,):
+        length = extent * segment // sum(segments or (1,))
+        bounds = [sum(parts[:i]) * length // sum(parts) for i in (shard, shard + 1)]
+        indices += range(start + bounds[0], start + bounds[1])
+        start += length
+    return indices
+
+
+def addends(array: Any, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Any]:
+    """Arrays that reduce to this one."""
+    noise = [rng.standard_normal(array.shape).astype(array.dtype) for _ in range(shards)]
+    if reduction is Reduction.SUM:
+        return [array - sum(noise[1:]), *noise[1:]]
+    sign = -1 if reduction is Reduction.MAX else 1
+    owner = rng.integers(0, shards, array.shape)
+    return [
+        np.where(owner == i, array, array + (sign * np.abs(n)).astype(array.dtype)).astype(array.dtype)
+        for i, n in enumerate(noise)
+    ]
+
+
+def agree(actual: Any, expected: Any, scale: float = 0.0) -> bool:
+    """Equal, or close for floats. Where the expected one is not finite, nothing is asked: sums of infinities differ."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    if actual.shape != expected.shape:
+        return False
+    if expected.dtype.kind in "iubOSU":
+        return bool(np.array_equal(actual, expected))
+    tolerance = PRECISION.get(min(expected.dtype.itemsize, actual.dtype.itemsize), 1e-2)
+    kind = np.complex128 if expected.dtype.kind == "c" else np.float64
+    actual, expected = actual.astype(kind), expected.astype(kind)
+    finite = np.isfinite(expected)
+    expected, actual = expected[finite], actual[finite]
+    greatest = max(float(np.abs(expected).max(initial=0)), scale)
+    return bool(np.allclose(actual, expected, rtol=tolerance, atol=tolerance * greatest))
+
+
+def together(combine: Any, whole: Any, shards: Arrays, parts: Sequence[int], repeats: int) -> Any:
+    """What the shards' results make. Raises ValueError if they have not the shape that the combine needs."""
+    match combine:
+        case Identity():
+            if not all(agree(shard, shards[0]) for shard in shards):
+                raise ValueError("shards differ")
+            return shards[0]
+        case Gather(dim, _, pieces, _):
+            result, seen = np.zeros_like(whole), np.zeros(whole.shape[dim], bool)
+            for i, shard in enumerate(shards):
+                indices = held(whole.shape[dim], (pieces or (1,)) * repeats, parts, i)
+                index: list[Any] = [slice(None)] * whole.ndim
+                index[dim] = indices
+                if result[tuple(index)].shape != shard.shape:
+                    raise ValueError(f"shard {i} has shape {shard.shape}")
+                result[tuple(index)] = shard
+                seen[indices] = True
+            if not seen.all():
+                raise ValueError("a part of the result is in no shard")
+            return result
+        case Reduce(Reduction.MEAN):
+            return sum(s * (np.asarray(p, s.dtype) / sum(parts)) for s, p in zip(shards, parts, strict=True))
+        case Reduce(reduction):
+            return REDUCE[reduction].reduce(np.stack(shards).astype(whole.dtype), axis=0)
+    raise AssertionError(combine)
+
+
+def with_sizes(op: Operation, operands: Arrays, rule: Rule, factor: str, part: int, of: int) -> tuple[Operation, Any]:
+    """The op and its operands with the sizes that carry the factor divided, for a shard of `part` of `of` blocks."""
+    local, op = list(operands), op.clone()
+    for (name, position), factors in rule.sizes.items():
+        if factor not in factors:
+            continue
+        if name in op.properties:
+            op.properties[name] = _divided(op.properties[name], position, part, of)
+            continue
+        for i in range(len(local)):
+            if operand_name(op, i) == name:
+                local[i] = np.array(local[i])
+                local[i].reshape(-1)[position] = _share(int(local[i].reshape(-1)[position]), part, of)
+    return op, local
+
+
+def _share(size: int, part: int, of: int) -> int:
+    assert size % of == 0, f"a size of {size} does not split in {of}"
+    return size // of * part
+
+
+def _divided(attribute: Attribute, position: int, part: int, of: int) -> Attribute:
+    match attribute:
+        case IntegerAttr():
+            return IntegerAttr(_share(attribute.value.data, part, of), cast(Any, attribute.type))
+        case ArrayAttr():
+            entries = list(cast(Any, attribute).data)
+            entries[position] = _divided(entries[position], 0, part, of)
+            return ArrayAttr(entries)
+        case DenseArrayBase():
+            numbers = list(attribute.get_values())
+            numbers[position] = _share(int(numbers[position]), part, of)
+            return DenseArrayBase.from_list(cast(Any, attribute.elt_type), numbers)
+    raise AssertionError(attribute)
+
+
+class _Check:
+    def __init__(self, op: Operation, rule: Rule, operands: Arrays, run: Run, rng: np.random.Generator):
+        self.op, self.rule, self.run, self.rng = op, rule, run, rng
+        self.operands = [None if o is None else np.asarray(o) for o in operands]
+        self.wholes = [None if w is None else np.asarray(w) for w in run(op, self.operands)]
+        self.shapes = [
+            [() if a is None else cast(tuple[int, ...], a.shape) for a in arrays]
+            for arrays in (self.operands, self.wholes)
+        ]
+
+    def extent(self, factors: Sequence[str]) -> int:
+        return math.prod(factor_extent(self.rule, factor, *self.shapes) or 0 for factor in factors)
+
+    def split(self, operands: Sequence[int], shards: int, reduction: Reduction) -> dict[int, list[Any]]:
+        """Addends of these operands; those that are one value have the same."""
+        found: dict[int, list[Any]] = {}
+        for i in operands:
+            same = next((j for j in found if self.op.operands[j] is self.op.operands[i]), None)
+            found[i] = found[same] if same is not None else addends(self.operands[i], shards, reduction, self.rng)
+        return found
+
+    def factor(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
+        of, partner = sum(parts), self.rule.partner(factor)
+        split = self.split(partner.operands if partner else (), len(parts), Reduction.SUM)
+        local: list[Sequence[Any]] = []
+        for shard, part in enumerate(parts):
+            operands = [split[i][shard] if i in split else array for i, array in enumerate(self.operands)]
+            for i, dims in enumerate(self.rule.inputs):
+                for d, dim in enumerate(dims):
+                    if factor in dim.factors:
+                        outside = self.extent(dim.factors[: dim.factors.index(factor)])
+                        indices = held(self.shapes[0][i][d], (dim.pieces or (1,)) * outside, parts, shard)
+                        operands[i] = np.take(operands[i], indices, d)
+            try:
+                local.append(self.run(*with_sizes(self.op, operands, self.rule, factor, part, of)))
+            except Exception as error:
+                yield f"{factor} in {parts}: shard {shard} raises {error}"
+                return
+        for r, combine in enumerate(self.rule.combines[factor]):
+            outside = self.extent(combine.outer) if isinstance(combine, Gather) else 1
+            yield from self.compare(f"{factor} in {parts}", r, combine, local, parts, outside)
+
+    def partial(self, index: int, shards: int) -> Iterator[str]:
+        entry = self.rule.partials[index]
+        split = self.split(entry.operands, shards, entry.reduction)
+        locals_ = [[split[i][s] if i in split else a for i, a in enumerate(self.operands)] for s in range(shards)]
+        results = [self.run(self.op, operands) for operands in locals_]
+        for r in range(len(self.wholes)):
+            combine = Reduce(entry.reduction) if r in entry.results else Identity()
+            yield from self.compare(f"partial {entry.operands}", r, combine, results, (1,) * shards, 1)
+
+    def compare(
+        self, what: str, r: int, combine: Any, local: Sequence[Arrays], parts: Sequence[int], repeats: int
+    ) -> Iterator[str]:
+        whole, shards = self.wholes[r], [results[r] for results in local]
+        if whole is None:
+            if any(shard is not None for shard in shards):
+                yield f"{what}: result {r} is absent as a whole"
+            return
+        shards = [np.asarray(shard) for shard in shards]
+        try:
+            made = together(combine, whole, shards, parts, repeats)
+        except ValueError as error:
+            yield f"{what}: result {r} by {combine}: {error}"
+            return
+        reduces = isinstance(combine, Reduce) and whole.dtype.kind not in "iubOSU"
+        greatest = (
+            max((float(np.abs(s.astype(np.float64)).max(initial=0)) for s in shards), default=0) if reduces else 0
+        )
+        if not agree(made, whole, greatest if np.isfinite(greatest) else 0.0):
+            yield f"{what}: result {r} by {combine} differs"
+
+
+def violations(
+    op: Operation,
+    rule: Rule,
+    operands: Arrays,
+    rng: np.random.Generator,
+    run: Run = run_operator,
+    shards: Sequence[int] = (2, 3),
+) -> Tried:
+    """Every factor of the rule in uneven shards, and every entry of its partial operands, against the op run whole.
+
+    Raises what the op raises when it runs whole."""
+    tried = Tried()
+    with np.errstate(all="ignore"):
+        check = _Check(op, rule, operands, run, rng)
+        for count in shards:
+            for factor in rule.factors:
+                if parts := uneven(check.extent([factor]), count):
+                    tried.violations += check.factor(factor, parts)
+                    tried.factors += 1
+            finite = all(o is None or o.dtype.kind in "iubOSU" or np.isfinite(o).all() for o in check.operands)
+            for index, entry in enumerate(rule.partials):
+                if entry.factor is None and finite:
+                    tried.violations += check.partial(index, count)
+                    tried.partials += 1
+    return tried
+
+
+def fresh(array: Any, rng: np.random.Generator) -> Any:
+    """Other floats of the same kind: those of the array at other places, each up to a fifth larger or smaller, so that
+    a function's domain is kept in most cases; anything but floats as it is."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind in "iubOSU" or array.dtype.kind == "c":
+        return array
+    moved = rng.permutation(array.reshape(-1)).reshape(array.shape)
+    return (moved.astype(np.float64) * rng.uniform(0.8, 1.2, array.shape)).astype(array.dtype)
