@@ -38,12 +38,12 @@ class ApplyShardingPass(ModulePass):
         from distir.passes.distribution.mesh import Mesh
         from distir.passes.structure import argument_attributes, calls_first, result_attributes, shape_of
 
-        mesh_op = _the_mesh(op)
+        mesh_op = the_mesh(op)
         mesh = Mesh(tuple(mesh_op.axis_sizes.items()))
         entry = entry_function(op, self.entry)
         ordered = calls_first(op, self.entry)
-        chosen = {o: _options(o, mesh_op) for f in ordered for o in f.body.block.ops if not isinstance(o, CallOp)}
-        arguments = _arguments(ordered, mesh_op, chosen)
+        chosen = {o: chosen_options(o, mesh_op) for f in ordered for o in f.body.block.ops if not isinstance(o, CallOp)}
+        arguments = argument_states(ordered, mesh_op, chosen)
         last = entry.body.block.last_op
         sources = [shape_of(v) for v in entry.body.block.args]
         returned = [shape_of(v) for v in last.operands] if last is not None else []
@@ -58,14 +58,16 @@ class ApplyShardingPass(ModulePass):
         op.body.block.erase_op(mesh_op)
 
 
-def _the_mesh(module: ModuleOp) -> MeshOp:
+def the_mesh(module: ModuleOp) -> MeshOp:
+    """The mesh of an annotated module; raises a VerifyException unless there is one."""
     meshes = [op for op in module.body.block.ops if isinstance(op, MeshOp)]
     if len(meshes) != 1:
         raise VerifyException(f"apply-sharding needs one dist.mesh in the module, got {len(meshes)}")
     return meshes[0]
 
 
-def _options(op: Operation, mesh: MeshOp) -> list[Option]:
+def chosen_options(op: Operation, mesh: MeshOp) -> list[Option]:
+    """What an operation does along each axis; raises a diagnostic for a strategy that does not fit."""
     from distir.passes.distribution.lower import STRATEGY
     from distir.passes.distribution.options import chosen_option
 
@@ -87,7 +89,7 @@ def _options(op: Operation, mesh: MeshOp) -> list[Option]:
     return found
 
 
-def _arguments(
+def argument_states(
     ordered: list[FuncOp], mesh: MeshOp, chosen: Mapping[Operation, list[Option]]
 ) -> dict[BlockArgument, tuple[State, ...]]:
     """States of all arguments, callees first: as the user says, else what the first consumer needs."""

@@ -29,8 +29,9 @@ def is_static(value: SSAValue) -> bool:
 
 
 def shardy_rule(op: Operation, rule: RuleAttr) -> OpShardingRuleAttr | None:
-    """Shardy's rule of an operation; None where an operand or result is no tensor of static shape."""
-    if (not op.operands and not op.results) or not all(map(is_static, (*op.operands, *op.results))):
+    """Shardy's rule of an operation; None for one with regions, and where an operand or result is no tensor of static
+    shape."""
+    if op.regions or not (op.operands or op.results) or not all(map(is_static, (*op.operands, *op.results))):
         return None
     found = rule_to_shardy(rule.data, [shape_of(v) for v in op.operands], [shape_of(v) for v in op.results])
     return OpShardingRuleAttr(found)

@@ -31,6 +31,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.registry import DIALECTS
 from distir.dialects.sharding import REPLICATED, MeshOp, RuleAttr, ShardingAttr
 from distir.frontends.text import parse_program
+from distir.interpreters.walk import values_read
 from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of
 
 OURS = {"rule": "dist.rule", "strategy": "dist.strategy", "sharding": "dist.sharding"}
@@ -190,7 +191,7 @@ class _Reading:
                 raise DistirError(f"{op.name}: {wanted} is not of {len(shapes)} results")
             results = [sharding_from_shardy(s, shape, self.sizes) for s, shape in zip(wanted.data, shapes, strict=True)]
             same = (strategy for strategy in candidates if shardy_results(op, strategy, self.sizes) == wanted)
-            operands = [self.states.get(value) for value in op.operands]
+            operands = [self.states.get(value) for value in values_read(op)]
             _set(op, OURS["strategy"], next(same, None) or strategy_of(op, self.mesh, self.sizes, results, operands))
             for result, sharding, states in zip(op.results, wanted.data, results, strict=True):
                 if not is_open(sharding):

@@ -100,7 +100,7 @@ class OperationRunsOnShards(RewritePattern):
         if op not in self.chosen or is_constant(op) or isinstance(op, (CallOp, ReturnOp)):
             return
         options, mesh = self.chosen[op], self.shards.mesh
-        divisors = divisors_of(rule_of(op), _cut_factors(options, mesh))
+        divisors = divisors_of(rule_of(op), cut_factors(options, mesh))
         rewritten, read = local_constants(op, divisors), values_read(op)
         properties = local_properties(op, divisors)
         attributes = {k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY, SITE)}
@@ -136,7 +136,7 @@ class OperationRunsOnShards(RewritePattern):
             self.shards.define(result, states, values)
 
 
-def _cut_factors(options: Sequence[Option], mesh: Mesh) -> dict[str, int]:
+def cut_factors(options: Sequence[Option], mesh: Mesh) -> dict[str, int]:
     """Into how many parts each factor is cut, over all axes."""
     factors: dict[str, int] = {}
     for option, size in zip(options, mesh.sizes, strict=True):

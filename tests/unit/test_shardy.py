@@ -13,10 +13,8 @@ from xdsl.ir import Operation
 from distir.backends.shardy import export_module, import_module, import_shardings, with_shardy
 from distir.backends.shardy.importing import parse
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import MeshOp, RuleAttr, StrategyAttr
-from distir.passes.distribution.mesh import Mesh
-from distir.passes.distribution.options import options
-from distir.passes.structure import functions
+from distir.dialects.sharding import MeshOp, RuleAttr
+from tests.random_strategies import with_random_strategies
 from tests.small_models import gpt2
 
 MATMUL = "[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}"
@@ -218,30 +216,13 @@ def test_what_cannot_be_read_is_said(change: Callable[[str], str], message: str)
         import_shardings(change(text), without_ours(module))
 
 
-SIZES = {"dp": 2, "tp": 3}
-
-
-def with_any_strategies(draw: st.DrawFn) -> ModuleOp:
+def any_strategies(draw: st.DrawFn) -> ModuleOp:
     """A transformer block in which every operation does anything that its rule allows."""
-    module = gpt2(1, 4).module.clone()
-    assert module.body.block.first_op is not None
-    module.body.block.insert_op_before(MeshOp("mesh", SIZES), module.body.block.first_op)
-    mesh = Mesh(tuple(SIZES.items()))
-    random = draw(st.randoms(use_true_random=False))
-    for function in functions(module).values():
-        for op in function.body.block.ops:
-            if "dist.rule" not in op.attributes:
-                continue
-            picked = [random.choice(options(op, size)) for size in SIZES.values()]
-            states = [tuple(o.results[i] for o in picked) for i in range(len(op.results))]
-            if all(mesh.conflict(s) is None for s in states):
-                choices = {axis: option.choice for axis, option in zip(SIZES, picked, strict=True)}
-                op.attributes["dist.strategy"] = StrategyAttr.of("mesh", choices)
-    return module
+    return with_random_strategies(gpt2(1, 4).module, {"dp": 2, "tp": 3}, draw(st.randoms(use_true_random=False)))
 
 
 @settings(max_examples=2, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.composite(with_any_strategies)())
+@given(st.composite(any_strategies)())
 def test_any_strategies_come_back(module: ModuleOp) -> None:
     """Pieces, partial states, several axes on a dim: in Shardy's terms or beside them, nothing is lost."""
     again = import_module(export_module(module))
@@ -255,7 +236,7 @@ def test_any_strategies_come_back(module: ModuleOp) -> None:
 
 @pytest.mark.long
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))
-@given(st.composite(with_any_strategies)())
+@given(st.composite(any_strategies)())
 def test_shardy_itself_reads_it(module: ModuleOp) -> None:
     """The parser and the verifiers of Shardy, which jaxlib ships; what it prints comes back."""
     from jaxlib.mlir import ir

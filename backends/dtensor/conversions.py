@@ -1,0 +1,121 @@
+"""Values as DTensors, from one sharding to another: DTensor communicates, by one `redistribute` where its placements say both.
+
+A dim in several pieces is a DTensor of the value with that dim in the order of shards (shard 0's part of every piece first),
+which is cut evenly; it is permuted while no axis cuts it. A whole value becomes addends without communication: one shard
+keeps it, the others have zeros (of a maximum or minimum, all keep it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from distir.backends.dtensor.plan import placement
+from distir.dialects.errors import DistirError
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import REPLICATED, Partial, Sharded
+from distir.passes.distribution.conversions import shard_ranges
+from distir.passes.distribution.mesh import AxisStates, Mesh
+
+
+@dataclass(frozen=True)
+class Conversions:
+    """On one rank, of values over one mesh."""
+
+    mesh: Mesh
+    devices: DeviceMesh
+
+    @property
+    def whole(self) -> AxisStates:
+        return (REPLICATED,) * len(self.mesh.axes)
+
+    def distribute(self, tensor: torch.Tensor, states: AxisStates) -> DTensor:
+        """A tensor that every rank has, in these states; nothing is communicated."""
+        cut = tuple(REPLICATED if isinstance(state, Partial) else state for state in states)
+        for dim in range(tensor.ndim):
+            if (order := self._order(cut, dim)) is not None:
+                tensor = tensor.index_select(dim, order.to(tensor.device))
+        placed = distribute_tensor(tensor, self.devices, [placement(s) for s in cut], src_data_rank=None)
+        return self._as_addends(placed, cut, states)
+
+    def from_local(self, tensor: torch.Tensor, states: AxisStates) -> DTensor:
+        """The value whose part (or addend) on this rank is given."""
+        return DTensor.from_local(tensor.contiguous(), self.devices, [placement(s) for s in states], run_check=False)
+
+    def full(self, tensor: DTensor, states: AxisStates) -> torch.Tensor:
+        """The whole value, on every rank."""
+        return self.convert(tensor, states, self.whole).to_local()
+
+    def convert(self, tensor: DTensor, source: AxisStates, target: AxisStates) -> DTensor:
+        """The value in other states."""
+        if source == target:
+            return tensor
+        if (why := self.mesh.conflict(target)) is not None:
+            raise DistirError(
+                f"a value of shape {list(tensor.shape)} cannot be sharded over {dict(self.mesh.axes)}: {why}"
+            )
+        reordered = [d for d in range(tensor.ndim) if self._layout(source, d) != self._layout(target, d)]
+        gathered = tuple(
+            REPLICATED if self._leaves(before, after, reordered) else before
+            for before, after in zip(source, target, strict=True)
+        )
+        tensor = self._redistribute(tensor, source, gathered)
+        for dim in reordered:
+            tensor = self._permuted(tensor, gathered, dim, self._order(source, dim), self._order(target, dim))
+        cut = tuple(
+            before if isinstance(after, Partial) else after for before, after in zip(gathered, target, strict=True)
+        )
+        return self._as_addends(self._redistribute(tensor, gathered, cut), cut, target)
+
+    def _leaves(self, before: object, after: object, reordered: Sequence[int]) -> bool:
+        """Whether an axis is made whole on the way: it cuts a dim that is permuted, or what it makes is addends."""
+        if isinstance(before, Sharded) and before.dim in reordered:
+            return True
+        return isinstance(after, Partial) and before != after
+
+    def _redistribute(self, tensor: DTensor, source: AxisStates, target: AxisStates) -> DTensor:
+        return tensor if source == target else tensor.redistribute(self.devices, [placement(s) for s in target])
+
+    def _layout(self, states: AxisStates, dim: int) -> tuple[tuple[int, ...], int] | None:
+        """The pieces of a dim and into how many parts each is cut; None for one in its own order."""
+        axes = [a for a, s in enumerate(states) if isinstance(s, Sharded) and s.dim == dim]
+        pieces = next((s.pieces for s in states if isinstance(s, Sharded) and s.dim == dim), ())
+        return (pieces, prod(self.mesh.sizes[a] for a in axes)) if len(pieces) > 1 else None
+
+    def _order(self, states: AxisStates, dim: int) -> torch.Tensor | None:
+        """The elements of a dim in the order of shards; None for its own order."""
+        layout = self._layout(states, dim)
+        if layout is None:
+            return None
+        pieces, shards = layout
+        ranges = [r for shard in range(shards) for r in shard_ranges(pieces, shard, shards)]
+        return torch.cat([torch.arange(start, stop) for start, stop in ranges])
+
+    def _permuted(
+        self, tensor: DTensor, states: AxisStates, dim: int, before: torch.Tensor | None, after: torch.Tensor | None
+    ) -> DTensor:
+        """A dim that no axis cuts, from one order to another."""
+        local = tensor.to_local()
+        if before is not None:
+            local = local.index_select(dim, torch.argsort(before).to(local.device))
+        if after is not None:
+            local = local.index_select(dim, after.to(local.device))
+        return self.from_local(local, states)
+
+    def _as_addends(self, tensor: DTensor, source: AxisStates, target: AxisStates) -> DTensor:
+        """Where the target is partial and the source whole, by zeros."""
+        if source == target:
+            return tensor
+        local = tensor.to_local()
+        for axis, (before, after) in enumerate(zip(source, target, strict=True)):
+            if before == after or not isinstance(after, Partial):
+                continue
+            if after.reduction not in (Reduction.SUM, Reduction.MAX, Reduction.MIN):
+                raise DistirError(f"a whole value cannot be made partial {after.reduction}")
+            if after.reduction is Reduction.SUM and self.devices.get_local_rank(axis) != 0:
+                local = torch.zeros_like(local)
+        return self.from_local(local, target)

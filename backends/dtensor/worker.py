@@ -1,0 +1,40 @@
+"""One rank's process: `python -m distir.backends.dtensor.worker FOLDER RANK`, started by `run`.
+
+Every rank reads the same program and the same arguments; the first one writes the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from distir.backends.torch.exchange import Job, inputs_path, load_arrays, outputs_path, program_path, save_arrays
+from distir.backends.torch.worker import join, main, parse
+
+
+def work(folder: Path, rank: int, job: Job) -> None:
+    """Everything that one rank does."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from distir.backends.dtensor.conversions import Conversions
+    from distir.backends.dtensor.plan import plan_of
+    from distir.backends.dtensor.program import Program
+    from distir.backends.torch.elements import ElementTypes, plain_array
+
+    module = parse(program_path(folder, 0).read_text())
+    plan = plan_of(module, job.entry)
+    device = join(folder, rank, job)
+    types = ElementTypes(job.in_float64)
+    axes = tuple(name for name, _ in plan.mesh.axes)
+    devices = init_device_mesh(device.type, plan.mesh.sizes, mesh_dim_names=axes)
+    arguments = [types.tensor(array, device) for array in load_arrays(inputs_path(folder, 0))[0]]
+    with torch.no_grad():
+        results = Program(module, plan, Conversions(plan.mesh, devices), types)(arguments)
+    if rank == 0:
+        save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results])
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(work)
