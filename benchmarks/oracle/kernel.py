@@ -31,6 +31,9 @@ class Tables(NamedTuple):
     """Which of the function's costs, or of its callees."""
     streams_start: np.ndarray
     streams: np.ndarray
+    slows_start: np.ndarray
+    slows: np.ndarray
+    """Streams that compute more slowly beside it."""
     uses_start: np.ndarray
     uses: np.ndarray
     """Slots."""
@@ -60,6 +63,8 @@ class Tables(NamedTuple):
     frame_costs_start: np.ndarray
     frame_costs: np.ndarray
     """Picoseconds."""
+    frame_slowdowns: np.ndarray
+    """Picoseconds that each of the same operations adds to the streams that it slows."""
     frame_callees_start: np.ndarray
     frame_callees: np.ndarray
     """Frames."""
@@ -136,6 +141,9 @@ def execute(
             start += t.frame_costs[t.frame_costs_start[frame] + t.detail[operation]]
         for i in range(first, last):
             clocks[t.frame_streams[on + t.streams[i]]] = start
+        for i in range(t.slows_start[operation], t.slows_start[operation + 1]):
+            slowdown = t.frame_slowdowns[t.frame_costs_start[frame] + t.detail[operation]]
+            clocks[t.frame_streams[on + t.slows[i]]] += slowdown
         for i in range(t.uses_start[operation], t.uses_start[operation + 1]):
             used = stack[base + t.uses[i]]
             if used != ABSENT:

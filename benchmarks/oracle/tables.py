@@ -22,7 +22,7 @@ from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.result import Stream
-from distir.interpreters.simulate.schedule import Frame, entry_devices, updating
+from distir.interpreters.simulate.schedule import Frame, entry_devices, slowed_streams, updating
 from distir.interpreters.walk import Walk
 from distir.interpreters.work import is_view, type_bytes
 
@@ -40,13 +40,15 @@ class Function:
     kind: list[int] = field(default_factory=list[int])
     detail: list[int] = field(default_factory=list[int])
     streams: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
+    slows: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
     uses: list[Slots] = field(default_factory=list[Slots])
     makes: list[Slots] = field(default_factory=list[Slots])
     rooms: list[Sequence[tuple[int, int]]] = field(default_factory=list[Sequence[tuple[int, int]]])
     results: list[Slots] = field(default_factory=list[Slots])
     stream_numbers: dict[Stream, int] = field(default_factory=dict[Stream, int])
-    costly: list[tuple[Operation, Devices]] = field(default_factory=list[tuple[Operation, Devices]])
-    """Operations of which each cost is asked; others cost the same as one of these."""
+    costly: list[tuple[Operation, Devices, bool]] = field(default_factory=list[tuple[Operation, Devices, bool]])
+    """Operations of which each cost is asked, and whether each is a message beside computation; others cost the same as one
+    of these."""
     callees: dict[tuple[str, Devices | None], int] = field(
         default_factory=lambda: dict[tuple[str, tuple[int, ...] | None], int]()
     )
@@ -78,8 +80,8 @@ class Lowering:
         self.function_numbers: dict[str, int] = {}
         self.streams: dict[Stream, int] = {}
         self.frames: dict[tuple[str, Devices], int] = {}
-        self.frame_rows: list[tuple[int, Devices, list[int], list[int], list[int]]] = []
-        """Function, devices, streams, costs, callees."""
+        self.frame_rows: list[tuple[int, Devices, list[int], list[int], list[int], list[int]]] = []
+        """Function, devices, streams, costs, slowdowns, callees."""
         self.executed: list[tuple[int, int]] = []
         """Per frame, the steps and the storages of one run of it."""
         self.function = self.function_of(entry)
@@ -105,7 +107,8 @@ class Lowering:
             return number
         function = self.function_of(name)
         streams = [self.stream(devices[d], stream) for d, stream in function.stream_numbers]
-        costs = [self.costs.of(op, _on(local, devices)).picoseconds for op, local in function.costly]
+        asked = [self.asked(op, _on(local, devices), beside) for op, local, beside in function.costly]
+        costs, slowdowns = [cost for cost, _ in asked], [slowdown for _, slowdown in asked]
         callees = [self.frame_of(callee, _on(local, devices)) for callee, local in function.callees]
         steps, storages = 0, 0
         for kind, detail, rooms in zip(function.kind, function.detail, function.rooms, strict=True):
@@ -115,9 +118,17 @@ class Lowering:
             else:
                 steps, storages = steps + 1, storages + sum(device != ABSENT for device, _ in rooms)
         number = self.frames[name, devices] = len(self.frames)
-        self.frame_rows.append((self.function_numbers[name], devices, streams, costs, callees))
+        self.frame_rows.append((self.function_numbers[name], devices, streams, costs, slowdowns, callees))
         self.executed.append((steps, storages))
         return number
+
+    def asked(self, op: Operation, devices: Devices, is_beside: bool) -> tuple[int, int]:
+        """Picoseconds of an operation, and what it adds to each stream that it slows."""
+        cost = self.costs.of(op, devices)
+        if not is_beside:
+            return cost.picoseconds, 0
+        beside = self.costs.beside(cost)
+        return beside.cost.picoseconds, beside.slowdown_picoseconds
 
     def stream(self, device: int, name: str) -> int:
         return self.streams.setdefault((device, name), len(self.streams))
@@ -127,7 +138,7 @@ class Lowering:
     def tables(self) -> Tables:
         functions = list(self.functions.values())
         operations = list(accumulate((len(f.kind) for f in functions), initial=0))
-        frame_functions, devices, streams, costs, callees = zip(*self.frame_rows, strict=True)
+        frame_functions, devices, streams, costs, slowdowns, callees = zip(*self.frame_rows, strict=True)
 
         def rows(name: str) -> Iterable[Sequence[int]]:
             return chain.from_iterable(getattr(f, name) for f in functions)
@@ -137,6 +148,7 @@ class Lowering:
             _array(chain.from_iterable(f.kind for f in functions)),
             _array(chain.from_iterable(f.detail for f in functions)),
             *_ranges(rows("streams")),
+            *_ranges(rows("slows")),
             *_ranges(rows("uses")),
             *_ranges(rows("makes")),
             _array(device for device, _ in rooms),
@@ -148,6 +160,7 @@ class Lowering:
             *_ranges(devices),
             *_ranges(streams),
             *_ranges(costs, np.int64),
+            np.fromiter(chain.from_iterable(slowdowns), np.int64),
             *_ranges(callees),
         )
 
@@ -192,7 +205,7 @@ class _Reader:
         made = [self.new(v.type) for v in op.results]
         assert list(map(len, made)) == list(map(len, callee.results))
         callees = function.callees
-        self.add(CALL, callees.setdefault((name, devices), len(callees)), (), operands, made, [])
+        self.add(CALL, callees.setdefault((name, devices), len(callees)), (), (), operands, made, [])
         self.slots.update(zip(op.results, made, strict=True))
 
     def run(self, op: Operation, operands: list[Slots]) -> None:
@@ -200,6 +213,7 @@ class _Reader:
         places = dict.fromkeys(stream for stream in found if stream is not None)
         numbers = self.function.stream_numbers
         streams = [numbers.setdefault(place, len(numbers)) for place in places]
+        slows = [numbers.setdefault(place, len(numbers)) for place in slowed_streams(op, tuple(places))]
         made: list[Slots] = []
         rooms: list[tuple[int, int]] = []
         match op:
@@ -217,17 +231,17 @@ class _Reader:
                     for s, v in zip(on, op.results, strict=True)
                 ]
         self.slots.update(zip(op.results, results, strict=True))
-        cost = self.cost(op, tuple(dict.fromkeys(device for device, _ in places)))
-        self.add(MOVE if isinstance(op, MoveOp) else RUN, cost, streams, operands, made, rooms)
+        cost = self.cost(op, tuple(dict.fromkeys(device for device, _ in places)), bool(slows))
+        self.add(MOVE if isinstance(op, MoveOp) else RUN, cost, streams, slows, operands, made, rooms)
 
-    def cost(self, op: Operation, devices: Devices) -> int:
+    def cost(self, op: Operation, devices: Devices, is_beside: bool) -> int:
         """Operations of one kind with the same types (which say the devices) and attributes cost the same."""
         attributes = [(name, id(value)) for given in (op.properties, op.attributes) for name, value in given.items()]
         types = [*(id(v.type) for v in op.operands), None, *(id(v.type) for v in op.results)]
         key = (op,) if op.regions else (type(op), *types, *attributes)
         if (number := self.costs.get(key)) is None:
             number = self.costs[key] = len(self.function.costly)
-            self.function.costly.append((op, devices))
+            self.function.costly.append((op, devices, is_beside))
         return number
 
     def add(
@@ -235,6 +249,7 @@ class _Reader:
         kind: int,
         detail: int,
         streams: Sequence[int],
+        slows: Sequence[int],
         operands: Sequence[Slots],
         made: Sequence[Slots],
         rooms: Sequence[tuple[int, int]],
@@ -243,6 +258,7 @@ class _Reader:
         function.kind.append(kind)
         function.detail.append(detail)
         function.streams.append(streams)
+        function.slows.append(slows)
         function.uses.append(tuple(chain.from_iterable(operands)))
         function.makes.append(tuple(chain.from_iterable(made)))
         function.rooms.append(rooms if kind != CALL else [(ABSENT, 0)] * len(function.makes[-1]))

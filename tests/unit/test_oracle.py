@@ -42,13 +42,13 @@ def same(tables: Any, module: ModuleOp, cost_model: Any) -> None:
     assert dict(enumerate(found.peak_memory_bytes)) == expected.peak_memory_bytes
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=40, deadline=None, suppress_health_check=QUICK)
 @given(module=random_modules.programs())
 def test_the_kernel_equals_the_interpreter(tables: Any, module: ModuleOp) -> None:
     same(tables, module, random_modules.Uneven)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=25, deadline=None, suppress_health_check=QUICK)
 @given(program=random_programs.programs())
 def test_the_kernel_equals_the_interpreter_on_every_operation(tables: Any, program: Any) -> None:
     same(tables, program.module, AnalyticCostModel)
