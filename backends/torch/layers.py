@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from distir.backends.torch.table import TABLE, Node, NotInTable, Results, operator
+from distir.backends.torch.table import TABLE, Node, NotInTable, Results, numbers, operator
 
 __all__ = ["TABLE"]
 
@@ -137,7 +137,7 @@ def rms_normalization(node: Node, x: Tensor, scale: Tensor) -> Tensor:
 
 @operator("Dropout")
 def dropout(node: Node, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None) -> Results:
-    if training is not None and bool(training) and (ratio is None or float(ratio) > 0):
+    if training is not None and numbers(training)[0] and (ratio is None or numbers(ratio)[0] > 0):
         raise NotInTable
     return x, torch.ones_like(x, dtype=torch.bool)
 

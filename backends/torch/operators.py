@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from xdsl.dialects.builtin import ArrayAttr, FloatAttr, IntegerAttr, NoneType, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, TypeAttribute
 
@@ -105,6 +106,8 @@ def _by_reference(op: Operation, types: ElementTypes, device: torch.device) -> C
     floats: np.dtype[Any] | None = np.dtype(np.float64) if types.in_float64 else None
 
     def compute(operands: list[Any]) -> Sequence[Any]:
+        if any(isinstance(value, FakeTensor) for value in operands):
+            raise DistirError("this case of the operator has no definition in torch: it cannot be differentiated")
         arrays = [_plain(value) for value in operands]
         results = function_of(MEANINGS[op.dialect_name()].reference)(op, arrays, floats)
         return [types.value(result, device) for result in results]

@@ -49,6 +49,12 @@ def operator(*names: str) -> Callable[[Operator], Operator]:
     return enter
 
 
+def numbers(x: Tensor) -> list[Any]:
+    """The elements of an operand of at most one dim, such as a shape, without an operation on it: operators look at such
+    operands also while they are traced (`training`)."""
+    return x.tolist() if x.dim() else [x.tolist()]
+
+
 # --- elementwise -----------------------------------------------------------------------------------------------------
 
 _ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
@@ -162,7 +168,7 @@ def einsum(node: Node, *operands: Tensor) -> Tensor:
 
 def _reduction(function: Callable[[Tensor, list[int], bool], Tensor], floats_only: bool = False) -> Operator:
     def run(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-        dims: list[int] = [] if axes is None else axes.reshape(-1).tolist()
+        dims: list[int] = [] if axes is None else numbers(axes)
         if (floats_only and not x.is_floating_point()) or (not dims and node["noop_with_empty_axes"]) or not x.numel():
             raise NotInTable
         if x.ndim == 0:
@@ -198,7 +204,7 @@ def arg_max(node: Node, x: Tensor) -> Tensor:
 
 @operator("CumSum")
 def cum_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
-    dim = int(axis)
+    dim = numbers(axis)[0]
     if node["reverse"]:
         x = x.flip(dim)
     sums = torch.cumsum(x, dim, dtype=x.dtype)
@@ -211,7 +217,7 @@ def cum_sum(node: Node, x: Tensor, axis: Tensor) -> Tensor:
 def top_k(node: Node, x: Tensor, k: Tensor) -> Results:
     # Not torch.topk: of equal elements, ONNX takes the first.
     values, indices = torch.sort(x, dim=node["axis"], descending=bool(node["largest"]), stable=True)
-    return values.narrow(node["axis"], 0, int(k)), indices.narrow(node["axis"], 0, int(k))
+    return values.narrow(node["axis"], 0, numbers(k)[0]), indices.narrow(node["axis"], 0, numbers(k)[0])
 
 
 # --- shapes and views ------------------------------------------------------------------------------------------------
@@ -219,7 +225,7 @@ def top_k(node: Node, x: Tensor, k: Tensor) -> Results:
 
 @operator("Reshape")
 def reshape(node: Node, x: Tensor, shape: Tensor) -> Tensor:
-    sizes: list[int] = shape.tolist()
+    sizes: list[int] = numbers(shape)
     if not node["allowzero"]:
         sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
     return x.reshape(sizes)
@@ -232,12 +238,12 @@ def transpose(node: Node, x: Tensor) -> Tensor:
 
 @operator("Squeeze")
 def squeeze(node: Node, x: Tensor, axes: Tensor | None = None) -> Tensor:
-    return x.squeeze() if axes is None else x.squeeze(tuple(axes.reshape(-1).tolist()))
+    return x.squeeze() if axes is None else x.squeeze(tuple(numbers(axes)))
 
 
 @operator("Unsqueeze")
 def unsqueeze(node: Node, x: Tensor, axes: Tensor) -> Tensor:
-    dims: list[int] = axes.reshape(-1).tolist()
+    dims: list[int] = numbers(axes)
     for dim in sorted(d % (x.ndim + len(dims)) for d in dims):
         x = x.unsqueeze(dim)
     return x
@@ -251,12 +257,12 @@ def flatten(node: Node, x: Tensor) -> Tensor:
 
 @operator("Expand")
 def expand(node: Node, x: Tensor, shape: Tensor) -> Tensor:
-    return x.expand(torch.broadcast_shapes(x.shape, shape.tolist()))
+    return x.expand(torch.broadcast_shapes(x.shape, numbers(shape)))
 
 
 @operator("Tile")
 def tile(node: Node, x: Tensor, repeats: Tensor) -> Tensor:
-    return x.repeat(repeats.tolist())
+    return x.repeat(numbers(repeats))
 
 
 @operator("Shape")
@@ -272,7 +278,7 @@ def concat(node: Node, *operands: Tensor) -> Tensor:
 @operator("Split")
 def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> Results:
     if sizes is not None:
-        return torch.split(x, sizes.tolist(), node["axis"])
+        return torch.split(x, numbers(sizes), node["axis"])
     parts = node["num_outputs"] or node.results
     return torch.split(x, -(-x.shape[node["axis"]] // parts), node["axis"])
 
@@ -281,10 +287,10 @@ def split(node: Node, x: Tensor, sizes: Tensor | None = None) -> Results:
 def slice_(
     node: Node, x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
 ) -> Tensor:
-    begins: list[int] = starts.tolist()
-    dims: list[int] = list(range(len(begins))) if axes is None else axes.tolist()
-    strides: list[int] = [1] * len(begins) if steps is None else steps.tolist()
-    for start, end, dim, step in zip(begins, ends.tolist(), dims, strides, strict=True):
+    begins: list[int] = numbers(starts)
+    dims: list[int] = list(range(len(begins))) if axes is None else numbers(axes)
+    strides: list[int] = [1] * len(begins) if steps is None else numbers(steps)
+    for start, end, dim, step in zip(begins, numbers(ends), dims, strides, strict=True):
         extent = x.shape[dim]
         # An end before the first element stops a backward slice after it; Python would count it from the back.
         kept = range(*slice(start, None if step < 0 and end < -extent else end, step).indices(extent))
@@ -299,29 +305,29 @@ def slice_(
 def pad(node: Node, x: Tensor, pads: Tensor, value: Tensor | None = None, axes: Tensor | None = None) -> Tensor:
     if node["mode"] != "constant":
         raise NotInTable
-    amounts: list[int] = pads.tolist()
-    dims: list[int] = list(range(x.ndim)) if axes is None else [d % x.ndim for d in axes.tolist()]
+    amounts: list[int] = numbers(pads)
+    dims: list[int] = list(range(x.ndim)) if axes is None else [d % x.ndim for d in numbers(axes)]
     before, after = amounts[: len(dims)], amounts[len(dims) :]
     widths = {dim: (b, a) for dim, b, a in zip(dims, before, after, strict=True)}
     innermost_first = [w for dim in reversed(range(x.ndim)) for w in widths.get(dim, (0, 0))]
-    return functional.pad(x, innermost_first, value=0 if value is None else value.item())
+    return functional.pad(x, innermost_first, value=0 if value is None else numbers(value)[0])
 
 
 @operator("Trilu")
 def trilu(node: Node, x: Tensor, k: Tensor | None = None) -> Tensor:
-    diagonal = 0 if k is None else int(k)
+    diagonal = 0 if k is None else numbers(k)[0]
     return torch.triu(x, diagonal) if node["upper"] else torch.tril(x, diagonal)
 
 
 @operator("Range")
 def range_(node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
-    return torch.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype, device=start.device)
+    return torch.arange(numbers(start)[0], numbers(limit)[0], numbers(delta)[0], dtype=start.dtype, device=start.device)
 
 
 @operator("ConstantOfShape")
 def constant_of_shape(node: Node, shape: Tensor) -> Tensor:
     value: Tensor = node["value"]
-    return value.reshape(()).to(shape.device).expand(shape.tolist())
+    return value.reshape(()).to(shape.device).expand(numbers(shape))
 
 
 # --- indexing --------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from distir.interpreters.aten_calls import element_type, tensor_type
 IDENTITIES = frozenset({"detach", "alias", "lift_fresh", "lift_fresh_copy"})
 """Operators that do something for autograd or for memory, and nothing to a value."""
 LARGEST_CONSTANT = 4096
-"""Elements of the largest tensor of integers that becomes a constant; larger ones and floats are buffers."""
+"""Elements of the largest tensor of integers that becomes a constant, as a number does; others are buffers."""
 
 
 class GraphImporter:
@@ -86,12 +86,13 @@ class GraphImporter:
         self.values[node] = value
 
     def _constant(self, node: fx.Node) -> None:
-        """A tensor that the traced function held."""
+        """A tensor that the traced function held: a constant of the program, or an argument with its value."""
         tensor = self.module
         for name in str(node.target).split("."):
             tensor = getattr(tensor, name)
         assert isinstance(tensor, Tensor)
-        if tensor.is_meta or tensor.is_floating_point() or tensor.numel() > LARGEST_CONSTANT:
+        written = tensor.dim() == 0 or (not tensor.is_floating_point() and tensor.numel() <= LARGEST_CONSTANT)
+        if tensor.is_meta or not written:
             port = Port(f"constant{len(self.constants)}", "buffer", tensor)
             self.ports.append(port)
             if not tensor.is_meta:

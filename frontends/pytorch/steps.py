@@ -190,12 +190,9 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
     memory = _Memory(step.model)
     arguments = _arguments(step.model, example_args, ("label",) if step.loss is not None else ())
     trained = {n: p for n, p in step.model.named_parameters() if p.requires_grad}
-    optimizer = FunctionalOptimizer.of(step.optimizer, trained)
     names = list(arguments.tensors)
     labels = {n for n in names if n.lower().startswith(("label", "target"))} if step.loss is None else {names[-1]}
     inputs = [Port(n, "label" if n in labels else "input", t) for n, t in arguments.tensors.items()]
-    remembered = memory.ports()
-    state = [Port(each.name, "state", each.initial, _value(each.initial)) for each in optimizer.state]
 
     def loss_of(held: Tensors, tensors: Tensors) -> Tensor:
         args, kwargs = arguments.rebuild(tensors)
@@ -211,13 +208,32 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
             raise DistirError(f"{name}: expected a loss of one element, got {_described(found)}")
         return found
 
+    return training_function(name, [*inputs, *memory.ports()], trained, step.optimizer, loss_of, step.autocast)
+
+
+def training_function(
+    name: str,
+    ports: Sequence[Port],
+    trained: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    loss_of: Callable[[Tensors, Tensors], Tensor],
+    autocast: torch.dtype | None = None,
+) -> TracedFunction:
+    """Loss, gradients of it and updates of the `trained` parameters, over these ports and the optimizer's state.
+
+    `loss_of(memory, tensors)` is a scalar: `memory` has parameters, to be differentiated, and buffers, to be written to.
+    """
+    functional = FunctionalOptimizer.of(optimizer, trained)
+    remembered = [port for port in ports if port.role in ("parameter", "buffer")]
+    state = [Port(each.name, "state", each.initial, _value(each.initial)) for each in functional.state]
+
     def run(tensors: Tensors) -> dict[tuple[str, str], Tensor]:
         held = {p.name: tensors[p.name].detach() for p in remembered if p.role == "parameter"}
         for parameter in trained:
             held[parameter].requires_grad_()
         held |= {p.name: tensors[p.name].clone() for p in remembered if p.role == "buffer"}
-        enabled = step.autocast is not None
-        with torch.enable_grad(), torch.autocast("cpu", step.autocast or torch.bfloat16, enabled=enabled):
+        enabled = autocast is not None
+        with torch.enable_grad(), torch.autocast("cpu", autocast or torch.bfloat16, enabled=enabled):
             loss = loss_of(held, tensors)
         leaves = [held[parameter] for parameter in trained]
         one = torch.full(loss.shape, 1.0, dtype=loss.dtype)
@@ -225,12 +241,12 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
         gradients = {n: g for n, g in zip(trained, found, strict=True) if g is not None}
         results = {("loss", "output"): loss.detach()}
         with torch.no_grad():
-            updated, new_state = optimizer.step({n: tensors[n] for n in trained}, gradients, tensors)
+            updated, new_state = functional.step({n: tensors[n] for n in trained}, gradients, tensors)
         results |= {(n, "parameter"): updated[n] for n in trained}
         results |= {(n, "state"): t for n, t in new_state.items()}
         return results | {(p.name, p.role): held[p.name] for p in remembered if p.role == "buffer"}
 
-    return TracedFunction(name, [*inputs, *remembered, *state], run)
+    return TracedFunction(name, [*ports, *state], run)
 
 
 def _described(value: Any) -> str:

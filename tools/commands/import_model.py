@@ -9,6 +9,7 @@ from typing import Any
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import add_model_arguments, load_model, open_dimensions
 from distir.tools.commands.report import check_output, progress
+from distir.tools.commands.train_option import TRAIN_HELP, train
 
 EXAMPLES = """\
 examples:
@@ -17,6 +18,10 @@ examples:
   distir import gpt2.onnx --shape input1=8,1,128 -o gpt2.mlir
   distir import my_package.models:small -o small.mlir       calls small() of my_package/models.py
   distir import examples.mlp_pytorch:step -o step.mlir      a PyTorch training step
+  distir import mlp.onnx -o step.mlir --train loss=mse_loss optimizer=sgd:lr=0.1,momentum=0.9
+  distir import gpt2.onnx --shape input1=8,1,128 -o step.mlir \\
+      --train loss=cross_entropy optimizer=adamw:lr=1e-3 freeze='h.*.attn.bias'
+
 """
 
 
@@ -25,13 +30,19 @@ def add_parser(subparsers: Any) -> None:
         "import",
         help="a model as a sequential program",
         description="Imports a model as a sequential (level 1) program. Without -o it is printed.",
-        epilog=EXAMPLES,
+        epilog=EXAMPLES + TRAIN_HELP,
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add_model_arguments(parser)
     parser.add_argument(
         "-o", dest="output", metavar="OUT.mlir", help="write the program, and OUT.safetensors beside it"
+    )
+    parser.add_argument(
+        "--train",
+        nargs="+",
+        metavar="KEY=VALUE",
+        help="import a step that trains the model: loss=... optimizer=..., see below",
     )
     parser.set_defaults(run=run)
 
@@ -45,6 +56,8 @@ def run(args: Namespace) -> int:
         check_output(args.output)
     with progress(f"importing {args.model}"):
         module = load_model(args.model, args.shape)
+        if args.train is not None:
+            module = train(module, args.model, args.train)
         if args.output is not None:
             weights.save(module, args.output)
     if args.output is None:
