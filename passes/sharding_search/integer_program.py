@@ -149,8 +149,8 @@ class IntegerProgram:
         alike: dict[object, States] = {}
         for argument in function.body.block.args:
             candidates = self.problem.arguments[argument]
-            key = (argument.type, tuple(candidates), _called_with(argument))
-            if _called_with(argument) is None or key not in alike:
+            key = (argument.type, tuple(candidates), called_with(argument))
+            if called_with(argument) is None or key not in alike:
                 alike[key] = self.choice(candidates)
             self.produced[argument] = alike[key]
 
@@ -321,7 +321,7 @@ class IntegerProgram:
         return Plan(options, arguments, results)
 
 
-def _called_with(argument: BlockArgument) -> tuple[tuple[str, int], ...] | None:
+def called_with(argument: BlockArgument) -> tuple[tuple[str, int], ...] | None:
     """The functions that take an argument, and where; None if anything else uses it. Arguments that are alike in this (one
     parameter of each layer) are passed alike."""
     if not all(isinstance(use.operation, CallOp) for use in argument.uses):

@@ -1,5 +1,6 @@
-"""A search from options to a plan: the integer program, solved again with a memory constraint at every program point at which
-a solution exceeds the limit, until none does. Points that no solution exceeds are never constrained."""
+"""A search from options to a plan. Without regard to memory, elimination finds a fastest plan. If that does not fit, or tables
+grow too large, the integer program is solved, again with a memory constraint at every program point at which a solution
+exceeds the limit, until none does. Points that no solution exceeds are never constrained."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from distir.dialects.errors import DistirError
+from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
 from distir.passes.sharding_search.memory import Footprint, Point, footprint
 from distir.passes.sharding_search.memory_rows import MemoryRows
@@ -41,6 +43,12 @@ class Result:
 def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: float | None = None) -> Result:
     """The fastest plan within a limit of bytes per device. Raises DistirError, with the smallest memory that any plan
     needs, if none is."""
+    fastest = ChoiceNetwork(problem).best_plan()
+    if fastest is not None:
+        found = footprint(problem, fastest)
+        if memory_limit is None or found.peak_bytes <= memory_limit:
+            seconds = picoseconds(problem, fastest) * 1e-12
+            return Result(fastest, seconds, seconds, found)
     program = IntegerProgram(problem)
     rows = MemoryRows(program)
     constrained: list[Point] = []

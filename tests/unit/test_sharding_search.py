@@ -35,6 +35,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.explain import difference, explain
+from distir.passes.sharding_search.integer_program import IntegerProgram
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
@@ -190,6 +191,9 @@ def test_the_optimum_is_that_of_all_strategies(text: str):
     result = best_plan(problem_of(module.clone(), (("tp", 2),)))
     assert result.gap == 0
     assert abs(result.seconds - min(times)) < 1e-9  # the tie-break is a tenth of that
+    program = IntegerProgram(problem_of(module.clone(), (("tp", 2),))).solve()
+    assert program.gap == 0
+    assert abs(program.seconds - min(times)) < 1e-9
     exhaustive = Beam(problem_of(module.clone(), (("tp", 2),)), None).search()
     assert abs(exhaustive.seconds - min(times)) < 1e-9
 

@@ -1,0 +1,304 @@
+"""The exact minimum of a sum of cost tables over few variables each, by eliminating variables one by one (nonserial dynamic
+programming; Bertele & Brioschi, 1972; for tables of two variables the PBQP reductions of Scholz & Eckstein, LCTES 2002).
+
+Eliminating a variable replaces the tables that mention it by one over its neighbours: the least cost of each of their
+combinations. A table does not distinguish choices of a variable that it treats alike (its classes), and a choice that another
+one beats in every table is dropped first (dead-end elimination; Goldstein, 1994). Where a program is a chain with few values
+alive across it, as neural networks are, tables stay small; where one would not, there is no answer and the caller must search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+MOST_ENTRIES = 1 << 24
+"""Elimination gives up before a larger table: 128 MB."""
+MOST_COMPARED = 1 << 23
+"""A choice is compared with others over at most so many table entries."""
+
+
+@dataclass
+class Table:
+    """Costs of combinations of classes of choices; infinite where they do not go together."""
+
+    scope: tuple[int, ...]
+    classes: tuple[Array, ...]
+    """For each variable of the scope, the class of each of its choices: an index into this axis of `costs`."""
+    costs: Array
+
+
+@dataclass
+class _Eliminated:
+    """What decides a variable once its neighbours are decided."""
+
+    variable: int
+    own: Array
+    tables: list[Table]
+    kept: dict[int, Array]
+    """Of each variable in the tables, which of its original choices their classes are of."""
+
+
+class Network:
+    """Variables, each with a cost per choice, and tables over several of them."""
+
+    def __init__(self) -> None:
+        self._own: list[Array] = []
+        self._kept: list[Array] = []
+        self._tables: dict[int, Table] = {}
+        self._of: list[set[int]] = []
+        self._made = 0
+        self._steps: list[_Eliminated] = []
+        self.left: dict[int, None] = {}
+        """The variables that are not eliminated."""
+
+    def variable(self, costs: Sequence[float]) -> int:
+        """A new variable with this cost per choice."""
+        import numpy as np
+
+        self._own.append(np.array(costs, dtype=np.float64))
+        self._kept.append(np.arange(len(costs)))
+        self._of.append(set())
+        self.left[len(self._own) - 1] = None
+        return len(self._own) - 1
+
+    def charge(self, variable: int, costs: Array) -> None:
+        """Adds to a variable's cost per choice."""
+        self._own[variable] = self._own[variable] + costs
+
+    def add(self, table: Table) -> None:
+        """Adds a table; its scope names each variable once."""
+        table = _merged(table)
+        if len(table.scope) == 0:
+            return
+        if len(table.scope) == 1:
+            self.charge(table.scope[0], table.costs[table.classes[0]])
+            return
+        self._tables[self._made] = table
+        for v in table.scope:
+            self._of[v].add(self._made)
+        self._made += 1
+
+    def copy(self) -> Network:
+        """Another network of the same tables."""
+        other = Network()
+        other._own, other._kept, other._tables = list(self._own), list(self._kept), dict(self._tables)
+        other._of, other._made = [set(numbers) for numbers in self._of], self._made
+        other._steps, other.left = list(self._steps), dict(self.left)
+        return other
+
+    @property
+    def own(self) -> Sequence[Array]:
+        """The cost per choice of each variable."""
+        return self._own
+
+    @property
+    def tables(self) -> Sequence[Table]:
+        return list(self._tables.values())
+
+    def cost(self, choices: Sequence[int]) -> float:
+        """What an assignment of original choices costs beyond what eliminated variables do whatever the others are."""
+        import numpy as np
+
+        here = {v: int(np.searchsorted(self._kept[v], choices[v])) for v in self.left}
+        total = sum(float(self._own[v][i]) for v, i in here.items())
+        for table in self._tables.values():
+            total += float(table.costs[tuple(c[here[v]] for v, c in zip(table.scope, table.classes, strict=True))])
+        return total
+
+    def keep(self, variable: int, chosen: Array) -> None:
+        """Drops all choices of a variable but these (of those that it has)."""
+        self._own[variable] = self._own[variable][chosen]
+        self._kept[variable] = self._kept[variable][chosen]
+        for t in list(self._of[variable]):
+            table = self._tables[t]
+            classes = tuple(c[chosen] if v == variable else c for v, c in zip(table.scope, table.classes, strict=True))
+            self._remove(t)
+            self.add(Table(table.scope, classes, table.costs))
+
+    def drop_dominated(self) -> None:
+        """Drops choices that are never better than another of their variable."""
+        self._drop_dominated(list(self.left))
+
+    def eliminate(self, most_entries: int = MOST_ENTRIES) -> bool:
+        """Eliminates variables, those with the smallest tables first, up to tables of this size; whether none is left."""
+        sizes = {v: self._size(v) for v in self.left}
+        while sizes:
+            v = min(sizes, key=sizes.__getitem__)
+            del sizes[v]
+            if self._size(v) > most_entries:
+                continue
+            neighbours = self._eliminate(v)
+            self._drop_dominated(neighbours)
+            for n in neighbours:
+                sizes[n] = self._size(n)
+                for other in {w for t in self._of[n] for w in self._tables[t].scope} & sizes.keys():
+                    sizes[other] = self._size(other)
+        return not self.left
+
+    def decided(self) -> list[int] | None:
+        """The choice of every variable in a cheapest assignment, once all are eliminated; None if none is finite. Those
+        eliminated last are decided first, so that each has its neighbours decided."""
+        import numpy as np
+
+        found: dict[int, int] = {}
+        for step in reversed(self._steps):
+            costs = step.own
+            for table in step.tables:
+                index = tuple(
+                    c if v == step.variable else c[np.searchsorted(step.kept[v], found[v])]
+                    for v, c in zip(table.scope, table.classes, strict=True)
+                )
+                costs = costs + table.costs[index]
+            best = int(np.argmin(costs))
+            if not np.isfinite(costs[best]):
+                return None
+            found[step.variable] = int(step.kept[step.variable][best])
+        return [found[v] for v in range(len(self._own))]
+
+    # --- elimination ---
+
+    def _joint_classes(self, variable: int) -> dict[int, tuple[Array, Array]]:
+        """For each neighbour, the classes of its choices that the variable's tables distinguish together: of each choice,
+        and one choice of each."""
+        import numpy as np
+
+        views: dict[int, list[Array]] = {}
+        for t in sorted(self._of[variable]):
+            table = self._tables[t]
+            for v, classes in zip(table.scope, table.classes, strict=True):
+                if v != variable:
+                    views.setdefault(v, []).append(classes)
+        found: dict[int, tuple[Array, Array]] = {}
+        for v, seen in views.items():
+            joint = seen[0]
+            for classes in seen[1:]:
+                joint = joint * (int(classes.max()) + 1) + classes
+            _, first, inverse = np.unique(joint, return_index=True, return_inverse=True)
+            found[v] = inverse.reshape(-1), first
+        return found
+
+    def _size(self, variable: int) -> int:
+        joint = self._joint_classes(variable)
+        return len(self._own[variable]) * prod(len(first) for _, first in joint.values())
+
+    def _eliminate(self, variable: int) -> list[int]:
+        import numpy as np
+
+        joint = self._joint_classes(variable)
+        neighbours = list(joint)
+        tables = [self._tables[t] for t in sorted(self._of[variable])]
+        own = self._own[variable]
+        total = own.reshape(-1, *(1,) * len(neighbours))
+        for table in tables:
+            axes = sorted(
+                range(len(table.scope)),
+                key=lambda i: -1 if table.scope[i] == variable else neighbours.index(table.scope[i]),
+            )
+            index = [c if v == variable else c[joint[v][1]] for v, c in zip(table.scope, table.classes, strict=True)]
+            costs = table.costs[np.ix_(*index)].transpose(axes)
+            shape = [1] * (1 + len(neighbours))
+            for i, axis in enumerate(axes):
+                v = table.scope[axis]
+                shape[0 if v == variable else 1 + neighbours.index(v)] = costs.shape[i]
+            total = total + costs.reshape(shape)
+        for table_number in list(self._of[variable]):
+            self._remove(table_number)
+        if neighbours:
+            self.add(Table(tuple(neighbours), tuple(joint[v][0] for v in neighbours), total.min(axis=0)))
+        kept = {v: self._kept[v] for v in (variable, *neighbours)}
+        self._steps.append(_Eliminated(variable, own, tables, kept))
+        del self.left[variable]
+        return neighbours
+
+    def _remove(self, number: int) -> None:
+        for v in self._tables.pop(number).scope:
+            self._of[v].discard(number)
+
+    # --- choices that others beat ---
+
+    def _drop_dominated(self, variables: Sequence[int]) -> None:
+        """Drops choices that are never better than another, until none is."""
+        pending = dict.fromkeys(variables)
+        while pending:
+            v = next(iter(pending))
+            del pending[v]
+            if self._drop(v):
+                pending.update(dict.fromkeys(w for t in self._of[v] for w in self._tables[t].scope if w != v))
+
+    def _drop(self, variable: int) -> bool:
+        import numpy as np
+
+        own = self._own[variable]
+        n = len(own)
+        tables = [self._tables[t] for t in sorted(self._of[variable])]
+        if (
+            n == 1
+            or n * n * sum(t.costs.size // t.costs.shape[t.scope.index(variable)] for t in tables) > MOST_COMPARED
+        ):
+            return False
+        worse = _excess(own.reshape(n, 1))
+        for table in tables:
+            axis = table.scope.index(variable)
+            slices = np.moveaxis(table.costs, axis, 0).reshape(table.costs.shape[axis], -1)
+            classes = table.classes[axis]
+            with np.errstate(invalid="ignore"):
+                worse = worse + _excess(slices)[np.ix_(classes, classes)]
+        # worse[a, b]: how much worse than b a can be at most; b is dropped if that is not positive
+        keep = np.ones(n, dtype=bool)
+        for b in range(n):
+            beaten_by = keep & (worse[:, b] <= 0)
+            beaten_by[b] = False
+            keep[b] = not beaten_by.any()
+        if keep.all():
+            return False
+        self.keep(variable, np.flatnonzero(keep))
+        return True
+
+
+def _excess(slices: Array) -> Array:
+    """[a, b]: by how much a's costs exceed b's at most; combinations that b does not allow do not count."""
+    import numpy as np
+
+    n = len(slices)
+    found = np.empty((n, n))
+    impossible = np.isinf(slices)
+    for b in range(n):
+        with np.errstate(invalid="ignore"):
+            difference = slices - slices[b]
+        difference[:, impossible[b]] = -np.inf
+        found[:, b] = difference.max(axis=1)
+    return found
+
+
+def _merged(table: Table) -> Table:
+    """The same costs with choices of one class wherever the table treats them alike; variables that it does not
+    distinguish at all leave its scope."""
+    import numpy as np
+
+    scope, all_classes, costs = list(table.scope), list(table.classes), table.costs
+    for axis in range(len(scope)):
+        used = np.unique(all_classes[axis])
+        slices = np.moveaxis(costs, axis, 0)[used]
+        seen: dict[bytes, int] = {}
+        renumbered = np.zeros(costs.shape[axis], dtype=np.intp)
+        first: list[int] = []
+        for i, c in enumerate(used):
+            key = np.ascontiguousarray(slices[i]).tobytes()
+            if key not in seen:
+                seen[key] = len(first)
+                first.append(i)
+            renumbered[c] = seen[key]
+        all_classes[axis] = renumbered[all_classes[axis]]
+        costs = np.moveaxis(slices[first], 0, axis)
+    rest = [i for i in range(len(scope)) if costs.shape[i] > 1]
+    if not rest and scope:
+        rest = [0]
+    costs = costs.reshape([costs.shape[i] for i in rest])
+    return Table(tuple(scope[i] for i in rest), tuple(all_classes[i] for i in rest), costs)

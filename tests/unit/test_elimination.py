@@ -1,0 +1,69 @@
+"""Exact minima of networks of cost tables: by elimination, and by bounds where tables are kept from being eliminated at once, both
+against all assignments."""
+
+from itertools import product
+from math import inf
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distir.passes.sharding_search.bounds import Bounds, cheapest
+from distir.passes.sharding_search.elimination import Network, Table
+
+COSTS = st.one_of(st.integers(0, 20).map(float), st.just(inf))
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[list[list[float]], list[Table]]:
+    """Up to five variables of up to four choices, and tables over up to three of them that tell some choices apart."""
+    own = draw(st.lists(st.lists(st.integers(0, 9).map(float), min_size=1, max_size=4), min_size=1, max_size=5))
+    tables: list[Table] = []
+    for _ in range(draw(st.integers(0, 5))):
+        scope = tuple(draw(st.permutations(range(len(own))))[: draw(st.integers(1, 3))])
+        classes = tuple(np.array([draw(st.integers(0, 2)) for _ in own[v]]) for v in scope)
+        costs = np.array(draw(st.lists(COSTS, min_size=3 ** len(scope), max_size=3 ** len(scope))))
+        tables.append(Table(scope, classes, costs.reshape((3,) * len(scope))))
+    return own, tables
+
+
+def cost(own: list[list[float]], tables: list[Table], choices: tuple[int, ...]) -> float:
+    total = sum(costs[i] for costs, i in zip(own, choices, strict=True))
+    for table in tables:
+        index = tuple(c[choices[v]] for v, c in zip(table.scope, table.classes, strict=True))
+        total += float(table.costs[index])
+    return total
+
+
+def built(own: list[list[float]], tables: list[Table]) -> Network:
+    network = Network()
+    for costs in own:
+        network.variable(costs)
+    for table in tables:
+        network.add(table)
+    return network
+
+
+@given(networks())
+def test_the_minimum_is_that_of_all_assignments(drawn: tuple[list[list[float]], list[Table]]):
+    own, tables = drawn
+    least = min(cost(own, tables, choices) for choices in product(*(range(len(costs)) for costs in own)))
+    for small in ((1 << 20,), (1, 1, 1 << 20), (4, 8, 1 << 20)):
+        found = cheapest(built(own, tables), small)
+        assert least == inf if found is None else cost(own, tables, tuple(found)) == least
+
+
+@given(networks())
+def test_bounds_are_bounds(drawn: tuple[list[list[float]], list[Table]]):
+    """Of all assignments, and of those with any one choice."""
+    own, tables = drawn
+    every = list(product(*(range(len(costs)) for costs in own)))
+    if min(cost(own, tables, choices) for choices in every) == inf:
+        return
+    bounds = Bounds(built(own, tables))
+    bounds.sweep()
+    bounds.sweep()
+    assert bounds.lower <= min(cost(own, tables, choices) for choices in every) + 1e-9
+    for v, bound in bounds.with_choice.items():
+        for i in range(len(bound)):
+            assert bound[i] <= min(cost(own, tables, choices) for choices in every if choices[v] == i) + 1e-9
