@@ -178,8 +178,19 @@ def strategies(module: ModuleOp, shards: int) -> Iterator[ModuleOp]:
 
 
 @given(programs())
-@settings(max_examples=8)
+@settings(max_examples=4)
 def test_the_optimum_is_that_of_all_strategies(text: str):
+    compare_with_all_strategies(text)
+
+
+@pytest.mark.long
+@given(programs())
+@settings(max_examples=60)
+def test_the_optimum_is_that_of_all_strategies_of_more_programs(text: str):
+    compare_with_all_strategies(text)
+
+
+def compare_with_all_strategies(text: str) -> None:
     module = parsed(text)
     times: list[float] = []
     for candidate in strategies(module, 2):
@@ -192,7 +203,7 @@ def test_the_optimum_is_that_of_all_strategies(text: str):
     assert result.gap == 0
     assert abs(result.seconds - min(times)) < 1e-9  # the tie-break is a tenth of that
     program = IntegerProgram(problem_of(module.clone(), (("tp", 2),))).solve()
-    assert program.gap == 0
+    assert program.gap < 1e-12
     assert abs(program.seconds - min(times)) < 1e-9
     exhaustive = Beam(problem_of(module.clone(), (("tp", 2),)), None).search()
     assert abs(exhaustive.seconds - min(times)) < 1e-9
