@@ -28,13 +28,28 @@ _ORDER_KEY = 160
 _LARGEST_POWER = 16
 
 
+_beyond_ring = 0
+
+
+def beyond_ring() -> int:
+    """How many operations on scalars, since the start of the process, were none of +, - and *."""
+    return _beyond_ring
+
+
+def _count() -> None:
+    global _beyond_ring
+    _beyond_ring += 1
+
+
 def uninterpreted(function: str, *arguments: int) -> int:
     """A field element that depends on nothing but the function and its arguments (the same in every process)."""
+    _count()
     return hash((_CODES[function], 0x9E3779B9, *arguments)) % PRIME
 
 
 def order(value: int) -> int:
     """The place of a field element in the total order; 0 is near the middle."""
+    _count()
     return hash((_ORDER_KEY, value))
 
 
@@ -81,6 +96,7 @@ class Scalar:
         return f"Scalar({self.value})"
 
     def __hash__(self) -> int:
+        _count()
         return hash(self.value)
 
     # --- the field ---
@@ -111,6 +127,7 @@ class Scalar:
         return self
 
     def __truediv__(self, other: Any) -> Scalar:
+        _count()
         return Scalar(self.value * _inverse(Scalar.of(other).value) % PRIME)
 
     def __rtruediv__(self, other: Any) -> Scalar:
@@ -120,6 +137,8 @@ class Scalar:
         if not isinstance(exponent, Scalar) and exponent == int(exponent) and abs(exponent) <= _LARGEST_POWER:
             if self.value == 0 and exponent < 0:
                 raise ZeroDivisionError("negative power of zero")
+            if exponent < 0:
+                _count()
             return Scalar(pow(self.value, int(exponent), PRIME))
         return Scalar(uninterpreted("pow", self.value, Scalar.of(exponent).value))
 
@@ -129,6 +148,7 @@ class Scalar:
     # --- the order ---
 
     def __eq__(self, other: object) -> bool:
+        _count()
         return self.value == Scalar.of(other).value
 
     def __lt__(self, other: Any) -> bool:

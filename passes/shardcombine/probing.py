@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import TensorType
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Gather, Identity, Reduce
+from distir.interpreters.exact_scalars import beyond_ring
 from distir.passes.shardcombine.arithmetic import Arithmetic, Exact, Floats, draw_integers, reduces
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.standins import LARGEST_LEFTOVER, Factor, StandIn, plain_arrays
@@ -94,6 +95,15 @@ class Draw:
     results: list[Array | None]
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A draw, the number of shards to try it with, and the arithmetic that it is of."""
+
+    draw: Draw
+    shards: int
+    arithmetic: Arithmetic
+
+
 class Probe:
     """Runs a subject at its stand-in, whole and in shards."""
 
@@ -106,6 +116,8 @@ class Probe:
         self.named = {factor_name(factor): factor for factor in small.factors}
         self.arithmetic: Arithmetic = Exact()
         self._draws: list[Draw] = []
+        self._floats: Trial | None = None
+        """For an op that only adds and multiplies exact scalars: a draw of floats, on which it runs much faster."""
         self._enough = 0
 
     def start(self) -> bool:
@@ -113,7 +125,11 @@ class Probe:
         for arithmetic in (Exact(), Floats(positive=False), Floats(positive=True)):
             self.arithmetic = arithmetic
             try:
-                self._draws = [self._draw(), self._draw()]
+                before = beyond_ring()
+                self._draws = [self._draw(arithmetic)]
+                if isinstance(arithmetic, Exact) and beyond_ring() == before:
+                    self._draw_floats()
+                self._draws.append(self._draw(arithmetic))
             except Exception:
                 continue
             self._enough = MANY_DRAWS if self._says_little() else arithmetic.draws
@@ -128,33 +144,43 @@ class Probe:
                 return True
         return False
 
-    def _trials(self, candidates: Sequence[Sequence[Combine]]) -> Iterator[tuple[Draw, int]]:
-        """Draws and numbers of shards, as many as it takes to believe the candidates, which may get fewer meanwhile."""
+    def _draw_floats(self) -> None:
+        try:
+            floats = Floats(positive=False)
+            self._floats = Trial(self._draw(floats), max(SHARDS), floats)
+        except Exception:
+            self._floats = None
+
+    def _trials(self, candidates: Sequence[Sequence[Combine]]) -> Iterator[Trial]:
+        """As many trials as it takes to believe the candidates, which may get fewer meanwhile. Floats come first where they
+        are fast: they reject, and what they accept is tried on exact scalars, in fewest shards."""
         number = 0
+        if self._floats is not None:
+            yield self._floats
         while number < self._enough or (number < MANY_DRAWS and any(c and c[0] in _BY_ORDER for c in candidates)):
             if number == len(self._draws):
-                self._draws.append(self._draw())
-            for shards in SHARDS:
-                yield self._draws[number], shards
+                self._draws.append(self._draw(self.arithmetic))
+            for shards in SHARDS if self._floats is None else SHARDS[:1]:
+                yield Trial(self._draws[number], shards, self.arithmetic)
             number += 1
 
     # --- operands ---
 
-    def _draw_operand(self, i: int) -> Array:
+    def _draw_operand(self, i: int, arithmetic: Arithmetic) -> Array:
         kind = self.subject.kind(i)
         if kind == "float":
-            return self.arithmetic.draw(self.shapes[i], self.rng)
+            return arithmetic.draw(self.shapes[i], self.rng)
         if kind == "bool":
             return self.rng.random(self.shapes[i]) < 0.5
         return draw_integers(self.shapes[i], self.extents[i], self.subject.integer_dtype(i), self.rng)
 
-    def _draw(self) -> Draw:
-        arrays = {i: self._draw_operand(i) for i in self.subject.tensors}
-        return Draw(arrays, self._run(self.small.point, arrays))
+    def _draw(self, arithmetic: Arithmetic) -> Draw:
+        arrays = {i: self._draw_operand(i, arithmetic) for i in self.subject.tensors}
+        return Draw(arrays, self._run(self.small.point, arrays, arithmetic))
 
-    def _run(self, point: Point, arrays: dict[int, Array]) -> list[Array | None]:
+    def _run(self, point: Point, arrays: dict[int, Array], arithmetic: Arithmetic) -> list[Array | None]:
         results = self.subject.evaluate(point, arrays)
-        return [None if result is None else self.arithmetic.readable(result) for result in results]
+        return [None if result is None else arithmetic.readable(result) for result in results]
 
     def _index_extent(self, operand: int) -> int | None:
         """The extent that an integer operand indexes: its last index is accepted and the next raises."""
@@ -227,7 +253,8 @@ class Probe:
         if any(count > 1 for count in dims):
             return None
         candidates = self._gathers(cut, survivors)
-        for draw, shards in self._trials(candidates):
+        for trial in self._trials(candidates):
+            draw, shards = trial.draw, trial.shards
             parts = portions(cut.factor.extent, shards)
             points = [self.local_point(cut.factor, part) for part in parts]
             for part, point in zip(parts, points, strict=True):
@@ -235,13 +262,13 @@ class Probe:
                     return None
             operands = [self._shard(draw, cut, parts, shard) for shard in range(shards)]
             for i in partial:
-                addends = self.arithmetic.addends(draw.arrays[i], shards, Reduction.SUM, self.rng)
+                addends = trial.arithmetic.addends(draw.arrays[i], shards, Reduction.SUM, self.rng)
                 for shard, addend in enumerate(addends):
                     operands[shard][i] = addend
-            if (results := self._run_shards(points, operands)) is None:
+            if (results := self._run_shards(points, operands, trial.arithmetic)) is None:
                 return None
             weights = [Fraction(part, cut.factor.extent) for part in parts]
-            candidates[:] = self._holding(draw, results, candidates, parts, weights)
+            candidates[:] = self._holding(trial, results, candidates, parts, weights)
             if not all(candidates):
                 return None
         return tuple(each[0] for each in candidates)
@@ -283,29 +310,29 @@ class Probe:
         return arrays
 
     def _run_shards(
-        self, points: Sequence[Point], operands: Sequence[dict[int, Array]]
+        self, points: Sequence[Point], operands: Sequence[dict[int, Array]], arithmetic: Arithmetic
     ) -> list[list[Array | None]] | None:
         try:
-            return [self._run(point, arrays) for point, arrays in zip(points, operands, strict=True)]
+            return [self._run(point, arrays, arithmetic) for point, arrays in zip(points, operands, strict=True)]
         except Exception:
             return None
 
     def _holding(
         self,
-        draw: Draw,
+        trial: Trial,
         results: Sequence[Sequence[Array | None]],
         candidates: Sequence[Sequence[Combine]],
         parts: Sequence[int],
         weights: Sequence[Fraction],
     ) -> list[list[Combine]]:
         holding: list[list[Combine]] = []
-        for r, whole in enumerate(draw.results):
+        for r, whole in enumerate(trial.draw.results):
             shards = [shard[r] for shard in results]
             if whole is None:
                 holding.append([Identity()])
                 continue
             present = [shard for shard in shards if shard is not None]
-            holds = _combined(whole, present, parts, weights, self.arithmetic, self.kinds[r], self.named)
+            holds = _combined(whole, present, parts, weights, trial.arithmetic, self.kinds[r], self.named)
             holding.append([c for c in candidates[r] if len(present) == len(shards) and holds(c)])
         return holding
 
@@ -316,16 +343,17 @@ class Probe:
         candidates: list[list[Combine]] = [[Identity(), Reduce(reduction)] for _ in self.kinds]
         if all(kind != "float" for kind in self.kinds):
             return None
-        for draw, shards in self._trials(candidates):
+        for trial in self._trials(candidates):
+            draw, shards = trial.draw, trial.shards
             locals_ = [dict(draw.arrays) for _ in range(shards)]
             for i in operands:
-                addends = self.arithmetic.addends(draw.arrays[i], shards, reduction, self.rng)
+                addends = trial.arithmetic.addends(draw.arrays[i], shards, reduction, self.rng)
                 for local, addend in zip(locals_, addends, strict=True):
                     local[i] = addend
-            if (results := self._run_shards([self.small.point] * shards, locals_)) is None:
+            if (results := self._run_shards([self.small.point] * shards, locals_, trial.arithmetic)) is None:
                 return None
             weights = [Fraction(1, shards)] * shards
-            candidates[:] = self._holding(draw, results, candidates, (1,) * shards, weights)
+            candidates[:] = self._holding(trial, results, candidates, (1,) * shards, weights)
             if not all(candidates):
                 return None
         partial = tuple(r for r, each in enumerate(candidates) if isinstance(each[0], Reduce))
