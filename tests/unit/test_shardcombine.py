@@ -392,6 +392,12 @@ def test_stand_ins_are_small():
     assert max(sizes) < 20_000
 
 
+def test_a_term_too_small_for_floats_is_seen():
+    """x + 1e-13 x^2 only adds and multiplies, so it is tried on floats first, and they take it for linear."""
+    case = replace(case_named("gemm"), operands=[t(4, 5)], run=lambda x: x + x * x * 1e-13)
+    assert not discover(case).partials
+
+
 def test_rules_are_kept_between_runs(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DISTIR_CACHE_DIR", str(tmp_path / "rules"))
     op = op_of(case_named("gemm"))
