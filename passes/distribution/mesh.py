@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import product
 from math import prod
@@ -26,7 +26,7 @@ class Mesh:
 
     axes: tuple[tuple[str, int], ...]
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(size for _, size in self.axes)
 
@@ -73,17 +73,7 @@ class Mesh:
     def conflict(self, states: AxisStates) -> str | None:
         """Why no value can be in these states: axes that cut one dim, the first one outermost, cut it in the same
         pieces, which all of them together divide; and addends of different reductions do not nest."""
-        for axis, state in enumerate(states):
-            if not isinstance(state, Sharded):
-                continue
-            earlier = next((s for s in states[:axis] if isinstance(s, Sharded) and s.dim == state.dim), state)
-            if earlier.pieces != state.pieces:
-                return f"dim {state.dim} is cut in pieces {list(earlier.pieces)} and in pieces {list(state.pieces)}"
-            parts = self.outer_cut(axis, state.dim, states) * self.sizes[axis]
-            if any(piece % parts for piece in state.pieces):
-                return f"dim {state.dim} in pieces {list(state.pieces)} is not cut evenly into {parts} parts"
-        reductions = {state.reduction for state in states if isinstance(state, Partial)}
-        return f"partial {' and partial '.join(sorted(reductions))}" if len(reductions) > 1 else None
+        return _conflict(self, states)
 
     def local_shape(self, shape: Sequence[int], states: AxisStates) -> tuple[int, ...]:
         """The shape of one shard; raises DistirError where axes do not fit together."""
@@ -131,6 +121,21 @@ COPY_SHARE = 1 / 16
 
 
 @lru_cache(maxsize=1 << 17)
+def _conflict(mesh: Mesh, states: AxisStates) -> str | None:
+    for axis, state in enumerate(states):
+        if not isinstance(state, Sharded):
+            continue
+        earlier = next((s for s in states[:axis] if isinstance(s, Sharded) and s.dim == state.dim), state)
+        if earlier.pieces != state.pieces:
+            return f"dim {state.dim} is cut in pieces {list(earlier.pieces)} and in pieces {list(state.pieces)}"
+        parts = mesh.outer_cut(axis, state.dim, states) * mesh.sizes[axis]
+        if any(piece % parts for piece in state.pieces):
+            return f"dim {state.dim} in pieces {list(state.pieces)} is not cut evenly into {parts} parts"
+    reductions = {state.reduction for state in states if isinstance(state, Partial)}
+    return f"partial {' and partial '.join(sorted(reductions))}" if len(reductions) > 1 else None
+
+
+@lru_cache(maxsize=1 << 17)
 def _cheapest_route(mesh: Mesh, elements: int, source: AxisStates, target: AxisStates) -> tuple[tuple[int, State], ...]:
     """Dijkstra's algorithm over joint states; equal costs go to the first axis first."""
     heap: list[tuple[float, int, AxisStates, tuple[tuple[int, State], ...]]] = [(0.0, 0, source, ())]
@@ -153,6 +158,7 @@ def _cheapest_route(mesh: Mesh, elements: int, source: AxisStates, target: AxisS
     raise DistirError(f"no collectives take a value from {source} to {target} over {dict(mesh.axes)}")
 
 
+@lru_cache(maxsize=1 << 17)
 def _hop_weight(mesh: Mesh, elements: int, here: AxisStates, axis: int, there: State) -> float | None:
     """None where one hop does not do it: it takes two, or an axis inside cuts the dim that changes."""
     before, n = here[axis], mesh.sizes[axis]

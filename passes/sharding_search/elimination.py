@@ -131,15 +131,13 @@ class Network:
         sizes = {v: self._size(v) for v in self.left}
         while sizes:
             v = min(sizes, key=sizes.__getitem__)
-            del sizes[v]
-            if self._size(v) > most_entries:
-                continue
-            neighbours = self._eliminate(v)
-            self._drop_dominated(neighbours)
-            for n in neighbours:
-                sizes[n] = self._size(n)
-                for other in {w for t in self._of[n] for w in self._tables[t].scope} & sizes.keys():
-                    sizes[other] = self._size(other)
+            expected, size = sizes.pop(v), self._size(v)
+            if size > 2 * expected:  # its tables have grown since
+                sizes[v] = size
+            elif size <= most_entries:
+                neighbours = self._eliminate(v)
+                self._drop_dominated(neighbours)
+                sizes.update((n, self._size(n)) for n in neighbours)
         return not self.left
 
     def decided(self) -> list[int] | None:

@@ -48,6 +48,7 @@ class Prices:
         self.whole: AxisStates = (REPLICATED,) * len(mesh.axes)
         self._costs = Costs(make_cost_model(cost_model, machine))
         self._groups = [self._distinct_groups(axis) for axis in range(len(mesh.axes))]
+        self._shards: dict[tuple[Attribute, AxisStates], tuple[Attribute, int]] = {}
         self._hops: dict[tuple[Attribute, int, State, State], tuple[int, int]] = {}
         self._conversions: dict[tuple[Attribute, AxisStates, AxisStates], Conversion | None] = {}
         self._operations: dict[object, int] = {}
@@ -62,14 +63,21 @@ class Prices:
 
     def local_type(self, type_: Attribute, states: AxisStates) -> Attribute:
         """The type of one shard."""
-        if not isinstance(type_, TensorType):
-            return type_
-        tensor = cast(TensorType[Any], type_)
-        return TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
+        return self._local(type_, states)[0]
 
     def bytes(self, type_: Attribute, states: AxisStates) -> int:
         """Memory of one shard."""
-        return type_bytes(self.local_type(type_, states))
+        return self._local(type_, states)[1]
+
+    def _local(self, type_: Attribute, states: AxisStates) -> tuple[Attribute, int]:
+        key = (type_, states)
+        if key not in self._shards:
+            local = type_
+            if isinstance(type_, TensorType):
+                tensor = cast(TensorType[Any], type_)
+                local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
+            self._shards[key] = local, type_bytes(local)
+        return self._shards[key]
 
     def conversion(self, type_: Attribute, source: AxisStates, target: AxisStates) -> Conversion | None:
         """A conversion of a value of this (global) type; None if no collectives do it."""
