@@ -179,12 +179,10 @@ def _all_known(op: Operation, operands: Sequence[MixedValue]) -> bool:
     """Constants and operators on arrays that give arrays; not those that draw at random, nor those with graphs."""
     known = all(value is None or isinstance(value, np.ndarray) for value in operands)
     tensors = all(isinstance(result.type, TensorType | UnrankedTensorType | NoneType) for result in op.results)
-    return known and tensors and isinstance(op, OnnxOperation) and not op.regions and is_side_effect_free(op)
+    return known and tensors and op.dialect_name() in MEANINGS and not op.regions and is_side_effect_free(op)
 
 
 def _run_concrete(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
-    from distir.interpreters.onnx_reference import run_onnx
-
     if isinstance(op, Constant):
         large = prod(op.value.type.get_shape()) > LARGEST_CONCRETE
         return [op.value.type if large else op.value.to_numpy()]
@@ -196,7 +194,7 @@ def _run_concrete(op: Operation, operands: Sequence[MixedValue]) -> Sequence[Mix
         types = ()  # the evaluation takes more than the inference does: a scalar with a dim of 1, say
     if any(_is_large(type) for type in types):
         return types
-    results = run_onnx(op, cast(Sequence[Array | None], operands))
+    results = function_of(MEANINGS[op.dialect_name()].reference)(op, cast(Sequence[Array | None], operands))
     return [
         type_of(value) if isinstance(value, np.ndarray) and value.size > LARGEST_CONCRETE else value
         for value in results

@@ -21,6 +21,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Sharded, State
 from distir.interpreters.walk import values_read
+from distir.passes.distribution.literals import rule_with_literals
 from distir.passes.distribution.options import SUM, Option, options, replicate, rule_of, whole_pieces
 from distir.passes.structure import argument_attributes, functions, is_constant, shape_of, text, user_of
 
@@ -154,31 +155,61 @@ class BatchPropagation:
         raise NeedsWhole(op, index, operands[index])
 
     def _obtain(self, op: Operation, option: Option, operands: Sequence[State], axis: FunctionAxis) -> bool:
-        """Whether replicated operands can be produced cut instead (an expand to the batch, say); does so if they can, and if
-        no operation has taken them whole before."""
-        plans: list[tuple[Operation, Option]] = []
+        """Whether replicated operands can be produced cut instead (an expand to the batch, a literal that repeats, what is
+        computed from those), and does so if they can, and if no other operation has taken them whole before."""
+        plan: dict[Operation, Option] = {op: option}
         for value, have, need in zip(values_read(op), operands, option.operands, strict=True):
             if have == need or (isinstance(have, Replicated) and need == SUM and is_zero(value)):
                 continue
-            if not isinstance(have, Replicated) or not isinstance(need, Sharded) or not isinstance(value, OpResult):
+            if not self._cut(value, need, axis, plan):
                 return False
-            producer = value.op
-            if isinstance(producer, CallOp) or any(_is_followed(user_of(value, use), axis) for use in value.uses):
-                return False
-            cut = next((o for o in options(producer, self.shards, [need.pieces]) if self._gives(o, value, need)), None)
-            if cut is None or any(
-                axis.states[v] != s for v, s in zip(values_read(producer), cut.operands, strict=True)
-            ):
-                return False
-            plans.append((producer, cut))
-        for producer, cut in plans:
+        if not all(
+            self._takers_agree(producer, cut, axis, plan) for producer, cut in plan.items() if producer is not op
+        ):
+            return False
+        del plan[op]
+        for producer, cut in plan.items():
             axis.chosen[producer] = cut
             axis.states.update(zip(producer.results, cut.results, strict=True))
         return True
 
+    def _cut(self, value: SSAValue, need: State, axis: FunctionAxis, plan: dict[Operation, Option]) -> bool:
+        """Adds to the plan what gives a replicated value cut, with all that it takes cut for that."""
+        if not isinstance(need, Sharded) or not isinstance(axis.states[value], Replicated):
+            return False
+        if not isinstance(value, OpResult) or isinstance(value.op, CallOp):
+            return False
+        producer = value.op
+        if producer in plan:
+            return plan[producer].results[value.index] == need
+        for option in options(producer, self.shards, [need.pieces], rule_with_literals(producer)):
+            if option.results[value.index] != need:
+                continue
+            trial = {**plan, producer: option}
+            if all(
+                state == axis.states[v] or self._cut(v, state, axis, trial)
+                for v, state in zip(values_read(producer), option.operands, strict=True)
+            ):
+                plan.update(trial)
+                return True
+        return False
+
     @staticmethod
-    def _gives(option: Option, value: OpResult, state: State) -> bool:
-        return option.results[value.index] == state
+    def _takers_agree(
+        producer: Operation, option: Option, axis: FunctionAxis, plan: Mapping[Operation, Option]
+    ) -> bool:
+        """Whether nothing that is not planned anew took a result that changes its state."""
+        for result, state in zip(producer.results, option.results, strict=True):
+            if state == axis.states[result]:
+                continue
+            for user in {user_of(result, use) for use in result.uses}:
+                if user in plan:
+                    taken = zip(values_read(user), plan[user].operands, strict=True)
+                    if any(value is result and needed != state for value, needed in taken):
+                        return False
+                elif _is_followed(user, axis):
+                    return False
+        return True
 
 
 def is_zero(value: SSAValue) -> bool:

@@ -27,7 +27,8 @@ from distir.dialects.sharding import (
     UseFactor,
 )
 from distir.passes.distribution.batch_axis import BatchPropagation
-from distir.passes.distribution.options import RULE, Option, local_shape, rule_of
+from distir.passes.distribution.literals import rule_with_literals
+from distir.passes.distribution.options import RULE, Option, local_shape
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
 from distir.passes.structure import copied, functions, unique_symbol
 
@@ -99,7 +100,7 @@ class Localizer:
     def copy_op(self, op: Operation, option: Option, body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
         """Adds the operation at local shapes."""
         factors = {option.choice.factor: self.divisor} if isinstance(option.choice, UseFactor) else {}
-        divisors = divisors_of(rule_of(op), factors)
+        divisors = divisors_of(rule_with_literals(op), factors)
         operands = [mapping[v] for v in op.operands]
         for index, constant in local_constants(op, divisors).items():
             body.add_op(constant)

@@ -52,12 +52,14 @@ def replicate(op: Operation) -> Option:
     return Option(Replicate(), (REPLICATED,) * len(values_read(op)), (REPLICATED,) * len(op.results))
 
 
-def options(op: Operation, shards: int, pieces: Iterable[tuple[int, ...]] = ()) -> list[Option]:
-    """All options of an op along an axis of `shards`, replication first.
+def options(
+    op: Operation, shards: int, pieces: Iterable[tuple[int, ...]] = (), rule: Rule | None = None
+) -> list[Option]:
+    """All options of an op along an axis of `shards`, replication first, by its rule unless another is given.
 
     `pieces` are ways to cut a factor beside the even one; those that do not fit a factor's extent are skipped."""
     found = [replicate(op)]
-    rule = rule_of(op)
+    rule = rule or rule_of(op)
     if rule is None:
         return found
     for factor in rule.factors:

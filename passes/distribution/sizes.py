@@ -14,7 +14,9 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from distir.dialects.errors import DistirError
+from distir.dialects.onnx import TensorAttr
 from distir.dialects.sharding import Rule
+from distir.passes.distribution.literals import resized
 
 
 def divisors_of(rule: Rule | None, factors: Mapping[str, int | Fraction]) -> dict[tuple[str, int], int | Fraction]:
@@ -35,6 +37,8 @@ def local_properties(op: Operation, divisors: Mapping[tuple[str, int], int | Fra
 
 
 def _divided(attribute: Attribute, index: int, divisor: int | Fraction, op: Operation) -> Attribute:
+    if isinstance(attribute, TensorAttr):
+        return resized(attribute, index, attribute.type.get_shape()[index] // divisor)
     if isinstance(attribute, ArrayAttr):
         items = list(cast(ArrayAttr[Attribute], attribute).data)
         items[index] = _divided(items[index], 0, divisor, op)
@@ -70,7 +74,7 @@ def _operand_names(op: Operation) -> list[str]:
 
 
 def _divided_constant(op: Operation, value: SSAValue, entries: Mapping[int, int | Fraction]) -> Operation:
-    from distir.dialects.onnx import Constant, TensorAttr
+    from distir.dialects.onnx import Constant
 
     if not isinstance(value, OpResult) or not isinstance(value.op, Constant):
         raise DistirError(f"{op.name}: the size operand %{value.name_hint} is no constant: run onnx-fold-shapes first")

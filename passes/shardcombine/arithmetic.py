@@ -18,6 +18,7 @@ from distir.interpreters.exact_scalars import PRIME, Scalar, field_element, orde
 from distir.passes.shardcombine.domains import Array
 
 _INTEGER_BOUND = 2**30
+_SMALL = 4
 _order = np.frompyfunc(order, 1, 1)
 
 
@@ -181,11 +182,14 @@ def reduces(
 
 
 def draw_integers(shape: Sequence[int], extent: int | None, dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-    """Integers below `extent`, each of them somewhere if there is room; any integers without one."""
+    """Integers below `extent`, each of them somewhere if there is room; any integers without one, half of them small: they
+    may be indices whose operator passes over those out of range (backward of an embedding)."""
     count = math.prod(shape)
     if extent is None:
         bound = min(_INTEGER_BOUND, int(np.iinfo(dtype).max))
-        return rng.integers(-bound, bound, count).astype(dtype).reshape(tuple(shape))
+        small = rng.random(count) < 0.5
+        numbers = np.where(small, rng.integers(0, _SMALL, count), rng.integers(-bound, bound, count))
+        return numbers.astype(dtype).reshape(tuple(shape))
     if count <= extent:
         return rng.choice(extent, count, replace=False).astype(dtype).reshape(tuple(shape))
     numbers = np.concatenate([np.arange(extent), rng.integers(0, extent, count - extent)])
