@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, Module
 from xdsl.ir import Attribute, Block, Operation, TypeAttribute
 
 from distir.interpreters.cost_models import CostModel, make_cost_model
-from distir.interpreters.costs import PICOSECONDS, Cost, Costs
+from distir.interpreters.costs import PICOSECONDS, Beside, Cost, Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate.bodies import Body, Call, Library
 from distir.interpreters.simulate.liveness import SHARES, Context, Liveness, Memory, step_context, surviving
@@ -126,6 +126,12 @@ class BatchCosts(Costs):
             cost = self._columns[key] = Cost(costs[0].kind, cast(int, Columns(data)))
         return cost
 
+    def beside(self, cost: Cost) -> Beside:
+        overlap, alone = self.model.machine.overlap, _data(cost.picoseconds)
+        picoseconds = alone + _rounded(alone * overlap.communication_slowdown)
+        slowdown = Columns(_rounded(picoseconds * overlap.compute_slowdown))
+        return Beside(Cost(cost.kind, cast(int, Columns(picoseconds))), cast(int, slowdown))
+
 
 class BatchLibrary(Library):
     """Bodies whose storages have columns of bytes."""
@@ -202,6 +208,11 @@ class BatchTiming:
                         rows[s] = (outer, offset + added)
         self._maps[frame] = rows
         return rows
+
+
+def _rounded(numbers: NDArray[np.floating[Any]]) -> Vector:
+    """To whole numbers as `round` does."""
+    return np.rint(numbers).astype(np.int64)
 
 
 def _data(cost: object) -> Vector:

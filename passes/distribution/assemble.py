@@ -5,64 +5,45 @@ What calls take and give together is packed (`bundles`); devices are numbered as
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TupleType, i64
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from distir.dialects.dist import AccumulateOp, AllReduceOp, ConcatOp, SendOp, SliceOp, ZerosOp
 from distir.dialects.dist import CallOp as DistCallOp
-from distir.dialects.dist.attributes import on_device, placed, relocated
+from distir.dialects.dist.attributes import relocated
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
 from distir.passes.distribution.bundles import (
     Group,
-    Signature,
-    accumulation,
-    grouped,
     packed,
-    sole_user,
-    travel_packed,
     unpacked,
 )
 from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.layout import Layout, Place, Template, Tensor, local_type, part_of, rows_of, sent_to
-from distir.passes.distribution.lower import Lowering
+from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.stages import (
     BACKWARD,
     BEFORE,
     FORWARD,
     UPDATE,
-    parameter_homes,
     phase_of,
-    stage_calls,
     stage_of,
 )
 from distir.passes.distribution.tasks import steps
-from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of, text, unique_symbol
+from distir.passes.structure import result_attributes, text
 
 SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)
 
 
 class Assembler:
-    """Builds the entry. `calls` maps each stage call to the placed function that it runs."""
+    """Builds the entry of one plan of a staged program."""
 
-    def __init__(
-        self,
-        module: ModuleOp,
-        entry: FuncOp,
-        layout: Layout,
-        schedule: str,
-        tensors: Mapping[SSAValue, Tensor],
-        calls: Mapping[CallOp, str],
-        lowering: Lowering,
-    ):
-        self.module, self.entry, self.layout, self.schedule = module, entry, layout, schedule
-        self.tensors, self.calls, self.lowering = tensors, calls, lowering
-        self.placed_functions = functions(module)
+    def __init__(self, staged: StagedProgram, layout: Layout, schedule: str):
+        self.staged, self.layout, self.schedule = staged, layout, schedule
+        self.tensors, self.calls, self.lowering = staged.tensors, staged.calls, staged.lowering
         self.block = Block()
         self.held: dict[tuple[SSAValue, Place], list[SSAValue]] = {}
         self.converted: dict[tuple[SSAValue, Place, State], list[SSAValue]] = {}
@@ -74,41 +55,28 @@ class Assembler:
         """What a call packed for another, device by device."""
         self.sums: dict[tuple[CallOp, Group, int], list[SSAValue]] = {}
         """Addends that leave the loop together, accumulated so far."""
-        self.accumulations: dict[tuple[CallOp, Group], str] = {}
-        self.argument_ports: list[dict[str, Attribute]] = []
+        self.argument_ports: list[DictionaryAttr] = []
         self.first_stage: dict[SSAValue, int] = {}
-        self.users: dict[SSAValue, set[int]] = defaultdict(set)
-        self.by_task: dict[tuple[str, int], list[CallOp]] = defaultdict(list)
-        for call in stage_calls(entry):
-            self.by_task[phase_of(call), stage_of(call)].append(call)
-            if phase_of(call) in (FORWARD, BACKWARD):
-                for value in call.operands:
-                    self.users[value].add(stage_of(call))
-        roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
-        self.inputs = {v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("input", "label")}
-        self.signatures = {call: self._signature(call) for call in stage_calls(entry)}
-        for call, signature in self.signatures.items():
-            travel_packed(self.placed_functions[calls[call]], signature, layout.tp)
 
     def build(self) -> FuncOp:
-        """The new entry, which replaces the staged one."""
+        """The new entry, in the module of the staged program."""
         self._arguments()
-        for call in stage_calls(self.entry):
+        for call in self.staged.stage_calls:
             if phase_of(call) == BEFORE:
                 self._run_once(call)
-        training = any(phase_of(call) == BACKWARD for call in stage_calls(self.entry))
+        training = any(phase_of(call) == BACKWARD for call in self.staged.stage_calls)
         for step in steps(self.schedule, self.layout.pp, self.layout.microbatches, training):
             called = [
                 (call, replica, task.microbatch)
                 for task in step
-                for call in self.by_task[BACKWARD if task.backward else FORWARD, task.stage]
+                for call in self.staged.by_task[BACKWARD if task.backward else FORWARD, task.stage]
                 for replica in range(self.layout.dp)
             ]
             for call, replica, microbatch in called:
                 self._run(call, Place(stage_of(call), replica, microbatch))
             for call, replica, microbatch in called:
                 self._send_results(call, Place(stage_of(call), replica, microbatch))
-        for call in stage_calls(self.entry):
+        for call in self.staged.stage_calls:
             if phase_of(call) == UPDATE:
                 self._run_once(call)
         return self._finish()
@@ -117,24 +85,18 @@ class Assembler:
 
     def _arguments(self) -> None:
         """Each argument on every stage that uses it; one that is updated, on its first only (the others receive it)."""
-        updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
-        homes = parameter_homes(self.entry)
-        attributes = argument_attributes(self.entry)
-        held: list[tuple[BlockArgument, Place]] = []
-        types: list[Attribute] = []
-        for argument, known in zip(self.entry.body.block.args, attributes, strict=True):
-            stages = homes[argument] or [0]
-            if text(known, "dist.name", f"arg{argument.index}") in updated:
+        staged, held, types = self.staged, list[tuple[BlockArgument, Place]](), list[Attribute]()
+        for argument, known in zip(staged.entry.body.block.args, staged.argument_attributes, strict=True):
+            stages = staged.homes[argument] or [0]
+            if text(known, "dist.name", f"arg{argument.index}") in staged.updated:
                 stages = stages[:1]
             self.first_stage[argument] = stages[0]
             tensor = self.tensors[argument]
             for stage in stages:
                 for replica in range(self.layout.dp):
                     held.append((argument, Place(stage, replica, None)))
-                    for rank, device in enumerate(self.layout.group(stage, replica)):
-                        types.append(local_type(argument.type, tensor, self.layout, device))
-                        part = part_of(shape_of(argument), tensor, self.layout, replica, rank)
-                        self.argument_ports.append({**known, "dist.part": part})
+                    types += [local_type(tensor, self.layout, d) for d in self.layout.group(stage, replica)]
+                    self.argument_ports += staged.ports(argument.index, known, tensor, self.layout, replica)
         self.block = Block(arg_types=types)
         tp = self.layout.tp
         for i, (argument, place) in enumerate(held):
@@ -145,22 +107,20 @@ class Assembler:
     def _finish(self) -> FuncOp:
         returned: list[SSAValue] = []
         ports: list[dict[str, Attribute]] = []
-        results = cast(ReturnOp, self.entry.body.block.last_op).operands
-        for value, known in zip(results, result_attributes(self.entry), strict=True):
+        results = cast(ReturnOp, self.staged.entry.body.block.last_op).operands
+        for value, known in zip(results, result_attributes(self.staged.entry), strict=True):
             tensor = self._returned(value)
             for stage, replica in self._holders(value):
                 for rank, held in enumerate(self._addends(value, tensor, stage, replica)):
                     returned.append(held)
-                    ports.append({**known, "dist.part": part_of(shape_of(value), tensor, self.layout, replica, rank)})
+                    ports.append({**known, "dist.part": part_of(tensor, self.layout, replica, rank)})
         self.block.add_op(ReturnOp(*returned))
         types = list(self.block.arg_types), [v.type for v in returned]
-        name = self.entry.sym_name.data
-        new = FuncOp(name, types, Region(self.block))
-        new.arg_attrs = ArrayAttr([DictionaryAttr(d) for d in self.argument_ports])
+        new = FuncOp(self.staged.entry.sym_name.data, types, Region(self.block))
+        new.arg_attrs = ArrayAttr(self.argument_ports)
         new.res_attrs = ArrayAttr([DictionaryAttr(d) for d in ports])
-        self.module.body.block.insert_op_before(new, self.entry)
-        self.module.body.block.erase_op(self.entry)
-        self.module.attributes["dist.devices"] = IntegerAttr(self.layout.devices, i64)
+        self.staged.place(new)
+        self.staged.module.attributes["dist.devices"] = IntegerAttr(self.layout.devices, i64)
         return new
 
     def _returned(self, value: SSAValue) -> Tensor:
@@ -170,7 +130,7 @@ class Assembler:
             self._reduce(value)
         if isinstance(batch, Partial) and (value in self.reduced or self.layout.dp == 1):
             batch = REPLICATED
-        return Tensor(batch, REPLICATED if tensor == PRODUCT else tensor)
+        return Tensor(batch, REPLICATED if tensor == PRODUCT else tensor, self.tensors[value].type)
 
     def _addends(self, value: SSAValue, returned: Tensor, stage: int, replica: int) -> list[SSAValue]:
         """What a replica returns: of a sum over replicas or tensor ranks that the others hold too, only the first adds."""
@@ -207,47 +167,6 @@ class Assembler:
         for replica in range(self.layout.dp):
             self._send_results(call, Place(stage_of(call), replica, None))
 
-    def _signature(self, call: CallOp) -> Signature:
-        """Parameters and what was computed before the loop are one tuple, so is what another call made for this one alone,
-        and so are addends that leave the loop."""
-        looped = phase_of(call) in (FORWARD, BACKWARD)
-
-        def operand_key(value: SSAValue) -> Hashable | None:
-            if isinstance(value, BlockArgument):
-                return None if value in self.inputs else "held"
-            if not self._varies(value):
-                return "held"
-            if not looped:
-                return "addends" if isinstance(self.tensors[value].batch, Partial) else None
-            return value.owner if self._kept_for(value) is call else None
-
-        def as_packed(position: int) -> tuple[int, int]:
-            value = call.operands[position]
-            if isinstance(value, BlockArgument):
-                return 0, value.index
-            return 1, value.index if isinstance(value, OpResult) and self._kept_for(value) is call else position
-
-        def result_key(value: SSAValue) -> Hashable | None:
-            if (user := self._kept_for(value)) is not None:
-                return user
-            state = self.tensors[value].batch
-            leaves = looped and self._leaves_loop(value) and not self.users[value]
-            return state if leaves and isinstance(state, Partial) else None
-
-        operands = [tuple(sorted(group, key=as_packed)) for group in grouped(call.operands, operand_key)]
-        return Signature(tuple(operands), grouped(call.results, result_key))
-
-    def _kept_for(self, value: SSAValue) -> CallOp | None:
-        """The call of the loop that alone uses a value of the loop, on the same stage and as it was returned."""
-        user = sole_user(value)
-        if not isinstance(value, OpResult) or not isinstance(user, CallOp):
-            return None
-        made, used = cast(CallOp, value.op), (phase_of(value.op), phase_of(user))
-        if stage_of(made) != stage_of(user) or not set(used) <= {FORWARD, BACKWARD}:
-            return None
-        (needed,) = self.lowering.argument_states[self.calls[user]][list(user.operands).index(value)]
-        return user if needed == self.tensors[value].tensor else None
-
     def _run(self, call: CallOp, place: Place) -> None:
         """Calls a stage function; all microbatches of a replica share what does not depend on the microbatch."""
         key = (call, place.replica)
@@ -266,13 +185,13 @@ class Assembler:
         )
         self.block.add_op(op)
         tp = self.layout.tp
-        for i, group in enumerate(self.signatures[call].results):
+        for i, group in enumerate(self.staged.signatures[call].results):
             self._made(call, group, list(op.results[i * tp : (i + 1) * tp]), place)
 
     def _made(self, call: CallOp, group: Group, values: list[SSAValue], place: Place) -> None:
         """Records what a call gave."""
         result = call.results[group[0]]
-        user = self._kept_for(result) if len(group) > 1 else None
+        user = self.staged.kept_for(result) if len(group) > 1 else None
         for value in values:
             value.name_hint = result.name_hint if len(group) == 1 else "addends" if user is None else "held"
         if user is not None:
@@ -281,27 +200,30 @@ class Assembler:
             self._accumulate_together(call, group, values, place)
         else:
             self.held[result, place] = values
-            if place.microbatch is not None and self._leaves_loop(result):
+            if place.microbatch is not None and self.staged.leaves_loop(result):
                 self._accumulate(result, values, place)
 
     def _template(self, call: CallOp, place: Place) -> Template:
         name = self.calls[call]
         group = self.layout.group(place.stage, place.replica)
         prototype = DistCallOp(
-            name, [], group, [relocated(t, group) for t in self.placed_functions[name].function_type.outputs.data]
+            name,
+            [],
+            group,
+            [relocated(t, group) for t in self.staged.placed_functions[name].function_type.outputs.data],
         )
         states = self.lowering.argument_states[name]
         operands: list[list[SSAValue]] = []
         varying: list[tuple[int, SSAValue | CallOp, State]] = []
-        for index, positions in enumerate(self.signatures[call].operands):
+        for index, positions in enumerate(self.staged.signatures[call].operands):
             value, (state,) = call.operands[positions[0]], states[positions[0]]
-            if len(positions) > 1 and isinstance(value, OpResult) and self._kept_for(value) is call:
+            if len(positions) > 1 and isinstance(value, OpResult) and self.staged.kept_for(value) is call:
                 operands.append([])
                 varying.append((index, cast(CallOp, value.op), state))
                 continue
             members = [self._operand(call.operands[i], place, states[i][0]) for i in positions]
             operands.append([self._packed(values) for values in zip(*members, strict=True)])
-            if len(positions) == 1 and self._varies(value):
+            if len(positions) == 1 and self.staged.varies(value):
                 varying.append((index, value, state))
         return Template(list(prototype.result_types), dict(prototype.properties), operands, varying)
 
@@ -310,12 +232,6 @@ class Assembler:
         if values not in self.packed:
             self.packed[values] = packed(values, self.block)
         return self.packed[values]
-
-    def _varies(self, value: SSAValue) -> bool:
-        """Whether a value is another one for every microbatch."""
-        if isinstance(value, OpResult):
-            return phase_of(value.op) in (FORWARD, BACKWARD)
-        return isinstance(self.tensors[value].batch, Sharded)
 
     def _operand(self, value: SSAValue, place: Place, state: State) -> list[SSAValue]:
         """A value on a stage, in the tensor state that a call needs."""
@@ -355,7 +271,7 @@ class Assembler:
     def _send_results(self, call: CallOp, place: Place) -> None:
         """After a step, what other stages use goes there."""
         for result in call.results:
-            for stage in sorted(self.users[result] - {place.stage}):
+            for stage in sorted(self.staged.users[result] - {place.stage}):
                 target = Place(stage, place.replica, place.microbatch)
                 if (result, target) not in self.held:
                     self._send(result, target)
@@ -382,10 +298,6 @@ class Assembler:
 
     # --- leaving the batch axis ------------------------------------------------------------------------------------
 
-    def _leaves_loop(self, value: SSAValue) -> bool:
-        """Whether an update or the return uses a value of the loop."""
-        return any(isinstance(use.operation, ReturnOp) or phase_of(use.operation) == UPDATE for use in value.uses)
-
     def _accumulate(self, value: SSAValue, values: list[SSAValue], place: Place) -> None:
         """Adds one microbatch's addends to those before; parts are kept for one concatenation at the end."""
         state, key = self.tensors[value].batch, (value, place.replica)
@@ -403,7 +315,7 @@ class Assembler:
         key = (call, group, place.replica)
         if key in self.sums:
             op = DistCallOp(
-                self._accumulation(call, group, values),
+                self.staged.accumulation(call, group, values),
                 [*self.sums[key], *values],
                 self.layout.group(place.stage, place.replica),
                 [value.type for value in values],
@@ -414,23 +326,10 @@ class Assembler:
                 value.name_hint = "sums"
         self.sums[key] = values
 
-    def _accumulation(self, call: CallOp, group: Group, values: Sequence[SSAValue]) -> str:
-        """The function that adds up such tuples."""
-        if (call, group) not in self.accumulations:
-            name = unique_symbol(self.module, f"accumulate_{stage_of(call)}")
-            reduction = cast(Partial, self.tensors[call.results[group[0]]].batch).reduction
-            types = [
-                [placed(t, on_device(rank)) for t in cast(TupleType, value.type).types.data]
-                for rank, value in enumerate(values)
-            ]
-            self.module.body.block.add_op(accumulation(name, types, reduction))
-            self.accumulations[call, group] = name
-        return self.accumulations[call, group]
-
     def _unpack_sums(self, value: OpResult, replica: int) -> None:
         """What a call gave together with this value, one by one."""
         call = cast(CallOp, value.op)
-        group = next(g for g in self.signatures[call].results if value.index in g)
+        group = next(g for g in self.staged.signatures[call].results if value.index in g)
         tuples = [unpacked(v, len(group), self.block) for v in self.sums[call, group, replica]]
         for position, values in zip(group, zip(*tuples, strict=True), strict=True):
             for each in values:

@@ -9,7 +9,7 @@ consumer's need, which is tight (MetaDist's pairwise products are not)."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -73,9 +73,10 @@ class _Model:
         return self.problem.add_variable(f"z{self.count}", 0, 1)
 
 
-def solve(space: TensorSpace, rows: int, seconds: Callable[[str, int], float]) -> Plan:
-    """The best plan. `rows` is the batch extent that the program was localised to; `seconds(kind, bytes)` the time of a
-    collective over the axis. Raises DistirError if the solver finds none."""
+def solve(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[str, int], float]) -> Plan:
+    """The best plan for one row, so that it is the same for all batches. `rows` is the batch extent that the program was
+    localised to, `cut` the values that grow with it; `seconds(kind, bytes)` the time of a collective over the axis. Raises
+    DistirError if the solver finds none."""
     import pulp
 
     model = _Model(space, seconds, pulp.LpProblem("tensor_axis", pulp.LpMinimize))
@@ -86,7 +87,8 @@ def solve(space: TensorSpace, rows: int, seconds: Callable[[str, int], float]) -
         _add_function(model, function, counts[function.sym_name.data], share)
     _tie_updates(model)
     for key, (producer, consumers, value, is_model) in model.flows.items():
-        _add_flow(model, producer, consumers, value, is_model, model.weights[key], rows)
+        bytes_ = _bytes(value) // rows if value in cut else _bytes(value)
+        _add_flow(model, producer, consumers, bytes_, is_model, model.weights[key])
     model.problem += pulp.lpSum(model.cost) + pulp.lpSum(model.ties)
     model.problem.solve(pulp.HiGHS(msg=False, gapRel=0.0))
     if pulp.LpStatus[model.problem.status] != "Optimal":
@@ -256,15 +258,13 @@ def _add_flow(
     model: _Model,
     producer: States,
     consumers: list[States],
-    value: SSAValue,
+    whole: int,
     is_model: bool,
     weight: int,
-    rows: int,
 ) -> None:
-    """Conversions of one value: each (from, to) is paid once however many consumers need it."""
+    """Conversions of one value of so many bytes: each (from, to) is paid once however many consumers need it."""
     import pulp
 
-    whole = _bytes(value) if is_model else max(1, _bytes(value) // max(1, rows))
     needed = dict.fromkeys(state for need in consumers for state in need)
     flows: dict[tuple[State, State], Any] = {}
     for source, available in producer.items():

@@ -61,30 +61,44 @@ class Template:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What a value of the staged entry is along the tensor and the batch axis."""
+    """What a value of the staged entry is along the batch and the tensor axis. `type` is that of one microbatch of one replica,
+    all tensor ranks joined, and so are the pieces of `batch`."""
 
     batch: State
     tensor: State
+    type: Attribute
+
+    def rows_joined(self, parts: int) -> tuple[int, ...]:
+        """The shape of so many parts of the batch together."""
+        shape = cast(TensorType[Any], self.type).get_shape() if isinstance(self.type, TensorType) else ()
+        if not isinstance(self.batch, Sharded):
+            return shape
+        dim = self.batch.dim
+        return (*shape[:dim], shape[dim] * parts, *shape[dim + 1 :])
 
 
 @cache
-def local_type(type_: Attribute, tensor: Tensor, layout: Layout, device: int) -> Attribute:
+def local_type(tensor: Tensor, layout: Layout, device: int) -> Attribute:
     """The type of what one device holds of a value, all microbatches joined."""
-    whole = cast(TensorType[Any], type_)
-    shape = local_shape(whole.get_shape(), tensor.batch, layout.dp)
-    return placed(TensorType(whole.element_type, local_shape(shape, tensor.tensor, layout.tp)), on_device(device))
+    shape = local_shape(tensor.rows_joined(layout.microbatches), tensor.tensor, layout.tp)
+    element = cast(TensorType[Any], tensor.type).element_type
+    return placed(TensorType(element, shape), on_device(device))
 
 
 @cache
-def part_of(shape: tuple[int, ...], tensor: Tensor, layout: Layout, replica: int, rank: int) -> PartAttr:
+def part_of(tensor: Tensor, layout: Layout, replica: int, rank: int) -> PartAttr:
     """The part of a global array that one rank of a replica holds, all microbatches joined."""
+    parts = layout.dp * layout.microbatches
+    shape = tensor.rows_joined(parts)
     dims: list[list[tuple[int, int]]] = [[(0, n)] for n in shape]
     reductions = {s.reduction for s in (tensor.batch, tensor.tensor) if isinstance(s, Partial)}
     if len(reductions) > 1:
         raise DistirError("a result is addends of different kinds over replicas and over tensor ranks")
-    for state, shard, shards in ((tensor.batch, replica, layout.dp), (tensor.tensor, rank, layout.tp)):
-        if isinstance(state, Sharded):
-            dims[state.dim] = shard_ranges(state.pieces, shard, shards)
+    if isinstance(tensor.batch, Sharded):
+        pieces = tuple(piece * parts for piece in tensor.batch.pieces)
+        dims[tensor.batch.dim] = shard_ranges(pieces, replica, layout.dp)
+    if isinstance(tensor.tensor, Sharded):
+        dims[tensor.tensor.dim] = shard_ranges(tensor.tensor.pieces, rank, layout.tp)
     return PartAttr(dims, shape, next(iter(reductions), None))
 
 

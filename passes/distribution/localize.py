@@ -23,6 +23,7 @@ from distir.dialects.sharding import (
     Replicated,
     Rule,
     RuleAttr,
+    Sharded,
     State,
     UseFactor,
 )
@@ -42,6 +43,8 @@ class Localizer:
         self.module, self.propagation, self.is_part = module, propagation, divisor is None
         self.divisor = propagation.shards if divisor is None else divisor
         self.table = functions(module)
+        self.cut: set[SSAValue] = set()
+        """Values of the copies that are parts: they grow with the rows."""
         self._copies: dict[tuple[str, tuple[State, ...]], FuncOp] = {}
 
     def function(self, name: str, states: Sequence[State]) -> FuncOp:
@@ -69,6 +72,7 @@ class Localizer:
         for old, new in zip(arguments, body.args, strict=True):
             new.name_hint = old.name_hint
             mapping[old] = new
+        self._note(body.args, states)
         for op in source.body.block.ops:
             if isinstance(op, ReturnOp):
                 returned = [mapping[v] for v in op.operands]
@@ -95,6 +99,7 @@ class Localizer:
         copy = CallOp(callee.sym_name.data, [mapping[v] for v in call.operands], types)
         copy.attributes.update(call.attributes)
         body.add_op(copy)
+        self._note(copy.results, self.propagation.function(call.callee.string_value(), states).results)
         _record(call, copy.results, mapping)
 
     def copy_op(self, op: Operation, option: Option, body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
@@ -113,12 +118,16 @@ class Localizer:
             regions=[copied(region, mapping) for region in op.regions],
         )
         body.add_op(copy)
+        self._note(copy.results, option.results)
         _record(op, copy.results, mapping)
         for index in option.means if self.is_part else ():
             scale = ScaleOp(copy.results[index], 1, self.propagation.shards)
             scale.attributes[RULE] = RuleAttr(linear_rule(cast(TensorType[Any], scale.output.type).get_num_dims()))
             body.add_op(scale)
             mapping[op.results[index]] = scale.output
+
+    def _note(self, values: Sequence[SSAValue], states: Sequence[State]) -> None:
+        self.cut.update([v for v, state in zip(values, states, strict=True) if isinstance(state, Sharded)])
 
 
 def _record(op: Operation, results: Sequence[SSAValue], mapping: dict[SSAValue, SSAValue]) -> None:

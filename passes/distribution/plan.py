@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects.builtin import IntAttr, ModuleOp
@@ -13,7 +13,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Choice, State, UseFactor
+from distir.dialects.sharding import REPLICATED, Choice, Sharded, State, UseFactor
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.assemble import Assembler
@@ -25,15 +25,17 @@ from distir.passes.distribution.batch_axis import (
     explain,
     follow_batch,
 )
+from distir.passes.distribution.choices import PlanByPosition, TensorChoices
 from distir.passes.distribution.deferred_scale import defer_scales
 from distir.passes.distribution.ilp import Plan, solve
-from distir.passes.distribution.inline import erase_unreached, inline_calls
+from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.localize import Localizer
 from distir.passes.distribution.lower import SITE, Lowering
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace, is_contraction
+from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
 from distir.passes.distribution.variants import alternate
 from distir.passes.distribution.weights import stage_weights
@@ -99,7 +101,11 @@ class LocalProgram:
     """The same entry at local shapes, calling local functions: values correspond by position."""
     batch: dict[SSAValue, State]
     """Per value of `entry`, what it is along the batch axis inside the loop."""
+    shards: int
+    """Into how many parts the batch is cut."""
     rows: int
+    cut: set[SSAValue]
+    """Values of the local functions that grow with the rows."""
 
 
 def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalProgram:
@@ -111,6 +117,7 @@ def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalPr
     along: dict[SSAValue, State] = dict(zip(entry.body.block.args, states, strict=True))
     types = [localizer.local_type(a.type, s) for a, s in zip(entry.body.block.args, states, strict=True)]
     body = Block(arg_types=types)
+    localizer.cut.update([v for v, state in zip(body.args, states, strict=True) if isinstance(state, Sharded)])
     mapping: dict[SSAValue, SSAValue] = dict(zip(entry.body.block.args, body.args, strict=True))
     for call in stage_calls(entry):
         needed = [REPLICATED if phase_of(call) == UPDATE else along[v] for v in call.operands]
@@ -124,6 +131,7 @@ def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalPr
         copy = CallOp(callee.sym_name.data, [mapping[v] for v in call.operands], callee.function_type.outputs.data)
         copy.attributes.update(call.attributes)
         body.add_op(copy)
+        localizer.cut.update([v for v, state in zip(copy.results, results, strict=True) if isinstance(state, Sharded)])
         mapping.update(zip(call.results, copy.results, strict=True))
     last = entry.body.block.last_op
     returned = [mapping[v] for v in last.operands] if last is not None else []
@@ -132,7 +140,7 @@ def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalPr
     local.arg_attrs, local.res_attrs = entry.arg_attrs, entry.res_attrs
     module.body.block.add_op(local)
     rows = min((entry.body.block.args[i].type.get_shape()[d] // shards for i, d in batch.items()), default=1)  # pyright: ignore
-    return LocalProgram(entry, local, along, rows)
+    return LocalProgram(entry, local, along, shards, rows, localizer.cut)
 
 
 def choose_tensors(
@@ -142,16 +150,14 @@ def choose_tensors(
     tp: int,
     machine: Machine,
     choices: Mapping[int, Choice] | None = None,
-) -> Plan | None:
-    """The tensor axis of `tp` devices; None for one device. Raises DistirError if nothing can be cut. With `choices`, by
-    site, only conversions are left to choose."""
-    if tp == 1:
-        return None
+) -> Plan:
+    """The tensor axis of `tp` > 1 devices. Raises DistirError if nothing can be cut. With `choices`, by site, only
+    conversions are left to choose."""
     if choices is not None:
         ops = [op for f in calls_first(module, program.local.sym_name.data) for op in f.body.block.ops]
         fixed = {op: choices[_site(op)] for op in ops if SITE in op.attributes and _site(op) in choices}
         space = TensorSpace(module, program.local, batch, tp, fixed)
-        return solve(space, program.rows, collective_seconds(machine, tp))
+        return solve(space, program.rows, program.cut, collective_seconds(machine, tp))
     space = TensorSpace(module, program.local, batch, tp)
     contractions = [op for op in space.options if is_contraction(op)]
     if contractions and not any(isinstance(o.choice, UseFactor) for op in contractions for o in space.options[op]):
@@ -160,7 +166,7 @@ def choose_tensors(
             f"tp = {tp}: no contraction can be cut into {tp} parts; {op.name} of {[list(shape_of(v)) for v in op.operands]} "
             f"has the rule {op.attributes['dist.rule']}: choose a tp that divides its parameters' dims"
         )
-    return solve(space, program.rows, collective_seconds(machine, tp))
+    return solve(space, program.rows, program.cut, collective_seconds(machine, tp))
 
 
 def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan | None) -> Lowering:
@@ -194,35 +200,41 @@ def collective_seconds(machine: Machine, devices: int) -> Callable[[str, int], f
     return lambda kind, bytes_: model.collective_seconds(kind, bytes_, group)
 
 
-def assemble(module: ModuleOp, program: LocalProgram, lowering: Lowering, layout: Layout, schedule: str) -> FuncOp:
-    """Replaces the staged entry by the program for all devices."""
+def staged_program(module: ModuleOp, program: LocalProgram, lowering: Lowering, tp: int) -> StagedProgram:
+    """What every schedule of the program is assembled from; takes the staged entry out of the module."""
     tensors: dict[SSAValue, Tensor] = {}
     calls: dict[CallOp, str] = {}
+
+    def note(value: SSAValue, local: SSAValue, state: State) -> None:
+        tensors[value] = Tensor(_of_part(program.batch[value], program.shards), state, local.type)
+
+    local = program.local.body.block.args
     arguments = lowering.argument_states[program.local.sym_name.data]
-    for argument, (state,) in zip(program.entry.body.block.args, arguments, strict=True):
-        tensors[argument] = Tensor(program.batch[argument], state)
-    for call, local in zip(stage_calls(program.entry), stage_calls(program.local), strict=True):
-        calls[call] = local.callee.string_value()
-        for result, (state,) in zip(call.results, lowering.results[calls[call]], strict=True):
-            tensors[result] = Tensor(program.batch[result], state)
+    for argument, part, (state,) in zip(program.entry.body.block.args, local, arguments, strict=True):
+        note(argument, part, state)
+    for call, part in zip(stage_calls(program.entry), stage_calls(program.local), strict=True):
+        calls[call] = part.callee.string_value()
+        for result, own, (state,) in zip(call.results, part.results, lowering.results[calls[call]], strict=True):
+            note(result, own, state)
     module.body.block.erase_op(program.local)
-    built = Assembler(module, program.entry, layout, schedule, tensors, calls, lowering).build()
-    erase_unreached(module, built.sym_name.data)
-    return built
+    return StagedProgram(module, program.entry, tensors, calls, lowering, tp)
+
+
+def _of_part(state: State, shards: int) -> State:
+    """A state along the batch axis, with the pieces of one part."""
+    if not isinstance(state, Sharded):
+        return state
+    return Sharded(state.dim, tuple(piece // shards for piece in state.pieces))
+
+
+def assemble(module: ModuleOp, program: LocalProgram, lowering: Lowering, layout: Layout, schedule: str) -> FuncOp:
+    """Replaces the staged entry by the program for all devices."""
+    return Assembler(staged_program(module, program, lowering, layout.tp), layout, schedule).build()
 
 
 def is_annotated(module: ModuleOp) -> bool:
     """Whether any op carries a rule."""
     return any("dist.rule" in op.attributes for f in calls_first(module) for op in f.body.block.ops)
-
-
-@dataclass
-class TensorChoices:
-    """What was chosen for the operations of one annotated module along a tensor axis, so that a search asks once per
-    degree: the choice does not depend on the batch, nor on data parallelism or the schedule."""
-
-    alternating: dict[int, bool] = field(default_factory=dict[int, bool])
-    by_site: dict[int, dict[int, Choice]] = field(default_factory=dict[int, dict[int, Choice]])
 
 
 def distribute(
@@ -235,51 +247,71 @@ def distribute(
 ) -> None:
     """The D/T/P transform of an annotated module. Repeated layers are cut alike, or alternately where that communicates
     less (`variants`). Choices found are added to `known`, and those in it are taken."""
-    known = known or TensorChoices()
+    assemble(module, *_lowered(module, batch, layout, machine, known or TensorChoices()), layout, schedule)
+
+
+def lower_stages(
+    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
+) -> StagedProgram:
+    """The D/T/P transform up to its schedule. The functions serve any number of replicas and microbatches of as many rows,
+    but for the factors by which means over the batch are scaled; the batch must be cut in all of these, or in none."""
+    return staged_program(module, *_lowered(module, batch, layout, machine, known), layout.tp)
+
+
+def _lowered(
+    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
+) -> tuple[LocalProgram, Lowering]:
     if layout.tp in known.by_site:
         if known.alternating[layout.tp]:
             alternate(module, entry_function(module), 2)
-        program, plan = _plan(module, batch, layout, machine, known.by_site[layout.tp])
+        program, plan = _plan(module, batch, layout, machine, known)
     else:
         program, plan = _best_plan(module, batch, layout, machine, known)
-    lowering = lower_tensors(module, program, layout.tp, plan)
-    assemble(module, program, lowering, layout, schedule)
+    return program, lower_tensors(module, program, layout.tp, plan)
 
 
 def _best_plan(
     module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
 ) -> tuple[LocalProgram, Plan | None]:
     other = module.clone() if layout.tp > 1 else None
-    program, plan = _plan(module, batch, layout, machine)
+    found, others = TensorChoices(), TensorChoices()
+    program, plan = _plan(module, batch, layout, machine, found)
     if plan is None or other is None:
         return program, plan
     known.alternating[layout.tp] = False
     if alternate(other, entry_function(other), 2):
-        other_program, other_plan = _plan(other, batch, layout, machine)
+        other_program, other_plan = _plan(other, batch, layout, machine, others)
         if other_plan is not None and other_plan.seconds < plan.seconds * (1 - SAME):
             _replace_body(module, other)
-            program, plan = other_program, other_plan
+            program, plan, found = other_program, other_plan, others
             known.alternating[layout.tp] = True
     known.by_site[layout.tp] = {
         _site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes
     }
+    known.plans.update(found.plans)
     return program, plan
 
 
 def _plan(
-    module: ModuleOp,
-    batch: Mapping[int, int],
-    layout: Layout,
-    machine: Machine,
-    choices: Mapping[int, Choice] | None = None,
+    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
 ) -> tuple[LocalProgram, Plan | None]:
+    """Stages, parts of the batch, and the tensor axis, as far as known without asking the solver. What it says is added to
+    the plans that are known."""
     for site, op in enumerate(op for function in functions(module).values() for op in function.body.block.ops):
         if "dist.rule" in op.attributes:
             op.attributes[SITE] = IntAttr(site)
     shards = layout.dp * layout.microbatches
     cut_into_stages(module, batch, shards, layout.pp, machine)
     program = localize(module, batch, shards)
-    return program, choose_tensors(module, program, batch, layout.tp, machine, choices)
+    if layout.tp == 1:
+        return program, None
+    key = (layout.tp, layout.pp, shards > 1)
+    reached = calls_first(module, program.local.sym_name.data)
+    if key in known.plans and (plan := known.plans[key].on(reached)) is not None:
+        return program, plan
+    plan = choose_tensors(module, program, batch, layout.tp, machine, known.by_site.get(layout.tp))
+    known.plans[key] = PlanByPosition.of(plan, reached)
+    return program, plan
 
 
 def _site(op: Operation) -> int:

@@ -41,7 +41,7 @@ def parse(text: str) -> ModuleOp:
     return Parser(context, text).parse_module()
 
 
-@settings(max_examples=100, **QUIET)
+@settings(max_examples=40, **QUIET)
 @given(random_modules.programs(), st.lists(st.integers(2, 1 << 20), min_size=1, max_size=3))
 def test_vectors_of_clocks_and_bytes(module: ModuleOp, rows: list[int]) -> None:
     """Nested calls, aliases, dead results, streams and tuples: every dim of 4 becomes the batch."""

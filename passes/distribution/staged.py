@@ -1,0 +1,172 @@
+"""A staged program whose functions are lowered to devices of their own: all that plans which differ in replicas, microbatches
+and schedule have in common. `assemble` makes the entry of one of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from typing import cast
+
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TupleType
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Attribute, BlockArgument, OpResult, SSAValue
+
+from distir.dialects.dist.attributes import on_device, placed
+from distir.dialects.sharding import Partial, Sharded
+from distir.passes.distribution.bundles import Group, Signature, accumulation, grouped, sole_user, travel_packed
+from distir.passes.distribution.layout import Layout, Tensor, part_of
+from distir.passes.distribution.lower import Lowering
+from distir.passes.distribution.stages import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    parameter_homes,
+    phase_of,
+    stage_calls,
+    stage_of,
+)
+from distir.passes.structure import (
+    argument_attributes,
+    calls_first,
+    functions,
+    result_attributes,
+    text,
+    unique_symbol,
+)
+
+
+class StagedProgram:
+    """Takes the staged entry, and the functions that nothing calls any more, out of the module; what stage calls take and give
+    is packed (`bundles`). `calls` maps each stage call to the placed function that it runs."""
+
+    def __init__(
+        self,
+        module: ModuleOp,
+        entry: FuncOp,
+        tensors: Mapping[SSAValue, Tensor],
+        calls: Mapping[CallOp, str],
+        lowering: Lowering,
+        tp: int,
+    ):
+        self.module, self.entry, self.tensors, self.calls, self.lowering = module, entry, tensors, calls, lowering
+        self.stage_calls = stage_calls(entry)
+        self.homes = parameter_homes(entry)
+        self.argument_attributes = argument_attributes(entry)
+        self.updated = {text(a, "dist.name", "") for a in result_attributes(entry)}
+        self.users: dict[SSAValue, set[int]] = defaultdict(set)
+        """Stages whose calls in the loop use a value."""
+        self.by_task: dict[tuple[str, int], list[CallOp]] = defaultdict(list)
+        for call in self.stage_calls:
+            self.by_task[phase_of(call), stage_of(call)].append(call)
+            if phase_of(call) in (FORWARD, BACKWARD):
+                for value in call.operands:
+                    self.users[value].add(stage_of(call))
+        roles = [text(a, "dist.role", "input") for a in self.argument_attributes]
+        self._inputs = {v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("input", "label")}
+        self._accumulations: dict[tuple[CallOp, Group], str] = {}
+        self._ports: dict[int, list[DictionaryAttr]] = {}
+        self._kept_for: dict[SSAValue, CallOp | None] = {}
+        self._take_out()
+        self.placed_functions = functions(module)
+        self.signatures = {call: self._signature(call) for call in self.stage_calls}
+        for call, signature in self.signatures.items():
+            travel_packed(self.placed_functions[calls[call]], signature, tp)
+
+    def _take_out(self) -> None:
+        reached = {id(f) for name in dict.fromkeys(self.calls.values()) for f in calls_first(self.module, name)}
+        for function in functions(self.module).values():
+            if id(function) not in reached and function is not self.entry:
+                self.module.body.block.erase_op(function)
+        self._next = self.entry.next_op
+        self.entry.detach()
+
+    def place(self, entry: FuncOp) -> None:
+        """Puts an entry where the staged one was."""
+        if self._next is None:
+            self.module.body.block.add_op(entry)
+        else:
+            self.module.body.block.insert_op_before(entry, self._next)
+
+    def ports(
+        self, index: int, known: Mapping[str, Attribute], tensor: Tensor, layout: Layout, replica: int
+    ) -> list[DictionaryAttr]:
+        """Attributes of the entry arguments that are a replica's parts of one argument, by tensor rank. Those of what all
+        replicas hold whole are made once."""
+        varies = isinstance(tensor.batch, Sharded)
+        if not varies and index in self._ports:
+            return self._ports[index]
+        ports = [
+            DictionaryAttr({**known, "dist.part": part_of(tensor, layout, replica, rank)}) for rank in range(layout.tp)
+        ]
+        if not varies:
+            self._ports[index] = ports
+        return ports
+
+    def _signature(self, call: CallOp) -> Signature:
+        """Parameters and what was computed before the loop are one tuple, so is what another call made for this one alone,
+        and so are addends that leave the loop."""
+        looped = phase_of(call) in (FORWARD, BACKWARD)
+
+        def operand_key(value: SSAValue) -> Hashable | None:
+            if isinstance(value, BlockArgument):
+                return None if value in self._inputs else "held"
+            if not self.varies(value):
+                return "held"
+            if not looped:
+                return "addends" if isinstance(self.tensors[value].batch, Partial) else None
+            return value.owner if self.kept_for(value) is call else None
+
+        def as_packed(position: int) -> tuple[int, int]:
+            value = call.operands[position]
+            if isinstance(value, BlockArgument):
+                return 0, value.index
+            return 1, value.index if isinstance(value, OpResult) and self.kept_for(value) is call else position
+
+        def result_key(value: SSAValue) -> Hashable | None:
+            if (user := self.kept_for(value)) is not None:
+                return user
+            state = self.tensors[value].batch
+            leaves = looped and self.leaves_loop(value) and not self.users[value]
+            return state if leaves and isinstance(state, Partial) else None
+
+        operands = [tuple(sorted(group, key=as_packed)) for group in grouped(call.operands, operand_key)]
+        return Signature(tuple(operands), grouped(call.results, result_key))
+
+    def kept_for(self, value: SSAValue) -> CallOp | None:
+        """The call of the loop that alone uses a value of the loop, on the same stage and as it was returned."""
+        if value not in self._kept_for:
+            self._kept_for[value] = self._find_kept_for(value)
+        return self._kept_for[value]
+
+    def _find_kept_for(self, value: SSAValue) -> CallOp | None:
+        user = sole_user(value)
+        if not isinstance(value, OpResult) or not isinstance(user, CallOp):
+            return None
+        made, used = cast(CallOp, value.op), (phase_of(value.op), phase_of(user))
+        if stage_of(made) != stage_of(user) or not set(used) <= {FORWARD, BACKWARD}:
+            return None
+        (needed,) = self.lowering.argument_states[self.calls[user]][list(user.operands).index(value)]
+        return user if needed == self.tensors[value].tensor else None
+
+    def varies(self, value: SSAValue) -> bool:
+        """Whether a value is another one for every microbatch."""
+        if isinstance(value, OpResult):
+            return phase_of(value.op) in (FORWARD, BACKWARD)
+        return isinstance(self.tensors[value].batch, Sharded)
+
+    def leaves_loop(self, value: SSAValue) -> bool:
+        """Whether an update or the return uses a value of the loop."""
+        return any(isinstance(use.operation, ReturnOp) or phase_of(use.operation) == UPDATE for use in value.uses)
+
+    def accumulation(self, call: CallOp, group: Group, values: Sequence[SSAValue]) -> str:
+        """The function that adds up such tuples."""
+        if (call, group) not in self._accumulations:
+            name = unique_symbol(self.module, f"accumulate_{stage_of(call)}")
+            reduction = cast(Partial, self.tensors[call.results[group[0]]].batch).reduction
+            types = [
+                [placed(t, on_device(rank)) for t in cast(TupleType, value.type).types.data]
+                for rank, value in enumerate(values)
+            ]
+            self.module.body.block.add_op(accumulation(name, types, reduction))
+            self._accumulations[call, group] = name
+        return self._accumulations[call, group]
