@@ -27,6 +27,7 @@ from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.schedule import entry_devices, updating
 from distir.interpreters.simulate.summaries import arguments_of
 from distir.interpreters.simulate.timing import Enter, Frame, Frames, Joint, Local, Wait
+from distir.interpreters.walk import Walk
 from distir.interpreters.work import type_bytes
 
 MARK = 1 << 40
@@ -60,10 +61,6 @@ class Columns:
 
     __radd__ = __add__
 
-    @property
-    def most(self) -> int:
-        return int(self.data.max())
-
 
 def dim_at(dim: int, rows: int) -> int:
     """A dim, or a size, at so many rows."""
@@ -71,8 +68,28 @@ def dim_at(dim: int, rows: int) -> int:
     return rest + batch * rows
 
 
+def grows(attribute: Attribute) -> bool:
+    """Whether a type or a property is another one at other numbers of rows."""
+    match attribute:
+        case TensorType():
+            return any([dim >= MARK for dim in cast(TensorType[Any], attribute).get_shape()])
+        case TupleType():
+            return any(map(grows, attribute.types.data))
+        case IntegerAttr():
+            return cast(IntegerAttr[Any], attribute).value.data >= MARK
+        case DenseArrayBase():
+            values = cast(Sequence[int | float], cast(DenseArrayBase[Any], attribute).get_values())
+            return any([isinstance(v, int) and v >= MARK for v in values])
+        case ArrayAttr():
+            return any(map(grows, cast(ArrayAttr[Attribute], attribute).data))
+        case _:
+            return False
+
+
 def attribute_at(attribute: Attribute, rows: int) -> Attribute:
     """A type or a property, at so many rows."""
+    if not grows(attribute):
+        return attribute
     match attribute:
         case TensorType():
             tensor = cast(TensorType[Any], attribute)
@@ -82,14 +99,10 @@ def attribute_at(attribute: Attribute, rows: int) -> Attribute:
             return TupleType(tuple(cast(TypeAttribute, attribute_at(t, rows)) for t in attribute.types.data))
         case IntegerAttr():
             integer = cast(IntegerAttr[Any], attribute)
-            value = integer.value.data
-            return attribute if value < MARK else IntegerAttr(dim_at(value, rows), integer.type)
+            return IntegerAttr(dim_at(integer.value.data, rows), integer.type)
         case DenseArrayBase():
             array = cast(DenseArrayBase[Any], attribute)
-            values = cast(Sequence[int | float], array.get_values())
-            if not any(isinstance(v, int) and v >= MARK for v in values):
-                return attribute
-            return DenseArrayBase.from_list(array.elt_type, [dim_at(int(v), rows) for v in values])
+            return DenseArrayBase.from_list(array.elt_type, [dim_at(int(v), rows) for v in array.get_values()])
         case ArrayAttr():
             return ArrayAttr([attribute_at(a, rows) for a in attribute.data])
         case _:
@@ -120,7 +133,9 @@ class BatchCosts(Costs):
         key = (op, participants)
         if (cost := self._columns.get(key)) is None:
             if op not in self._at:
-                self._at[op] = [operation_at(op, rows) for rows in self.rows]
+                parts = (*[v.type for v in op.operands], *op.result_types, *op.properties.values())
+                one = not any(map(grows, parts))
+                self._at[op] = [op] * len(self.rows) if one else [operation_at(op, rows) for rows in self.rows]
             costs = [super(BatchCosts, self).of(each, participants) for each in self._at[op]]
             data = np.array([each.picoseconds for each in costs], np.int64)
             cost = self._columns[key] = Cost(costs[0].kind, cast(int, Columns(data)))
@@ -141,6 +156,8 @@ class BatchLibrary(Library):
         self.rows = costs.rows
 
     def bytes(self, type_: Attribute) -> int:
+        if not grows(type_):
+            return cast(int, Columns(np.full(len(self.rows), type_bytes(type_), np.int64)))
         data = np.array([type_bytes(attribute_at(type_, rows)) for rows in self.rows], np.int64)
         return cast(int, Columns(data))
 
@@ -292,24 +309,29 @@ class BatchSummaries:
         costs = BatchCosts(make_cost_model(cost_model, machine), self.rows)
         self.library, self.frames = BatchLibrary(costs), Frames(costs)
         self.liveness, self.timing = BatchLiveness(len(self.rows)), BatchTiming()
+        self._reader: Reader | None = None
 
-    def of(self, module: ModuleOp, entry: str = "main") -> list[BatchSummary]:
-        """The summary of a program of `MARK` rows at each number of rows, equal to that of the program with so many rows.
-        Raises OverflowError where 64 bits may not hold its times or bytes."""
-        reader = Reader(module, self.library)
-        function = reader.walk.function(entry)
+    def of(self, module: ModuleOp, wanted: Sequence[int] | None = None, entry: str = "main") -> list[BatchSummary]:
+        """The summary of a program of `MARK` rows at each number of rows, or at those that are wanted, equal to that of the
+        program with so many rows.
+        Raises OverflowError where 64 bits may not hold its times or bytes. Where the last program was another entry of the
+        same module, its functions are known."""
+        if self._reader is None or self._reader.module is not module:
+            self._reader = Reader(module, self.library)
+        reader = self._reader
+        function = Walk(module).function(entry)
         count = entry_devices(module, function)
         self.machine.check_devices(count)
         body, devices = reader.entry(entry, count), tuple(range(count))
         frame = self.frames.entry(body, devices)
         executions = [(body, devices, frame, 1), *self.frames.executions(body, devices)]
-        if sum(_ceiling(each) * times for _, _, each, times in executions) >= LARGEST:
+        columns = [self.rows.index(rows) for rows in wanted or self.rows]
+        if max(sum([_ceiling(each) * times for _, _, each, times in executions])[columns]) >= LARGEST:
             raise OverflowError("times or bytes")
-        columns = range(len(self.rows))
-        clocks = self.timing.run(frame, [np.zeros(len(columns), np.int64) for _ in body.streams])
+        clocks = self.timing.run(frame, [np.zeros(len(self.rows), np.int64) for _ in body.streams])
         sharing = updating(function, arguments_of(body), body.results, [device for device, _ in body.slots])
         memory = self.liveness.entry(body, sharing)
-        peaks = np.zeros((count, len(columns)), np.int64)
+        peaks = np.zeros((count, len(self.rows)), np.int64)
         for device, size in cast(list[tuple[int, Columns]], body.slots[: body.arguments]):
             peaks[device] += size.data
         for device, peak in zip(devices, memory.peak, strict=False):
@@ -319,7 +341,7 @@ class BatchSummaries:
             for device, kinds in zip(on, each.busy, strict=False):
                 for kind, cost in kinds.items():
                     busy[device][kind] += cast(Any, Columns(_data(cost) * times))
-        makespan = _latest(clocks) if clocks else np.zeros(len(columns), np.int64)
+        makespan = _latest(clocks) if clocks else np.zeros(len(self.rows), np.int64)
         return [
             BatchSummary(
                 int(makespan[i]),
@@ -330,8 +352,12 @@ class BatchSummaries:
         ]
 
 
-def _ceiling(frame: Frame) -> int:
+def _ceiling(frame: Frame) -> NDArray[np.float64]:
     """No less than the time of a frame's own operations, and than the bytes of its storages."""
     costs = [step.picoseconds for step in frame.program if isinstance(step, Local | Joint)]
     sizes = [size for _, size in frame.body.slots]
-    return max(sum([cast(Columns, c).most for c in costs]), sum([cast(Columns, s).most for s in sizes]))
+    return np.maximum(_total(costs), _total(sizes))
+
+
+def _total(columns: Sequence[int]) -> Any:
+    return sum([_data(each).astype(np.float64) for each in columns], np.zeros(1))

@@ -56,19 +56,22 @@ class Pattern(NamedTuple):
 
 
 class Reader:
-    """Reads the functions of one module."""
+    """Reads the functions of one module. Entries may come and go; other functions must not change."""
 
     def __init__(self, module: ModuleOp, library: Library):
-        self.walk = Walk(module)
+        self.module, self.walk = module, Walk(module)
         self.library = library
         self.placings: dict[bool, dict[int, Placing]] = {True: {}, False: {}}
-        """By the identity of types, of functions with and without placements. The module keeps the types alive."""
+        """By the identity of types, of functions with and without placements. The module and the entries keep the types alive."""
+        self._entries: list[func.FuncOp] = []
         self._bodies: dict[tuple[str, tuple[Room, ...], tuple[int, ...] | None], Body] = {}
         self._attributes: dict[int, int] = {}
         self._devices: dict[bytes, Devices] = {}
 
     def entry(self, name: str, devices: int) -> Body:
         """The entry, on so many devices. It rarely equals another, so it is not compared."""
+        self.walk = Walk(self.module)
+        self._entries.append(self.walk.function(name))
         return FunctionReader(self, Frame.of(self.walk.function(name), tuple(range(devices)))).read(None)
 
     def callee(self, name: str, devices: Sequence[int], arguments: Sequence[Slots], rooms: Sequence[Room]) -> Body:

@@ -5,9 +5,10 @@ rules forbid, or whose devices run out of memory, is kept with the reason."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -17,9 +18,11 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import Summary, SummaryMemo, summarize
 from distir.interpreters.simulate.batches import MARK, BatchSummaries, BatchSummary
+from distir.passes.distribution.assemble import Assembler
 from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.choices import TensorChoices
 from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.plan import TensorChoices, distribute
+from distir.passes.distribution.plan import distribute, lower_stages
 from distir.passes.distribution.streams import overlap_communication
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
@@ -158,16 +161,17 @@ class Search:
         """Simulates all configurations. Those that differ in the batch alone are one program, built once."""
         if len({c.batch for c in configurations}) > 1 and not self.overlap:
             self._take_any_batch(configurations[0].batch)
-        alike: dict[tuple[Layout, str], list[Configuration]] = {}
-        for c in configurations:
-            alike.setdefault((c.layout, c.schedule), []).append(c)
-        if self._any_batch is not None:
-            rows = sorted({c.rows for c in configurations})
-            summaries = BatchSummaries(self.machine, self.cost_model, rows)
-            for group in alike.values():
-                yield from self._together(group, summaries)
-        else:
+        if self._any_batch is None:
             yield from map(self.evaluate, configurations)
+            return
+        rows = sorted({c.rows for c in configurations})
+        summaries = BatchSummaries(self.machine, self.cost_model, rows)
+        alike: dict[tuple[int, int, bool], list[Configuration]] = {}
+        for c in configurations:
+            alike.setdefault((c.tp, c.pp, c.dp * c.microbatches > 1), []).append(c)
+        with collector_paused():
+            for group in alike.values():
+                yield from self._of_any_batch(group, summaries)
 
     def _take_any_batch(self, batch: int) -> None:
         """Keeps the program at one batch size for all sizes, if its rules allow it."""
@@ -178,17 +182,30 @@ class Search:
             rebatch(base, self.dims(base), 1)
             self._any_batch = base
 
-    def _together(self, group: Sequence[Configuration], summaries: BatchSummaries) -> Iterator[Outcome]:
-        """Configurations that differ in the batch alone."""
+    def _of_any_batch(self, group: Sequence[Configuration], summaries: BatchSummaries) -> Iterator[Outcome]:
+        """Configurations whose stages are the same: their functions are built and understood once, for rows without number.
+        Those that differ in the batch alone are one program."""
         first = group[0]
-        marked = replace(first, batch=first.dp * first.microbatches * MARK)
         try:
-            found = dict(zip(summaries.rows, summaries.of(self.program(marked)), strict=True))
-        except (DistirError, OverflowError):  # said of each at its own size
+            module = self.base(first.dp * first.microbatches * MARK)
+            staged = lower_stages(module, self.dims(module), first.layout, self.machine, self._choices)
+        except DistirError:  # said of each at its own size
             yield from map(self.evaluate, group)
             return
+        alike: dict[tuple[Layout, str], list[Configuration]] = {}
         for c in group:
-            yield self._outcome(c, _figures(found[c.rows]))
+            alike.setdefault((c.layout, c.schedule), []).append(c)
+        for (layout, schedule), same in alike.items():
+            try:
+                entry = Assembler(staged, layout, schedule).build()
+                wanted = [c.rows for c in same]
+                found = dict(zip(wanted, summaries.of(module, wanted), strict=True))
+                entry.detach()
+            except (DistirError, OverflowError):
+                yield from map(self.evaluate, same)
+                continue
+            for c in same:
+                yield self._outcome(c, _figures(found[c.rows]))
 
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration."""
@@ -228,6 +245,18 @@ def _figures(simulation: Summary | BatchSummary) -> Figures:
     compute = sum(seconds for kind, seconds in busy if kind in kinds)
     peak = max(simulation.peak_memory_bytes.values(), default=0)
     return Figures(makespan, peak, compute / total, (sum(seconds for _, seconds in busy) - compute) / total)
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """No garbage collection: looking for cycles in programs that stay takes longer than building them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:

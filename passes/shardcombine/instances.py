@@ -23,6 +23,9 @@ from distir.dialects.sharding import (
 Shape = Sequence[int]
 Pieces = tuple[int, ...]
 
+FINEST = 1024
+"""A dim is not cut in pieces that repeat more often: a factor inside the batch would repeat for each of its rows."""
+
 
 @dataclass(frozen=True)
 class Instance:
@@ -45,7 +48,9 @@ class _Carrier:
 
     def cut(self, factor_extent: int, factor_pieces: Pieces, repeats: int) -> Pieces | None:
         """The pieces of the dim when the factor is cut in these and repeats for every index of the factors outside it;
-        None for segments of a factor in several pieces."""
+        None for segments of a factor in several pieces, and beyond `FINEST`."""
+        if repeats > FINEST:
+            return None
         block = self.extent // repeats
         if not self.segments:
             return tuple(piece * block // factor_extent for piece in factor_pieces) * repeats
