@@ -81,7 +81,7 @@ def grows(attribute: Attribute) -> bool:
             values = cast(Sequence[int | float], cast(DenseArrayBase[Any], attribute).get_values())
             return any([isinstance(v, int) and v >= MARK for v in values])
         case ArrayAttr():
-            return any(map(grows, cast(ArrayAttr[Attribute], attribute).data))
+            return any(map(grows, attribute.data))
         case _:
             return False
 
@@ -326,7 +326,10 @@ class BatchSummaries:
         frame = self.frames.entry(body, devices)
         executions = [(body, devices, frame, 1), *self.frames.executions(body, devices)]
         columns = [self.rows.index(rows) for rows in wanted or self.rows]
-        if max(sum([_ceiling(each) * times for _, _, each, times in executions])[columns]) >= LARGEST:
+        ceiling = np.zeros(len(self.rows))
+        for _, _, each, times in executions:
+            ceiling += _ceiling(each) * times
+        if max(ceiling[columns]) >= LARGEST:
             raise OverflowError("times or bytes")
         clocks = self.timing.run(frame, [np.zeros(len(self.rows), np.int64) for _ in body.streams])
         sharing = updating(function, arguments_of(body), body.results, [device for device, _ in body.slots])

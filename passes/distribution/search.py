@@ -6,7 +6,7 @@ rules forbid, or whose devices run out of memory, is kept with the reason."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -248,7 +248,7 @@ def _figures(simulation: Summary | BatchSummary) -> Figures:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def collector_paused() -> Generator[None]:
     """No garbage collection: looking for cycles in programs that stay takes longer than building them."""
     enabled = gc.isenabled()
     gc.disable()
