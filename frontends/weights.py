@@ -153,15 +153,15 @@ def save(module: ModuleOp, path: str | os.PathLike[str]) -> None:
     weights = weights_of(module)
     if weights:
         weights_path = path.with_suffix(".safetensors")
-        _write_weights(weights, weights_path)
+        write_weights(weights, weights_path)
         module.attributes[WEIGHTS] = StringAttr(weights_path.name)
     text = StringIO()
     Printer(text).print_op(module)
     write_atomically(path, lambda temporary: temporary.write_text(f"{text.getvalue()}\n"))
 
 
-def _write_weights(weights: Mapping[str, Array], path: Path) -> None:
-    """One tensor at a time: weights that are mapped from other files need not fit in memory."""
+def write_weights(weights: Mapping[str, Array], path: Path) -> None:
+    """A safetensors file, whole or not at all. One tensor at a time: weights that are mapped from other files need not fit in memory."""
     header: dict[str, Any] = {}
     unusual: dict[str, str] = {}
     end = 0

@@ -18,6 +18,7 @@ examples:
   distir import gpt2.onnx --shape input1=8,1,128 -o gpt2.mlir
   distir import my_package.models:small -o small.mlir       calls small() of my_package/models.py
   distir import examples.mlp_pytorch:step -o step.mlir      a PyTorch training step
+  distir import pkg.models:step -o step.mlir --weights model.safetensors
   distir import mlp.onnx -o step.mlir --train loss=mse_loss optimizer=sgd:lr=0.1,momentum=0.9
   distir import gpt2.onnx --shape input1=8,1,128 -o step.mlir \\
       --train loss=cross_entropy optimizer=adamw:lr=1e-3 freeze='h.*.attn.bias'
@@ -39,6 +40,11 @@ def add_parser(subparsers: Any) -> None:
         "-o", dest="output", metavar="OUT.mlir", help="write the program, and OUT.safetensors beside it"
     )
     parser.add_argument(
+        "--weights",
+        metavar="CHECKPOINT",
+        help="values of parameters, buffers and state by name: FILE.safetensors, or a state_dict that torch.save wrote",
+    )
+    parser.add_argument(
         "--train",
         nargs="+",
         metavar="KEY=VALUE",
@@ -48,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    from distir.frontends import weights
+    from distir.frontends import checkpoints, weights
 
     if args.output is not None:
         if not args.output.endswith(".mlir"):
@@ -58,6 +64,8 @@ def run(args: Namespace) -> int:
         module = load_model(args.model, args.shape)
         if args.train is not None:
             module = train(module, args.model, args.train)
+        if args.weights is not None:
+            checkpoints.bind(module, args.weights)
         if args.output is not None:
             weights.save(module, args.output)
     if args.output is None:

@@ -20,6 +20,7 @@ examples:
   distir run best.mlir --check gpt2.mlir                       compares with the sequential program
   distir run best.mlir --backend nccl --measure 10             on GPUs; the median time of 10 runs
   distir run best.mlir --inputs batch.npz -o outputs.npz
+  distir run step.mlir --inputs batch.npz -o next.safetensors  what a training step returns, for import --weights
 """
 
 TOLERANCE = 1e-5
@@ -53,7 +54,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--measure", metavar="N", type=count, default=0, help="time N runs, after one that is not timed"
     )
-    parser.add_argument("-o", dest="output", metavar="OUT.npz", help="write the outputs")
+    parser.add_argument(
+        "-o", dest="output", metavar="OUT", help="write the outputs: OUT.npz, or OUT.safetensors, a checkpoint"
+    )
     parser.add_argument("--seed", metavar="N", type=count, default=0, help="of what is drawn (default: 0)")
     parser.set_defaults(run=run)
 

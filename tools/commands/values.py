@@ -59,7 +59,13 @@ def read_arrays(path: str, names: Sequence[str]) -> dict[str, Array]:
 
 
 def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
-    """An .npz file, whole or not at all; types that numpy cannot read back (bfloat16) become float32."""
+    """A .safetensors file if it is called so, which is a checkpoint; else an .npz file, in which types that numpy cannot
+    read back (bfloat16) become float32. Whole or not at all."""
+    if path.endswith(".safetensors"):
+        from distir.frontends import checkpoints
+
+        checkpoints.save(path, arrays)
+        return
     plain: dict[str, Any] = {
         name: array.astype(np.float32) if array.dtype.kind == "V" else array for name, array in arrays.items()
     }
