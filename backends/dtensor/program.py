@@ -14,7 +14,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from distir.backends.dtensor.conversions import Conversions
 from distir.backends.dtensor.plan import Plan
@@ -26,7 +26,7 @@ from distir.passes.distribution.lower import cut_factors
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import rule_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
-from distir.passes.structure import functions
+from distir.passes.structure import copied, functions
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Program:
             operands=arguments[: len(op.operands)],
             result_types=[self._local(result, states) for result, states in zip(op.results, given, strict=True)],
             properties=local_properties(op, divisors),
-            regions=[_copy(region, dict(zip(read, arguments, strict=True))) for region in op.regions],
+            regions=[copied(region, dict(zip(read, arguments, strict=True))) for region in op.regions],
         )
         produced = list(compile_operator(shard, self.types, self._device)(local))
         produced += [None] * (len(op.results) - len(produced))
@@ -143,10 +143,3 @@ class Program:
             return value.type
         type_ = cast(TensorType[Any], value.type)
         return TensorType(type_.element_type, self.conversions.mesh.local_shape(type_.get_shape(), states))
-
-
-def _copy(region: Region, values: dict[SSAValue, SSAValue]) -> Region:
-    """A copy that reads these values in place of those outside."""
-    copy = Region()
-    region.clone_into(copy, value_mapper=values)
-    return copy

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import DYNAMIC_INDEX, ArrayAttr, DictionaryAttr, ModuleOp, TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.backends.shardy.rules import rule_to_shardy
 from distir.backends.shardy.shardings import sharding_to_shardy
+from distir.dialects.errors import DistirError
 from distir.dialects.sdy import OpShardingRuleAttr, Sharding, ShardingPerValueAttr
 from distir.dialects.sharding import Choice, Replicate, RuleAttr, State, StrategyAttr
 from distir.passes.distribution.options import Option, chosen_option, options
-from distir.passes.structure import shape_of
+from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of
 
 SHARDING, RULE = "sdy.sharding", "sdy.sharding_rule"
 States = tuple[State, ...]
@@ -82,3 +84,34 @@ def strategy_attribute(op: Operation, name: str = "dist.strategy") -> StrategyAt
 
 def rule_attribute(op: Operation) -> RuleAttr | None:
     return cast(RuleAttr | None, op.attributes.get("dist.rule"))
+
+
+def defined_functions(module: ModuleOp) -> dict[str, FuncOp]:
+    """The functions that have a body, by name."""
+    return {name: function for name, function in functions(module).items() if function.body.blocks}
+
+
+Port = tuple[str, int]
+"""An argument or a result of a function: `("argument", 0)`."""
+Attributes = dict[str, Attribute]
+
+
+def ports(function: FuncOp) -> dict[Port, tuple[SSAValue, Attributes]]:
+    """Every argument and result with its value and a copy of its attributes; DistirError where their numbers differ."""
+    last = function.body.block.last_op
+    found: dict[Port, tuple[SSAValue, Attributes]] = {}
+    values = (function.body.block.args, last.operands if last is not None else ())
+    kinds = (("argument", argument_attributes(function)), ("result", result_attributes(function)))
+    for own, (kind, attributes) in zip(values, kinds, strict=True):
+        if len(own) != len(attributes):
+            raise DistirError(f"@{function.sym_name.data} has {len(own)} {kind}s and attributes of {len(attributes)}")
+        found |= {(kind, i): entry for i, entry in enumerate(zip(own, attributes, strict=True))}
+    return found
+
+
+def set_ports(function: FuncOp, attributes: Mapping[Port, Attributes]) -> None:
+    """Gives arguments and results these attributes; none are stated where none were and none are."""
+    for kind, name in (("argument", "arg_attrs"), ("result", "res_attrs")):
+        own = [DictionaryAttr(a) for (k, _), a in attributes.items() if k == kind]
+        if any(a.data for a in own) or getattr(function, name) is not None:
+            setattr(function, name, ArrayAttr(own))

@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from io import StringIO
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Operation
 from xdsl.printer import Printer
 
 from distir.backends.shardy.annotations import (
     RULE,
     SHARDING,
+    defined_functions,
     is_static,
+    ports,
     rule_attribute,
+    set_ports,
     shardy_results,
     shardy_rule,
     strategy_attribute,
@@ -26,7 +29,7 @@ from distir.backends.shardy.shardings import sharding_to_shardy
 from distir.dialects import sdy
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, MeshOp, ShardingAttr
-from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of
+from distir.passes.structure import shape_of
 
 
 def export_module(module: ModuleOp) -> str:
@@ -45,7 +48,7 @@ def with_shardy(module: ModuleOp) -> ModuleOp:
     if len(meshes) > 1:
         raise DistirError(f"expected one dist.mesh in the module, got {len(meshes)}")
     mesh = meshes[0] if meshes else None
-    for function in functions(exported).values():
+    for function in defined_functions(exported).values():
         for op in function.body.block.ops:
             _annotate(op, mesh)
         if mesh is not None:
@@ -71,40 +74,33 @@ def _annotate(op: Operation, mesh: MeshOp | None) -> None:
 
 
 def _annotate_ports(function: FuncOp, mesh: str, sizes: Mapping[str, int]) -> None:
-    last = function.body.block.last_op
-
-    def annotated(attributes: dict[str, Attribute], value: SSAValue) -> DictionaryAttr:
+    found = ports(function)
+    for value, attributes in found.values():
         ours = cast(ShardingAttr | None, attributes.get(OURS["sharding"]))
         if ours is not None and is_static(value):
             states = [ours.states.get(axis, REPLICATED) for axis in sizes]
             theirs = sharding_to_shardy(mesh, [*sizes], states, len(shape_of(value)))
             attributes[SHARDING] = sdy.ShardingAttr(theirs)
-        return DictionaryAttr(attributes)
-
-    arguments = zip(argument_attributes(function), function.body.block.args, strict=True)
-    function.arg_attrs = ArrayAttr([annotated(a, v) for a, v in arguments])
-    results = zip(result_attributes(function), last.operands if last is not None else (), strict=True)
-    function.res_attrs = ArrayAttr([annotated(a, v) for a, v in results])
+    set_ports(function, {port: attributes for port, (_, attributes) in found.items()})
 
 
 def _drop_what_is_said(exported: ModuleOp, original: ModuleOp) -> None:
     """Drops annotations of ours that an import finds by Shardy's alone."""
-    for function in functions(exported).values():
+    for function in defined_functions(exported).values():
         for op in function.body.block.ops:
             rule, theirs = rule_attribute(op), cast(sdy.OpShardingRuleAttr | None, op.attributes.get(RULE))
             if rule is not None and theirs is not None and rule_from_shardy(theirs.data) == rule.data:
                 del op.attributes[OURS["rule"]]
     read = original.clone()
     read_into(exported, read, ours=False, rules=False)
-    for name, function in functions(exported).items():
-        again = functions(read)[name]
+    for name, function in defined_functions(exported).items():
+        again = defined_functions(read)[name]
         for op, other in zip(function.body.block.ops, again.body.block.ops, strict=True):
             _drop(op.attributes, OURS["strategy"], other.attributes)
-        for kind, attributes in (("arg_attrs", argument_attributes), ("res_attrs", result_attributes)):
-            pairs = list(zip(attributes(function), attributes(again), strict=True))
-            for mine, theirs in pairs:
-                _drop(mine, OURS["sharding"], theirs)
-            setattr(function, kind, ArrayAttr([DictionaryAttr(mine) for mine, _ in pairs]))
+        found, read_ports = ports(function), ports(again)
+        for port, (_, attributes) in found.items():
+            _drop(attributes, OURS["sharding"], read_ports[port][1])
+        set_ports(function, {port: attributes for port, (_, attributes) in found.items()})
 
 
 def _drop(attributes: dict[str, Attribute], name: str, read: Mapping[str, Attribute]) -> None:

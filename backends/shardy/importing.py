@@ -5,11 +5,11 @@ is taken: it says more. Where Shardy or the user changed theirs, theirs counts."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, Builtin, DictionaryAttr, ModuleOp, UnregisteredOp
+from xdsl.dialects.builtin import Builtin, ModuleOp, UnregisteredOp
 from xdsl.dialects.func import CallOp, Func, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -17,8 +17,11 @@ from distir.backends.shardy.annotations import (
     RULE,
     SHARDING,
     States,
+    defined_functions,
     is_open,
+    ports,
     rule_attribute,
+    set_ports,
     shardy_results,
     shardy_rule,
     strategy_attribute,
@@ -32,7 +35,7 @@ from distir.dialects.registry import DIALECTS
 from distir.dialects.sharding import REPLICATED, MeshOp, RuleAttr, ShardingAttr
 from distir.frontends.text import parse_program
 from distir.interpreters.walk import values_read
-from distir.passes.structure import argument_attributes, functions, result_attributes, shape_of
+from distir.passes.structure import shape_of
 
 OURS = {"rule": "dist.rule", "strategy": "dist.strategy", "sharding": "dist.sharding"}
 
@@ -70,18 +73,22 @@ def strip(module: ModuleOp) -> None:
     for op in module.walk():
         op.attributes.pop(RULE, None)
         op.attributes.pop(SHARDING, None)
-    for function in functions(module).values():
-        _set_ports(function, lambda attributes, _: {k: v for k, v in attributes.items() if k != SHARDING})
+    for function in defined_functions(module).values():
+        found = {port: attributes for port, (_, attributes) in ports(function).items()}
+        for attributes in found.values():
+            attributes.pop(SHARDING, None)
+        set_ports(function, found)
 
 
 def read_into(source: ModuleOp, module: ModuleOp, ours: bool = True, rules: bool = True) -> None:
     """Annotates `module` as `source`, a module of the same program, says. Without `ours` it is by Shardy's annotations
     alone; without `rules` the module keeps its rules."""
     mesh = _read_mesh(source, module)
-    for name, function in functions(source).items():
-        if name not in functions(module):
+    targets = defined_functions(module)
+    for name, function in defined_functions(source).items():
+        if name not in targets:
             raise DistirError(f"the text has a function @{name}, the module has none")
-        reading = _Reading(mesh, function, functions(module)[name], ours)
+        reading = _Reading(mesh, function, targets[name], ours)
         if rules:
             reading.rules()
         if mesh is not None:
@@ -110,16 +117,6 @@ def _read_mesh(source: ModuleOp, module: ModuleOp) -> MeshOp | None:
     return mesh
 
 
-def _set_ports(
-    function: FuncOp, change: Callable[[dict[str, Attribute], tuple[str, int]], Mapping[str, Attribute]]
-) -> None:
-    """Changes the attributes of every argument and result, each named by kind and position."""
-    arguments = [change(a, ("argument", i)) for i, a in enumerate(argument_attributes(function))]
-    results = [change(a, ("result", i)) for i, a in enumerate(result_attributes(function))]
-    function.arg_attrs = ArrayAttr([DictionaryAttr(dict(a)) for a in arguments])
-    function.res_attrs = ArrayAttr([DictionaryAttr(dict(a)) for a in results])
-
-
 class _Reading:
     """One function of the text beside that of the module."""
 
@@ -142,22 +139,20 @@ class _Reading:
             _set(op, OURS["rule"], found)
 
     def ports(self) -> None:
-        last = self.target.body.block.last_op
-        values = {("argument", i): v for i, v in enumerate(self.target.body.block.args)}
-        values |= {("result", i): v for i, v in enumerate(last.operands if last is not None else ())}
-        texts: dict[tuple[str, int], Mapping[str, Attribute]] = {}
-        texts |= {("argument", i): a for i, a in enumerate(argument_attributes(self.source))}
-        texts |= {("result", i): a for i, a in enumerate(result_attributes(self.source))}
-
-        def change(attributes: dict[str, Attribute], port: tuple[str, int]) -> Mapping[str, Attribute]:
+        theirs, found = ports(self.source), ports(self.target)
+        if theirs.keys() != found.keys():
+            name = self.source.sym_name.data
+            raise DistirError(f"@{name} has other numbers of arguments and results in the text than in the module")
+        for port, (value, attributes) in found.items():
+            text = theirs[port][1]
             own = attributes.pop(OURS["sharding"], None)
-            candidates = [texts[port].get(OURS["sharding"]), own] if self.ours else []
-            found = self._port(texts[port].get(SHARDING), values[port], candidates)
-            return attributes if found is None else {**attributes, OURS["sharding"]: found}
-
-        _set_ports(self.target, change)
-        for argument, attributes in zip(self.target.body.block.args, argument_attributes(self.source), strict=True):
-            self._know(argument, attributes.get(SHARDING))
+            candidates = [text.get(OURS["sharding"]), own] if self.ours else []
+            sharding = self._port(text.get(SHARDING), value, candidates)
+            if sharding is not None:
+                attributes[OURS["sharding"]] = sharding
+            if port[0] == "argument":
+                self._know(value, text.get(SHARDING))
+        set_ports(self.target, {port: attributes for port, (_, attributes) in found.items()})
 
     def _port(
         self, wanted: Attribute | None, value: SSAValue, candidates: Sequence[Attribute | None]
