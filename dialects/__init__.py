@@ -1,1 +1,2 @@
-"""What a program can say: `dist`, `rank`, the sharding attributes, `grad`, and the generated `onnx` and `aten` dialects."""
+"""What a program can say: `dist`, `rank`, the sharding attributes, `grad`, Shardy's `sdy` annotations, and the generated
+`onnx`, `aten` and `jax` dialects."""
