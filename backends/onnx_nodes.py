@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, String
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.dist import AccumulateOp, ConcatOp, ScaleOp, SliceOp, ZerosOp
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import RankOp
 from distir.dialects.reductions import Reduction, ReductionAttr
@@ -118,6 +119,54 @@ def _scale(op: ScaleOp, names: Names) -> list[NodeProto]:
     ]
 
 
+def _counted(indices: SSAValue, extent: int, names: Names) -> list[NodeProto]:
+    """Indices from the end counted from the start; the last node gives them."""
+    zero, last = (_constant(names, n, _dtype(indices)) for n in (0, extent))
+    negative, shifted, counted = names.fresh("negative"), names.fresh("shifted"), names.fresh("counted")
+    return [
+        zero,
+        last,
+        helper.make_node("Less", [names[indices], zero.output[0]], [negative]),
+        helper.make_node("Add", [names[indices], last.output[0]], [shifted]),
+        helper.make_node("Where", [negative, shifted, names[indices]], [counted]),
+    ]
+
+
+def _local_index(op: LocalIndexOp, names: Names) -> list[NodeProto]:
+    start, stop, extent = op.range
+    counted = _counted(op.indices, extent, names)
+    first, least, most = (_constant(names, n, _dtype(op.indices)) for n in (start, 0, stop - start - 1))
+    local = names.fresh("local")
+    return [
+        *counted,
+        first,
+        least,
+        most,
+        helper.make_node("Sub", [counted[-1].output[0], first.output[0]], [local]),
+        helper.make_node("Clip", [local, least.output[0], most.output[0]], [names[op.output]]),
+    ]
+
+
+def _inside(op: InsideOp, names: Names) -> list[NodeProto]:
+    start, stop, extent = op.range
+    counted = _counted(op.indices, extent, names)
+    first, end = (_constant(names, n, _dtype(op.indices)) for n in (start, stop))
+    shape, zero = _constant(names, op.mask_shape), _constant(names, 0, _dtype(op.input))
+    spread, after, before, both = (names.fresh(name) for name in ("spread", "after", "before", "inside"))
+    return [
+        *counted,
+        first,
+        end,
+        shape,
+        zero,
+        helper.make_node("Reshape", [counted[-1].output[0], shape.output[0]], [spread]),
+        helper.make_node("GreaterOrEqual", [spread, first.output[0]], [after]),
+        helper.make_node("Less", [spread, end.output[0]], [before]),
+        helper.make_node("And", [after, before], [both]),
+        helper.make_node("Where", [both, names[op.input], zero.output[0]], [names[op.output]]),
+    ]
+
+
 def _tensor(value: SSAValue) -> TensorType[Attribute]:
     return cast(TensorType[Attribute], value.type)
 
@@ -132,6 +181,8 @@ NODES: dict[type[Operation], Callable[[Any, Names], list[NodeProto]]] = {
     AccumulateOp: _accumulate,
     ZerosOp: _zeros,
     ScaleOp: _scale,
+    LocalIndexOp: _local_index,
+    InsideOp: _inside,
 }
 """The local operations of the `dist` dialect, as nodes."""
 

@@ -32,6 +32,7 @@ from distir.dialects.dist import (
     UnpackOp,
     ZerosOp,
 )
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.onnx import numpy_dtype
 from distir.interpreters import collectives
 from distir.interpreters.walk import Enter
@@ -104,6 +105,19 @@ class LocalFunctions(InterpreterFunctions):
     @impl(AccumulateOp)
     def accumulate(self, interpreter: Interpreter, op: AccumulateOp, args: PythonValues) -> PythonValues:
         return (collectives.reduce(op.reduction.data, args),)
+
+    @impl(LocalIndexOp)
+    def local_index(self, interpreter: Interpreter, op: LocalIndexOp, args: PythonValues) -> PythonValues:
+        start, stop, extent = op.range
+        counted = np.where(args[0] < 0, args[0] + extent, args[0])
+        return (np.clip(counted - start, 0, stop - start - 1).astype(args[0].dtype),)
+
+    @impl(InsideOp)
+    def inside(self, interpreter: Interpreter, op: InsideOp, args: PythonValues) -> PythonValues:
+        start, stop, extent = op.range
+        counted = np.where(args[1] < 0, args[1] + extent, args[1])
+        mask = ((counted >= start) & (counted < stop)).reshape(op.mask_shape)
+        return (np.where(mask, args[0], np.zeros((), args[0].dtype)),)
 
     @impl(ZerosOp)
     def zeros(self, interpreter: Interpreter, op: ZerosOp, args: PythonValues) -> PythonValues:

@@ -28,6 +28,7 @@ from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, im
 from xdsl.ir import Attribute, Operation
 
 from distir.dialects.dist import ConcatOp, MoveOp, PackOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
 from distir.dialects.onnx import OPERATORS, NoValue, OnnxOperation
@@ -154,7 +155,7 @@ def _result_elements(op: Operation) -> list[int]:
 def _only_moves(op: Operation) -> bool:
     """Whether the operator is defined on strings too: then it copies elements and does no arithmetic on them."""
     if not isinstance(op, OnnxOperation) or not op.schema.outputs:
-        return isinstance(op, SliceOp | ConcatOp | ZerosOp)
+        return isinstance(op, SliceOp | ConcatOp | ZerosOp | LocalIndexOp | InsideOp)
     result = op.schema.outputs[0]
     return "tensor(string)" in result.types and result.type_variable in {p.type_variable for p in op.schema.inputs}
 

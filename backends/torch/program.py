@@ -18,6 +18,7 @@ from distir.backends.torch.collectives import Communicator
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.operators import Compute, compile_operator
 from distir.dialects.dist import AccumulateOp, ConcatOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.rank import RankOp
 from distir.dialects.reductions import Reduction
@@ -136,6 +137,18 @@ class Program:
                 return lambda operands: (torch.cat(operands, dim),)
             case AccumulateOp():
                 return _accumulate(op.reduction.data)
+            case LocalIndexOp():
+                start, stop, extent = op.range
+                return lambda operands: ((_counted(operands[0], extent) - start).clamp(0, stop - start - 1),)
+            case InsideOp():
+                start, stop, extent = op.range
+                shape = op.mask_shape
+
+                def inside(operands: Sequence[Any]) -> tuple[Any, ...]:
+                    counted = _counted(operands[1], extent).reshape(shape)
+                    return (operands[0].masked_fill((counted < start) | (counted >= stop), 0),)
+
+                return inside
             case ZerosOp():
                 return self._zeros(cast(TensorType[Any], op.output.type))
             case ScaleOp():
@@ -151,6 +164,11 @@ class Program:
     def _zeros(self, type_: TensorType[Any]) -> Compute:
         shape, dtype = type_.get_shape(), self.types.of(type_.element_type)
         return lambda operands: (torch.zeros(shape, dtype=dtype, device=self.device),)
+
+
+def _counted(indices: Any, extent: int) -> Any:
+    """Indices with those from the end counted from the start."""
+    return torch.where(indices < 0, indices + extent, indices)
 
 
 def _accumulate(reduction: Reduction) -> Compute:

@@ -26,6 +26,7 @@ from distir.dialects.dist.local import (
     UnpackOp,
     ZerosOp,
 )
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.reductions import ReductionAttr
 from distir.dialects.sharding import AxesAttr, MeshOp, RuleAttr, ShardingAttr, StrategyAttr
 
@@ -40,6 +41,8 @@ Dist = Dialect(
         CallOp,
         ConcatOp,
         GatherOp,
+        InsideOp,
+        LocalIndexOp,
         MeshOp,
         MoveOp,
         PackOp,

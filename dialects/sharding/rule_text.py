@@ -177,7 +177,7 @@ class RuleAttr(Data[Rule]):
                         parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_partial(parser))
                     )
                 elif key == "offset":
-                    offsets = (parser.parse_identifier("a factor"),)
+                    offsets = (*offsets, parser.parse_identifier("a factor"))
                 elif key == "found":
                     found = parser.parse_identifier("exact or probed")
                 else:

@@ -76,6 +76,8 @@ class Rule:
     """By name and position, the factors that a size is a multiple of."""
     partials: tuple[PartialRule, ...] = ()
     offsets: tuple[str, ...] = ()
+    """Factors whose shards need to know which positions they have: the rows of a table in which the op looks up. The only
+    integer operand is then shifted by the start of the shard, and results of indices outside count as zero."""
     found: str = "exact"
 
     def __str__(self) -> str:
@@ -85,11 +87,21 @@ class Rule:
         return str(RuleAttr(cast(Any, self)))
 
     def __hash__(self) -> int:
-        return hash((self.inputs, tuple(self.combines.items()), tuple(self.sizes.items()), self.partials, self.found))
+        return hash(
+            (
+                self.inputs,
+                tuple(self.combines.items()),
+                tuple(self.sizes.items()),
+                self.partials,
+                self.offsets,
+                self.found,
+            )
+        )
 
     @property
     def factors(self) -> tuple[str, ...]:
-        return tuple(self.combines)
+        """Those that need no offset."""
+        return tuple(factor for factor in self.combines if factor not in self.offsets)
 
     def outside(self, factor: str) -> set[str]:
         """The factors that this one lies inside, in some dim."""

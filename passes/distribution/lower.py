@@ -24,10 +24,12 @@ from xdsl.pattern_rewriter import (
 
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import ScaleOp
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.sharding import UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
+from distir.passes.distribution.positions import positions_of
 from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
 from distir.passes.structure import is_constant
@@ -109,12 +111,18 @@ class OperationRunsOnShards(RewritePattern):
             for i, v in enumerate(read)
         ]
         results = [tuple(option.results[i] for option in options) for i in range(len(op.results))]
+        positions = positions_of(op, options, mesh)
         copies: list[Operation] = []
+        whole_indices: list[SSAValue] = []
         for device in range(mesh.devices):
             own = [
                 state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[device]
                 for i, values in enumerate(operands)
             ]
+            if positions is not None:
+                whole_indices.append(own[positions.index])
+                local = LocalIndexOp(own[positions.index], *positions.range(device))
+                own[positions.index] = rewriter.insert(local).output
             types = [
                 self.shards.placed_type(r.type, states, device) for r, states in zip(op.results, results, strict=True)
             ]
@@ -130,6 +138,11 @@ class OperationRunsOnShards(RewritePattern):
             copies.append(rewriter.insert(copy))
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
+            if positions is not None:
+                values = [
+                    rewriter.insert(InsideOp(v, index, positions.dims, *positions.range(device))).output
+                    for device, (v, index) in enumerate(zip(values, whole_indices, strict=True))
+                ]
             means = prod(size for option, size in zip(options, mesh.sizes, strict=True) if i in option.means)
             if means > 1:
                 values = [rewriter.insert(ScaleOp(v, 1, means)).output for v in values]

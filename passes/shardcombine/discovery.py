@@ -91,6 +91,11 @@ def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
         again = [f for f in failed if _share_a_dim(f, factor)]
         failed = [f for f in failed if f not in again]
         untried += again
+    for factor in failed:
+        if factor.results or any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
+            continue
+        if (cut := next(probe.cuts(factor, survivors), None)) is not None and probe.looks_up(cut, survivors):
+            survivors.append(Survivor(cut, (Reduce(Reduction.SUM),), is_offset=True))
     return survivors
 
 
@@ -150,12 +155,12 @@ def _rule_without_factors(op: Operation) -> Rule:
 
 
 def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
-    """The rule with factors named in the order in which operands, then sizes, show them."""
+    """The rule with factors named in the order in which operands, then sizes, show them; those that need an offset last."""
 
-    def first_shown(survivor: Survivor) -> tuple[tuple[bool, int], int]:
+    def first_shown(survivor: Survivor) -> tuple[bool, tuple[bool, int], int]:
         slots = survivor.cut.factor.slots
         depth = max((len(layout.outer) for layout in survivor.cut.layouts.values()), default=0)
-        return min((subject.slots[i].is_size, i) for i in slots), depth
+        return survivor.is_offset, min((subject.slots[i].is_size, i) for i in slots), depth
 
     in_order = sorted(survivors, key=first_shown)
     names = {factor_name(s.cut.factor): f"S{number}" for number, s in enumerate(in_order, 1)}
@@ -185,4 +190,5 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
         return combine
 
     combines = {names[factor_name(s.cut.factor)]: tuple(map(renamed, s.combines)) for s in in_order}
-    return Rule(tuple(map(tuple, inputs)), combines, sizes, tuple(partials))
+    offsets = tuple(names[factor_name(s.cut.factor)] for s in in_order if s.is_offset)
+    return Rule(tuple(map(tuple, inputs)), combines, sizes, tuple(partials), offsets)

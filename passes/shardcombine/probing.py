@@ -80,6 +80,8 @@ class Survivor:
     """Factors are named by `factor_name`."""
     partners: tuple[int, ...] = ()
     """The operands that must then be partial sums."""
+    is_offset: bool = False
+    """Whether each shard needs the start of its positions."""
 
 
 def factor_name(factor: Factor) -> str:
@@ -335,6 +337,88 @@ class Probe:
             holds = _combined(whole, present, parts, weights, trial.arithmetic, self.kinds[r], self.named)
             holding.append([c for c in candidates[r] if len(present) == len(shards) and holds(c)])
         return holding
+
+    # --- positions ---
+
+    def looks_up(self, cut: Cut, survivors: Sequence[Survivor]) -> bool:
+        """Whether the cut operand is a table of which shards have some positions each: results of shifted indices, zero
+        where the index lies outside, add up to the whole."""
+        operands = enumerate(self.subject.op.operands)
+        indices = [i for i, v in operands if isinstance(v.type, TensorType) and self.subject.kind(i) == "integer"]
+        if (
+            len(indices) != 1
+            or indices[0] not in self.subject.tensors
+            or len(self.kinds) != 1
+            or cut.factor.results
+            or any(o.pieces for o in cut.layouts.values())
+        ):
+            return False
+        (index,) = indices
+        slots = [self.subject.slots[i] for i in cut.factor.slots]
+        if any(s.is_size or s.owner == index for s in slots) or self.extents[index] != cut.factor.extent:
+            return False
+        dims = self._dims_of_indices(index, survivors)
+        if dims is None or not self._counts_negatives(index, cut.factor.extent):
+            return False
+        candidates: list[list[Combine]] = [[Reduce(Reduction.SUM)]]
+        for trial in self._trials(candidates):
+            parts = portions(cut.factor.extent, trial.shards)
+            points = [self.local_point(cut.factor, part) for part in parts]
+            if any(
+                list(self.subject.infer(p) or ()) != self._expected(cut.factor, n)
+                for n, p in zip(parts, points, strict=True)
+            ):
+                return False
+            starts = [sum(parts[:shard]) for shard in range(trial.shards)]
+            operands = [self._shard(trial.draw, cut, parts, shard) for shard in range(trial.shards)]
+            shifted = [arrays[index] - start for arrays, start in zip(operands, starts, strict=True)]
+            for arrays, local, part in zip(operands, shifted, parts, strict=True):
+                arrays[index] = np.clip(local, 0, part - 1)
+            if (results := self._run_shards(points, operands, trial.arithmetic)) is None:
+                return False
+            for shard, local, part in zip(results, shifted, parts, strict=True):
+                if (value := shard[0]) is None:
+                    return False
+                extents = dict(zip(dims, local.shape, strict=True))
+                mask = ((local >= 0) & (local < part)).reshape([extents.get(d, 1) for d in range(value.ndim)])
+                shard[0] = np.where(mask, value, np.zeros((), value.dtype))
+            weights = [Fraction(part, cut.factor.extent) for part in parts]
+            candidates[:] = self._holding(trial, results, candidates, parts, weights)
+            if not all(candidates):
+                return False
+        return True
+
+    def _dims_of_indices(self, index: int, survivors: Sequence[Survivor]) -> list[int] | None:
+        """The result dim that each dim of the indices is, -1 for one of extent 1; None if they are not dims of the result."""
+        found: list[int] = []
+        for d, extent in enumerate(self.shapes[index]):
+            slot = next((i for i, s in enumerate(self.subject.slots) if (s.owner, s.position) == (index, d)), None)
+            combine = next((s.combines[0] for s in survivors if slot in s.cut.layouts), None)
+            match combine:
+                case Gather(dim, 0, (), ()):
+                    found.append(dim)
+                case None if extent == 1:
+                    found.append(-1)
+                case _:
+                    return None
+        kept = [d for d in found if d >= 0]
+        return found if kept == sorted(set(kept)) else None
+
+    def _counts_negatives(self, index: int, extent: int) -> bool:
+        """Whether a negative index is an error or counts from the end, whatever it is (no index is one to ignore)."""
+        arrays = dict(self._draws[0].arrays)
+
+        def results(value: int) -> list[Array | None] | None:
+            arrays[index] = np.full_like(arrays[index], value)
+            return (self._run_shards([self.small.point], [arrays], self.arithmetic) or [None])[0]
+
+        for value in (-100, *range(-extent - 1, 0)):
+            if (got := results(value)) is None or got[0] is None:
+                continue
+            counted = results(value + extent) if value + extent >= 0 else None
+            if counted is None or counted[0] is None or not self.arithmetic.equal(got[0], counted[0]):
+                return False
+        return True
 
     # --- partial operands ---
 

@@ -14,12 +14,13 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, TensorType, f32
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region
 
 from distir.backends.onnx import RANK_DOMAIN, export_model, save_model
 from distir.dialects.dist import AccumulateOp, ConcatOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.frontends.onnx import import_model
@@ -198,6 +199,26 @@ def test_local_operations_become_onnx_operators() -> None:
     value = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
     (actual,) = ReferenceEvaluator(model).run(None, {model.graph.input[0].name: value})
     np.testing.assert_allclose(actual, np.concatenate([value[1:3] * 2 / 3, 0 * value[:2], value]), rtol=1e-6)
+
+
+def test_positions_of_a_shard_become_onnx_operators() -> None:
+    """Rows 2 and 3 of 6, of which the indices name -6 = 0, 2, 5, -3 = 3: here 0, 0, 1 and 1; inside are 2 and 3."""
+    block = Block(arg_types=[TensorType(i64, [4]), TensorType(f32, [4, 2])])
+    indices, x = block.args
+    local_index = LocalIndexOp(indices, 2, 4, 6)
+    inside = InsideOp(x, indices, [0], 2, 4, 6)
+    block.add_ops([local_index, inside])
+    block.add_op(ReturnOp(local_index.output, inside.output))
+    function = FuncOp("main", ([v.type for v in block.args], [local_index.output.type, x.type]), Region(block))
+    module = ModuleOp([function])
+    module.verify()
+    model = export_model(module)
+    onnx.checker.check_model(model, full_check=True)
+    names = [i.name for i in model.graph.input]
+    values = np.array([-6, 2, 5, -3]), np.arange(1, 9, dtype=np.float32).reshape(4, 2)
+    shifted, kept = ReferenceEvaluator(model).run(None, dict(zip(names, values, strict=True)))
+    np.testing.assert_array_equal(shifted, [0, 0, 1, 1])
+    np.testing.assert_array_equal(kept, [[0, 0], [3, 4], [0, 0], [7, 8]])
 
 
 def test_programs_of_several_devices_are_refused() -> None:

@@ -197,7 +197,8 @@ CASES = [
     Case("expand", lambda x, *s: np.broadcast_to(x, s), [t(1, 90)],
          f"[_, S1] -> {{S1: gather(1), S2: gather(0)}}, sizes = {{sizes[1]: S1, sizes[0]: S2}}, {MOVES}", (60, 90)),
     Case("rows by index", take, [t(60, 90), t(30, 120, of=i64)],
-         f"[_, S1], [S2, S3] -> {{S1: gather(2), S2: gather(0), S3: gather(1)}}, {MOVES}"),
+         f"[S4, S1], [S2, S3] -> {{S1: gather(2), S2: gather(0), S3: gather(1), S4: reduce(sum)}}, {MOVES}, "
+         "offset = S4"),
     Case("broadcasting add", lambda x, y: x + y, [t(30, 60, 90), t(60, 1)],
          "[S1, S2, S3], [S2, _] -> {S1: gather(0), S2: gather(1), S3: gather(2)}, partial = [sum: (0, 1) -> 0]"),
     Case("x * x", lambda x, y: x * y, [t(60, 90), t(60, 90)],
@@ -314,7 +315,7 @@ def test_every_rule_holds_on_floats(case: Case, parts: tuple[int, ...]):
         shapes = [a.shape for a in arrays], [w.shape for w in wholes]
         return math.prod(factor_extent(rule, factor, *shapes) or 0 for factor in factors)
 
-    for factor, combines in rule.combines.items():
+    for factor, combines in ((f, rule.combines[f]) for f in rule.factors):
         local: list[tuple[np.ndarray, ...]] = []
         partner = rule.partner(factor)
         split = {i: addends(arrays[i], len(parts), Reduction.SUM, rng) for i in (partner.operands if partner else ())}

@@ -6,9 +6,9 @@
 // CHECK-LABEL: @gpt2
 func.func @gpt2(%ids: tensor<2x128xi64>, %wte: tensor<50257x768xf32>, %w: tensor<768x2304xf32>, %b: tensor<2304xf32>,
                 %g: tensor<768xf32>, %c: tensor<f32>, %mask: tensor<1x1x128x128xi1>) -> tensor<256x768xf32> {
-  // The vocabulary is not cut: a row of another shard is out of range.
+  // The vocabulary is cut with an offset: a row of another shard counts as zero.
   // CHECK: onnx.Gather
-  // CHECK-SAME: #dist.rule<[_, S1], [S2, S3] -> {S1: gather(2), S2: gather(0), S3: gather(1)}, partial = [sum: 0 -> 0
+  // CHECK-SAME: #dist.rule<[S4, S1], [S2, S3] -> {S1: gather(2), S2: gather(0), S3: gather(1), S4: reduce(sum)}, partial = [sum: 0 -> 0, max: 0 -> 0, min: 0 -> 0], offset = S4
   %x = "onnx.Gather"(%wte, %ids) {axis = 0 : si64} : (tensor<50257x768xf32>, tensor<2x128xi64>) -> tensor<2x128x768xf32>
 
   // CHECK: onnx.LayerNormalization
