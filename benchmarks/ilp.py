@@ -1,8 +1,11 @@
 """How long `ilp-shard` takes and how good its plans are, against hand-made strategies and beam search on the same machine file.
 
-    python -m benchmarks.ilp [--layers 4] [--machine dgx-2] [--meshes 2,4,8,2x4] [--depths 12,96]
+    python -m benchmarks.ilp [--workloads gpt,gat,wide-resnet] [--layers 4] [--machine dgx-2] [--meshes 2,4,8,2x4] [--depths 12,96]
+                             [--untied 2]
 
-The workload is a GPT training step (`gpt_training`). All strategies are plans over the same rules and prices, lowered to
+The workloads are training steps: a GPT (`gpt_training`), and a graph attention network and a wide ResNet-50 of the sizes that
+MetaDist's tables have for 4 devices (`training_workloads`). `--untied` compares the optimum of a GPT whose repeated layers are
+one function with that of the same GPT whose layers may all differ. All strategies are plans over the same rules and prices, lowered to
 explicit programs and simulated on one stream: pure data parallelism (parameters whole, the batch cut by every axis), ZeRO-3
 (parameters cut by every axis, gathered at each use; Rajbhandari et al., 2020) and Megatron (every contraction that can be is
 cut by the last axis, and the batch by the others; Shoeybi et al., 2019), each with its conversions chosen optimally."""
@@ -28,6 +31,7 @@ from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.space import is_contraction, model_values
 from distir.passes.dtp_parallelize import prepare
+from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import JointOption, Problem, build
@@ -37,6 +41,7 @@ from distir.passes.structure import functions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.gpt_training import gpt_step
+from benchmarks.training_workloads import gat_step, wide_resnet_step
 
 WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE = 768, 12, 50304, 16, 512
 
@@ -91,13 +96,13 @@ def simulated(problem: Problem, result: Result, machine: str) -> tuple[float, in
     return simulation.makespan_seconds, max(simulation.peak_memory_bytes.values())
 
 
-def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int) -> None:
+def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int, workload: str) -> None:
     shape = "x".join(str(size) for size in mesh.sizes)
     best = 0.0
     rows: list[tuple[str, Callable[[], Problem], Callable[[Problem], Result]]] = [
         ("ilp-shard", lambda: problem_of(module, mesh, machine), best_plan),
         (f"beam-shard, width {width}", lambda: problem_of(module, mesh, machine), lambda p: Beam(p, width).search()),
-        ("Megatron", lambda: megatron(module, mesh, machine), best_plan),
+        *([("Megatron", lambda: megatron(module, mesh, machine), best_plan)] if workload == "gpt" else []),
         ("data parallel", lambda: data_parallel(module, mesh, machine), best_plan),
         ("ZeRO-3", lambda: zero_3(module, mesh, machine), best_plan),
     ]
@@ -107,23 +112,42 @@ def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int) -> None:
             problem = pose()
             result = search(problem)
         except DistirError as error:
-            print(f"{shape:>6}  {name:24} {str(error)[:80]}")
+            print(f"{workload} {shape:>6}  {name:24} {str(error)[:80]}")
             continue
         spent = time.process_time() - start
         seconds, peak = simulated(problem, result, machine)
         best = best or seconds
         gap = f"gap {result.gap:.0%}" if name == "ilp-shard" else ""
         print(
-            f"{shape:>6}  {name:24} step {seconds * 1e3:9.3f} ms ({seconds / best:5.2f}x)  peak {peak / 1e9:6.2f} GB  "
+            f"{workload} {shape:>6}  {name:24} step {seconds * 1e3:9.3f} ms ({seconds / best:5.2f}x)  peak {peak / 1e9:6.2f} GB  "
             f"search {spent:6.1f} s CPU  {gap}",
             flush=True,
         )
 
 
-def training(layers: int) -> ModuleOp:
-    module = gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE)
+def training(layers: int, workload: str = "gpt") -> ModuleOp:
+    makers: dict[str, Callable[[], ModuleOp]] = {
+        "gpt": lambda: gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE),
+        "gat": lambda: gat_step(nodes=1024, width=24576, heads=4),
+        "wide-resnet": lambda: wide_resnet_step(width=320, batch=128),
+    }
+    module = makers[workload]()
     prepare(Context(), module)
     return module
+
+
+def untied(layers: int, machine: str) -> None:
+    """The optimum on 4 devices with repeated layers as one function, and with every layer free."""
+    flat = gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE)
+    ShardcombineAnnotatePass().apply(Context(), flat)
+    for name, module in (("tied", training(layers)), ("untied", flat)):
+        start = time.process_time()
+        result = best_plan(problem_of(module, mesh_of("4"), machine))
+        spent = time.process_time() - start
+        print(
+            f"{layers} layers, {name}: step {result.seconds * 1e3:.3f} ms, gap {result.gap:.0%}, {spent:.1f} s CPU",
+            flush=True,
+        )
 
 
 def mesh_of(text: str) -> Mesh:
@@ -149,11 +173,16 @@ def main() -> None:
     parser.add_argument("--meshes", default="2,4,8,2x4")
     parser.add_argument("--width", type=int, default=8, help="of the beam")
     parser.add_argument("--depths", default="12,96")
+    parser.add_argument("--workloads", default="gpt,gat,wide-resnet")
+    parser.add_argument("--untied", type=int, default=2, help="layers; 0: not at all")
     args = parser.parse_args()
     if args.meshes:
-        module = training(args.layers)
-        for text in args.meshes.split(","):
-            compare(module, mesh_of(text), args.machine, args.width)
+        for workload in args.workloads.split(","):
+            module = training(args.layers, workload)
+            for text in args.meshes.split(","):
+                compare(module, mesh_of(text), args.machine, args.width, workload)
+    if args.untied:
+        untied(args.untied, args.machine)
     if args.depths:
         spent = [depth(int(layers), args.machine) for layers in args.depths.split(",")]
         print(f"deepest / shallowest: {spent[-1] / spent[0]:.2f}x")
