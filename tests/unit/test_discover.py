@@ -137,7 +137,10 @@ def test_torch() -> None:
     assert "S2: reduce(sum)" in str(distir.discover(torch.nn.functional.linear, (x, w)))
     assert "reduce" not in str(distir.discover(lambda x, w: torch.relu(x @ w.T), (x, w)))
     table = str(distir.discover(torch.nn.functional.embedding, (torch.zeros(3, 4, dtype=torch.int64), x)))
-    assert table.startswith("#dist.rule<[S1, S2], [_, S3] -> {S1: gather(0), S2: gather(1), S3: gather(2)}")
+    assert table.startswith(
+        "#dist.rule<[S1, S2], [S4, S3] -> {S1: gather(0), S2: gather(1), S3: gather(2), S4: reduce(sum)}"
+    )
+    assert "offset = S4" in table
     assert str(distir.discover(torch.nn.Linear(12, 6), (x,))).startswith("#dist.rule<[S1, _] -> {S1: gather(0)}")
 
 
@@ -149,7 +152,8 @@ def test_jax() -> None:
     found = distir.discover(lambda x, w: jax.nn.relu(x @ w), (jnp.ones((8, 12)), jnp.ones((12, 6))))
     assert str(found) == "#dist.rule<[S1, _], [_, S2] -> {S1: gather(0), S2: gather(1)}, found = probed>"
     found = distir.discover(lambda table, i: table[i], (jnp.ones((8, 12)), jnp.zeros(5, int)))
-    assert str(found).startswith("#dist.rule<[_, S1], [S2] -> {S1: gather(1), S2: gather(0)}")
+    assert str(found).startswith("#dist.rule<[S3, S1], [S2] -> {S1: gather(1), S2: gather(0), S3: reduce(sum)}")
+    assert "offset = S3" in str(found)
 
 
 def test_what_cannot_be_discovered_is_said() -> None:
