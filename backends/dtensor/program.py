@@ -12,19 +12,22 @@ from typing import Any, cast
 
 import torch
 from torch.distributed.tensor import DTensor
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.backends.dtensor.conversions import Conversions
 from distir.backends.dtensor.plan import Plan
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.operators import compile_operator
+from distir.backends.torch.program import Program as TorchProgram
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import cut_factors
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import rule_of
+from distir.passes.distribution.positions import Positions, positions_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
 from distir.passes.structure import copied, functions
 
@@ -54,6 +57,7 @@ class Program:
         self.plan, self.conversions, self.types = plan, conversions, types
         self._functions = functions(module)
         self._device = torch.device(conversions.devices.device_type)
+        self._rank: int = conversions.devices.get_rank()
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """The results of the entry, whole, from whole arguments, which every rank has."""
@@ -120,6 +124,10 @@ class Program:
             rewritten[i] if i in rewritten else value.on(self.conversions, states)
             for i, (value, states) in enumerate(zip(operands, needed, strict=True))
         ]
+        positions, indices = positions_of(op, options, mesh), None
+        if positions is not None:
+            indices = local[positions.index]
+            local[positions.index] = self._shifted(positions, indices)
         types = [value.type if i in rewritten else self._local(value, needed[i]) for i, value in enumerate(read)]
         arguments = Block(arg_types=types).args
         shard = type(op).create(
@@ -131,12 +139,31 @@ class Program:
         produced = list(compile_operator(shard, self.types, self._device)(local))
         produced += [None] * (len(op.results) - len(produced))
         for i, tensor in enumerate(produced[: len(op.results)]):
+            if positions is not None:
+                tensor = self._inside(positions, tensor, indices)
             shards = prod(size for option, size in zip(options, mesh.sizes, strict=True) if i in option.means)
             produced[i] = tensor / shards if shards > 1 else tensor
         return [
             self._value(tensor, states, self.conversions.from_local)
             for tensor, states in zip(produced, given, strict=False)
         ]
+
+    def _shifted(self, positions: Positions, indices: torch.Tensor) -> torch.Tensor:
+        """Indices of all positions as indices of those of this rank."""
+        block = Block(arg_types=[TensorType(i64, indices.shape)])
+        return self._by_torch(LocalIndexOp(block.args[0], *positions.range(self._rank)), block, [indices])
+
+    def _inside(self, positions: Positions, result: torch.Tensor, indices: Any) -> torch.Tensor:
+        """The result, zero where the index is of another rank."""
+        block = Block(arg_types=[TensorType(f32, result.shape), TensorType(i64, indices.shape)])
+        op = InsideOp(block.args[0], block.args[1], positions.dims, *positions.range(self._rank))
+        return self._by_torch(op, block, [result, indices])
+
+    def _by_torch(self, op: Operation, block: Block, operands: list[Any]) -> Any:
+        """A local operation over a block's arguments, by the torch backend."""
+        block.add_ops([op, ReturnOp(*op.results)])
+        function = FuncOp("local", (block.arg_types, [result.type for result in op.results]), Region(block))
+        return TorchProgram(ModuleOp([function]), self.types, self._device).function("local")(operands)[0]
 
     def _local(self, value: SSAValue, states: AxisStates) -> Attribute:
         if not isinstance(value.type, TensorType):

@@ -90,7 +90,7 @@ def _layout(dim: _Dim, extents: dict[str, int | None], usable: set[str], halos: 
         return [(None, dim.extent)]
     if wanted[0] in halos and len(dim.factors) == 1 and not dim.pieces:
         return [(wanted[0], dim.extent)]
-    sizes = [extents[f] for f in dim.factors]
+    sizes = [extents.get(f) for f in dim.factors]
     if set(wanted) & halos or len(set(dim.pieces)) > 1 or (dim.pieces and len(dim.factors) > 1):
         raise _Inexpressible(wanted)
     layout: Layout = [(None, len(dim.pieces))] if dim.pieces else []

@@ -92,6 +92,24 @@ def test_a_transformer_of_random_strategies_runs_on_two_processes() -> None:
 
 
 @pytest.mark.long
+def test_rows_of_a_table_on_several_devices() -> None:
+    """A lookup cut along what it looks up: every rank has some rows, indices count from both ends."""
+    from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
+
+    module = parse(
+        """dist.mesh @mesh = <["dp" = 2, "tp" = 2]>
+func.func @main(%t: tensor<60x8xf32> {dist.name = "t"}, %i: tensor<4x6xi64> {dist.name = "i"}) -> (tensor<4x6x8xf32> {dist.name = "y"}) {
+  %y = "onnx.Gather"(%t, %i) <{axis = 0 : si64}> {dist.strategy = #dist.strategy<@mesh, {"dp": S4, "tp": S4}>} : (tensor<60x8xf32>, tensor<4x6xi64>) -> tensor<4x6x8xf32>
+  func.return %y : tensor<4x6x8xf32>
+}"""
+    )
+    ShardcombineAnnotatePass().apply(Context(), module)
+    assert placements(module)["t"] == (Shard(0), Shard(0))
+    rng = np.random.default_rng(0)
+    agrees(module, {"t": rng.standard_normal((60, 8)).astype(np.float32), "i": rng.integers(-60, 60, (4, 6))})
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("axes", [{"dp": 2, "tp": 2}, {"tp": 3}, {"a": 2, "b": 1, "c": 2}], ids=str)
 def test_random_strategies_on_meshes(axes: dict[str, int]) -> None:
     model = gpt2(1, 4)
