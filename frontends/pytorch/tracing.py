@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,14 @@ def _traced(run: Any, examples: list[Tensor]) -> fx.GraphModule:
 @cache
 def _decompositions() -> dict[Any, Any]:
     """Decompositions of the operators that may average over samples (they have an argument `reduction`): what they divide
-    by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. And
-    of the one that writes to its operands without saying so in its schema."""
+    by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. Of
+    those that take from an operand nothing but its element type. And of the one that writes to its operands without
+    saying so in its schema."""
     from torch._decomp import decomposition_table
 
-    return {
+    aten = torch.ops.aten
+    filled: dict[Any, Any] = {aten.new_zeros.default: partial(_filled, 0), aten.new_ones.default: partial(_filled, 1)}
+    return filled | {
         operator: decomposition
         for operator, decomposition in decomposition_table.items()
         if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
@@ -68,6 +72,10 @@ def _decompositions() -> dict[Any, Any]:
             or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
         )
     }
+
+
+def _filled(value: int, like: Tensor, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
+    return torch.full(size, value, dtype=dtype or like.dtype)
 
 
 def _writes(node: fx.Node) -> bool:

@@ -9,6 +9,7 @@ from torch import nn
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
+from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
@@ -66,3 +67,33 @@ def test_processes_train_three_steps(plan: dict[str, int], tmp_path: Path) -> No
         together |= run_processes(distributed, together | batch, backend="gloo")
     for name in state:
         np.testing.assert_allclose(together[name], alone[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def step_with_batch_norm(training: bool) -> ModuleOp:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3)).train(training)
+    step = training_step(model, nn.functional.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    return import_step(step, (torch.randn(8, 6), torch.arange(8) % 3))
+
+
+def test_statistics_of_the_batch_are_not_those_of_its_parts() -> None:
+    """Batch norm in training mode: refused, with the operator, the value and what was cut; other axes may be cut."""
+    for plan in ({"dp": 2}, {"pp": 2, "microbatches": 2}):
+        with pytest.raises(
+            DistirError, match=r"aten\.var_mean\S* needs the whole of %\S+ \[8, 4\], which the batch"
+        ) as raised:
+            DtpParallelizePass(**plan).apply(Context(), step_with_batch_norm(training=True))
+        assert "\n" not in str(raised.value)
+    DtpParallelizePass(tp=2).apply(Context(), step_with_batch_norm(training=True))
+
+
+@pytest.mark.parametrize("plan", [{"dp": 2}, {"pp": 2, "microbatches": 2}], ids=str)
+def test_batch_norm_that_only_scales_is_cut(plan: dict[str, int]) -> None:
+    step = step_with_batch_norm(training=False)
+    distributed = step.clone()
+    DtpParallelizePass(**plan).apply(Context(), distributed)
+    batch = {"input": np.linspace(-1, 1, 48).reshape(8, 6), "label": np.arange(8) % 3}
+    values = {name: np.asarray(value) for name, value in weights_of(step).items()} | batch
+    expected, found = (run(module, values, dtype=np.float64) for module in (step, distributed))
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
