@@ -5,7 +5,7 @@ from itertools import product
 from math import inf
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distir.passes.sharding_search.bounds import Bounds, cheapest
@@ -45,6 +45,7 @@ def built(own: list[list[float]], tables: list[Table]) -> Network:
 
 
 @given(networks())
+@settings(max_examples=50)
 def test_the_minimum_is_that_of_all_assignments(drawn: tuple[list[list[float]], list[Table]]):
     own, tables = drawn
     least = min(cost(own, tables, choices) for choices in product(*(range(len(costs)) for costs in own)))
@@ -54,6 +55,7 @@ def test_the_minimum_is_that_of_all_assignments(drawn: tuple[list[list[float]], 
 
 
 @given(networks())
+@settings(max_examples=50)
 def test_bounds_are_bounds(drawn: tuple[list[list[float]], list[Table]]):
     """Of all assignments, and of those with any one choice."""
     own, tables = drawn
