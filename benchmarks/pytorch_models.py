@@ -3,8 +3,8 @@
     python -m benchmarks.pytorch_models [--no-plans] [NAME ...]        # needs pip install 'distir[models]'
 
 For each: seconds to import, operations, the largest difference of loss, parameters and buffers to eager PyTorch after three
-steps with momentum (relative to the largest element; in float64 and in float32), and of `dtp-parallelize` with D=2 x T=2 and
-P=2 x K=2 either the largest difference to the sequential program in float64 or why it refuses.
+steps with momentum (relative to the largest element; in float64 and in float32), and of `dtp-parallelize` with D=2 x T=2,
+P=2 x K=4 and D=2 x T=2 x P=2 either the largest difference to the sequential program in float64 or why it refuses.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from distir.interpreters.reference import run
 from distir.passes.dtp_parallelize import DtpParallelizePass
 
 CLASSES = 2
-PLANS = ({"dp": 2, "tp": 2}, {"pp": 2, "microbatches": 2})
+PLANS = ({"dp": 2, "tp": 2}, {"pp": 2, "microbatches": 4}, {"dp": 2, "tp": 2, "pp": 2})
 
 
 class GraphAttention(nn.Module):
@@ -125,6 +125,19 @@ def _names(module: ModuleOp) -> list[str]:
     from distir.interpreters.entry import arguments_of, entry_function
 
     return [p.name for p in arguments_of(entry_function(module))]
+
+
+def imported(name: str) -> tuple[ModuleOp, dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    """A model's step in float64, its weights and state, and the inputs and labels of three steps."""
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    model = model.eval().double()
+    double = [x.double() if x.is_floating_point() else x for x in inputs]
+    data = batches(double, model(*double))
+    module = import_step(training_step(model, per_element, optimizer), data[0])
+    state = dict(weights_of(module))
+    names = [a for a in _names(module) if a not in state]
+    return module, state, [{n: t.numpy() for n, t in zip(names, batch, strict=True)} for batch in data]
 
 
 def examine(name: str, plans: Sequence[dict[str, int]] = PLANS) -> Outcome:

@@ -5,6 +5,7 @@ Kept by (operator, properties, types of the operands), because many operators in
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import prod
 from typing import Any, cast
 
 import torch
@@ -14,6 +15,12 @@ from xdsl.ir import Attribute, Operation
 from distir.dialects.aten import AtenOperation
 from distir.dialects.errors import DistirError
 from distir.interpreters.aten_calls import compile_call, overload, result_types, torch_dtype
+
+FEW = 4096
+"""Elements that a shape is checked with."""
+
+_decomposed: set[type[Operation]] = set()
+"""Operators whose decomposition has worked."""
 
 _known: dict[Hashable, tuple[Attribute, ...]] = {}
 
@@ -33,9 +40,9 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
     try:
         with torch.device("meta"), torch.no_grad():
             found = tuple(result_types(op, compile_call(op)(tensors)))
-            if list(operand_types) != [value.type for value in op.operands]:
-                _check_by_definition(op, tensors)
-            return found
+        if list(operand_types) != [value.type for value in op.operands] or found != tuple(op.result_types):
+            _check_by_definition(op, operand_types, found)
+        return found
     except DistirError:
         raise
     except Exception as error:
@@ -43,24 +50,34 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
         raise DistirError(f"{op.name} cannot work on {', '.join(map(str, operand_types))}: {message}") from error
 
 
-def _check_by_definition(op: Operation, tensors: Sequence[torch.Tensor]) -> None:
+def _check_by_definition(op: Operation, types: Sequence[Attribute], results: Sequence[Attribute]) -> None:
     """Raises where the decomposition of the operator cannot work on these shapes. Some operators do not check them on meta
-    tensors, and their kernels then read outside their operands (backward of a layer norm). A decomposition that does not
-    work on the declared types either says nothing."""
+    tensors (backward of a slice), and their kernels then may read outside their operands (backward of a layer norm). It
+    runs on zeros where those are few, since what a decomposition is made of may not check meta tensors either. One that
+    has not worked before says nothing."""
     from torch._decomp import decomposition_table
 
     assert isinstance(op, AtenOperation)
     if (decomposition := decomposition_table.get(overload(op.schema))) is None:
         return
-    definition = compile_call(op, function=decomposition)
+    device = "cpu" if all(map(_is_small, (*types, *results))) else "meta"
+    tensors = [_meta(op, cast(TensorType[Any], type_)) for type_ in types]
+    if device == "cpu":
+        tensors = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
     try:
-        definition(tensors)
+        with torch.device(device), torch.no_grad():
+            compile_call(op, function=decomposition)(tensors)
+        _decomposed.add(type(op))
     except Exception:
-        try:
-            definition([_meta(op, cast(TensorType[Any], value.type)) for value in op.operands])
-        except Exception:
-            return
-        raise
+        if type(op) in _decomposed:
+            raise
+
+
+def _is_small(type_: Attribute) -> bool:
+    if not isinstance(type_, TensorType):
+        return True
+    shape = cast(TensorType[Any], type_).get_shape()
+    return all(dim >= 0 for dim in shape) and prod(shape) <= FEW
 
 
 def _meta(op: Operation, type_: TensorType[Any]) -> torch.Tensor:

@@ -207,6 +207,8 @@ class _Reading:
     """Factors of smaller extents are not taken."""
     with_sizes: bool = False
     """Whether size entries of a factor's extent belong to it, though types do not need them."""
+    of_operands: bool = False
+    """Whether a factor must be carried by a data operand: a size alone may have to stay above another (the end of a slice)."""
 
     def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
@@ -307,6 +309,7 @@ def _readings(subject: Subject) -> Iterator[_Reading]:
         yield _Reading(conserving)
     yield _Reading(subject.infer, tied=True)
     yield _Reading(subject.infer, tied=True, ties_results=True)
+    yield _Reading(subject.infer, of_operands=True)
     yield _Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
 
 
@@ -342,6 +345,8 @@ def _stand_ins(subject: Subject, point: Point, reading: _Reading) -> Iterator[St
     if shapes is None:
         return
     scalings = co_scalings(subject.slots, point, reading.types)
+    if reading.of_operands:
+        scalings = [s for s in scalings if not all(subject.slots[i].is_size for i in s.slots)]
     if reading.with_sizes:
         scalings = _with_equal_sizes(subject, scalings, reading.types)
     if (view := _view_factors(subject, point, shapes, scalings, reading.smallest)) is not None:
