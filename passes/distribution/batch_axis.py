@@ -109,6 +109,8 @@ class BatchPropagation:
         self.table = functions(module)
         self.shards = shards
         self._memo: dict[tuple[str, tuple[State, ...]], FunctionAxis] = {}
+        self._refused: set[tuple[SSAValue, State]] = set()
+        """What cannot be produced cut, so that shared values are traced back once."""
 
     def function(self, name: str, states: Sequence[State]) -> FunctionAxis:
         """The body of a called function; raises NeedsWhole if a value would have to leave the axis inside."""
@@ -158,6 +160,7 @@ class BatchPropagation:
         """Whether replicated operands can be produced cut instead (an expand to the batch, a literal that repeats, what is
         computed from those), and does so if they can, and if no other operation has taken them whole before."""
         plan: dict[Operation, Option] = {op: option}
+        self._refused.clear()
         for value, have, need in zip(values_read(op), operands, option.operands, strict=True):
             if have == need or (isinstance(have, Replicated) and need == SUM and is_zero(value)):
                 continue
@@ -182,6 +185,8 @@ class BatchPropagation:
         producer = value.op
         if producer in plan:
             return plan[producer].results[value.index] == need
+        if (value, need) in self._refused:
+            return False
         for option in options(producer, self.shards, [need.pieces], rule_with_literals(producer)):
             if option.results[value.index] != need:
                 continue
@@ -192,6 +197,7 @@ class BatchPropagation:
             ):
                 plan.update(trial)
                 return True
+        self._refused.add((value, need))
         return False
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-MODELS = ["gpt2", "bert"]
+MODELS = ["gpt2", "bert", "gat"]
 
 
 @pytest.fixture(scope="module")
