@@ -17,6 +17,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_reverse_sequence
 from xdsl.dialects.builtin import NoneType, TensorType, UnrankedTensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -32,6 +33,17 @@ OPSETS = [
     helper.make_opsetid(domain, max(s.since_version for s in SCHEMAS.values() if s.domain == domain))
     for domain in sorted({schema.domain for schema in SCHEMAS.values()})
 ]
+
+
+class ReverseSequence(op_reverse_sequence.ReverseSequence):
+    """The evaluator's own takes any number of lengths; the operator takes one for each entry of the batch."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, sequence_lens: Array, batch_axis: int = 1, time_axis: int = 0) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if sequence_lens.shape != (data.shape[batch_axis],):
+            raise ValueError(f"expected {data.shape[batch_axis]} lengths, got {list(sequence_lens.shape)}")
+        return super()._run(data, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
 
 
 class GatherElements(OpRun):
@@ -191,7 +203,7 @@ def _new_evaluator(op: OnnxOperation, floats: np.dtype[Any] | None) -> Reference
     ]
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "op", inputs, outputs)
-    return ReferenceEvaluator(helper.make_model(graph, opset_imports=OPSETS), new_ops=[GatherElements])
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=OPSETS), new_ops=[GatherElements, ReverseSequence])
 
 
 def _name_inside(op: OnnxOperation, names: dict[SSAValue, str]) -> Any:

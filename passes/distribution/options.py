@@ -23,6 +23,7 @@ from distir.dialects.sharding import (
     UsePartial,
 )
 from distir.interpreters.walk import values_read
+from distir.passes.distribution.sizes import size_entries
 from distir.passes.shardcombine.instances import instantiate, partial_instance
 from distir.passes.structure import shape_of
 
@@ -75,7 +76,7 @@ def factor_option(op: Operation, rule: Rule, factor: str, shards: int, pieces: t
     """The option of cutting an op along a factor; None where the extents do not divide."""
     operand_shapes = [shape_of(v) for v in op.operands]
     result_shapes = [shape_of(v) for v in op.results]
-    instance = instantiate(rule, factor, operand_shapes, result_shapes, shards, pieces)
+    instance = instantiate(rule, factor, operand_shapes, result_shapes, shards, pieces, size_entries(op, rule))
     if instance is None:
         return None
     return Option(UseFactor(factor, pieces or ()), instance.operands, instance.results, instance.means)

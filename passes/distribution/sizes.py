@@ -19,6 +19,41 @@ from distir.dialects.sharding import Rule
 from distir.passes.distribution.literals import resized
 
 
+def size_entries(op: Operation, rule: Rule) -> dict[tuple[str, int], int]:
+    """What stands in the op's sizes that the rule divides; those of operands that are no constants are left out."""
+    entries: dict[tuple[str, int], int] = {}
+    names = _operand_names(op) if rule.sizes else []
+    for name, index in rule.sizes:
+        if name in op.properties:
+            numbers = _integers(op.properties[name])
+        else:
+            value = next((v for v, n in zip(op.operands, names, strict=True) if n == name), None)
+            numbers = _constant(value) if value is not None else []
+        if index < len(numbers):
+            entries[name, index] = numbers[index]
+    return entries
+
+
+def _integers(attribute: Attribute) -> list[int]:
+    match attribute:
+        case IntegerAttr():
+            return [cast(IntegerAttr[Any], attribute).value.data]
+        case ArrayAttr():
+            return [n for item in attribute.data for n in _integers(item)]
+        case DenseArrayBase():
+            return [int(v) for v in cast(DenseArrayBase[Any], attribute).get_values()]
+        case _:
+            return []
+
+
+def _constant(value: SSAValue) -> list[int]:
+    from distir.dialects.onnx import Constant, TensorAttr
+
+    if not isinstance(value, OpResult) or not isinstance(value.op, Constant):
+        return []
+    return [int(n) for n in TensorAttr.of(value.op.value).to_numpy().reshape(-1)]
+
+
 def divisors_of(rule: Rule | None, factors: Mapping[str, int | Fraction]) -> dict[tuple[str, int], int | Fraction]:
     """Per size slot of a rule, what to divide it by when these factors are cut into so many shards."""
     if rule is None:

@@ -19,6 +19,8 @@ from distir.passes.shardcombine.domains import Array
 
 _INTEGER_BOUND = 2**30
 _SMALL = 4
+_SCALES = (1.0, 4.0, 0.25)
+"""Of floats: mish falls where x < -1.19, and a function may be odd near zero only."""
 _order = np.frompyfunc(order, 1, 1)
 
 
@@ -30,7 +32,9 @@ class Arithmetic(Protocol):
     draws: int
     """How many independent draws a rule must pass, if results say much and nothing is decided by order."""
 
-    def draw(self, shape: Sequence[int], rng: np.random.Generator) -> Array: ...
+    def draw(self, shape: Sequence[int], rng: np.random.Generator, number: int = 0) -> Array:
+        """Floats for draw `number`: other draws may be of other magnitudes."""
+        ...
 
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
         """Arrays that reduce to `array`; sum, max and min only."""
@@ -89,7 +93,7 @@ class Exact:
     found = "exact"
     draws = 1
 
-    def draw(self, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    def draw(self, shape: Sequence[int], rng: np.random.Generator, number: int = 0) -> Array:
         numbers = rng.integers(1, PRIME, math.prod(shape)).tolist()
         array = np.empty(math.prod(shape), object)
         array[:] = [Scalar(number) for number in numbers]
@@ -140,11 +144,16 @@ class Floats:
     def __init__(self, positive: bool):
         self.positive = positive
 
-    def draw(self, shape: Sequence[int], rng: np.random.Generator) -> Array:
-        return rng.uniform(0.1, 2.0, tuple(shape)) if self.positive else rng.standard_normal(tuple(shape))
+    def draw(self, shape: Sequence[int], rng: np.random.Generator, number: int = 0) -> Array:
+        scale = _SCALES[number % len(_SCALES)]
+        return scale * (rng.uniform(0.1, 2.0, tuple(shape)) if self.positive else rng.standard_normal(tuple(shape)))
 
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-        return _addends(array, [rng.standard_normal(array.shape) for _ in range(2 * shards)], reduction, rng)
+        noise = [rng.standard_normal(array.shape) for _ in range(2 * shards)]
+        if reduction is not Reduction.SUM:  # always worse, or a function that falls and rises is rarely seen to fall
+            sign = -1 if reduction is Reduction.MAX else 1
+            noise = [array + sign * np.abs(each) for each in noise]
+        return _addends(array, noise, reduction, rng)
 
     def readable(self, result: Array) -> Array:
         if result.dtype.kind in "iub":
@@ -181,16 +190,32 @@ def reduces(
     return _machine_reduces(whole, parts, reduction, weights, arithmetic.equal)
 
 
-def draw_integers(shape: Sequence[int], extent: int | None, dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-    """Integers below `extent`, each of them somewhere if there is room; any integers without one, half of them small: they
-    may be indices whose operator passes over those out of range (backward of an embedding)."""
+def draw_integers(
+    shape: Sequence[int],
+    bounds: tuple[int, int] | None,
+    dtype: np.dtype[Any],
+    rng: np.random.Generator,
+    number: int = 0,
+    largest: int = 1,
+) -> Array:
+    """Integers for draw `number`. Indices from `bounds` (the second exclusive): each of them somewhere if there is room;
+    in every second draw any of them, so that some are missing and some recur. Without bounds: any integers, half of
+    them small (they may be indices whose operator passes over those out of range, as backward of an embedding does); then
+    small ones of both signs and small ones of none, up to `largest`, for offsets, lengths and diagonals."""
     count = math.prod(shape)
-    if extent is None:
-        bound = min(_INTEGER_BOUND, int(np.iinfo(dtype).max))
-        small = rng.random(count) < 0.5
-        numbers = np.where(small, rng.integers(0, _SMALL, count), rng.integers(-bound, bound, count))
+    if bounds is None:
+        limits = np.iinfo(dtype)
+        bound = min(_INTEGER_BOUND, int(limits.max))
+        low, high = ((-bound, bound), (-largest, largest + 1), (0, largest + 1))[number % 3]
+        numbers = rng.integers(low, high, count)
+        if number % 3 == 0:
+            numbers = np.where(rng.random(count) < 0.5, rng.integers(0, _SMALL, count), numbers)
         return numbers.astype(dtype).reshape(tuple(shape))
-    if count <= extent:
-        return rng.choice(extent, count, replace=False).astype(dtype).reshape(tuple(shape))
-    numbers = np.concatenate([np.arange(extent), rng.integers(0, extent, count - extent)])
+    low, high = bounds
+    if number % 2:
+        numbers = rng.integers(low, high, count)
+    elif count <= high - low:
+        numbers = low + rng.choice(high - low, count, replace=False)
+    else:
+        numbers = np.concatenate([np.arange(low, high), rng.integers(low, high, count - (high - low))])
     return rng.permutation(numbers).astype(dtype).reshape(tuple(shape))

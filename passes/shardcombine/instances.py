@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distir.dialects.reductions import Reduction
@@ -21,6 +21,9 @@ from distir.dialects.sharding import (
 )
 
 Shape = Sequence[int]
+SizeEntries = Mapping[tuple[str, int], int]
+"""What stands in an op's sizes, by name and position, as in `Rule.sizes`."""
+NO_SIZES: SizeEntries = {}
 Pieces = tuple[int, ...]
 
 FINEST = 1024
@@ -62,8 +65,8 @@ class _Carrier:
 class _Reading:
     """A rule at the shapes of one op."""
 
-    def __init__(self, rule: Rule, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape]):
-        self.rule, self.operand_shapes, self.result_shapes = rule, operand_shapes, result_shapes
+    def __init__(self, rule: Rule, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape], sizes: SizeEntries):
+        self.rule, self.operand_shapes, self.result_shapes, self.sizes = rule, operand_shapes, result_shapes, sizes
         self._extents: dict[str, int | None] = {}
 
     def extent(self, factor: str) -> int | None:
@@ -85,6 +88,9 @@ class _Reading:
                 if parts == 0 or carrier.extent % parts:
                     return None
                 blocks.append(carrier.extent // parts)
+        for slot, factors in self.rule.sizes.items():
+            if factor in factors and (entry := self.sizes.get(slot, 0)) > 0:
+                blocks.append(entry)
         return math.gcd(*blocks) or None
 
     def repeats(self, carrier: _Carrier) -> int:
@@ -93,10 +99,16 @@ class _Reading:
 
 
 def factor_extent(
-    rule: Rule, factor: str, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape]
+    rule: Rule,
+    factor: str,
+    operand_shapes: Sequence[Shape],
+    result_shapes: Sequence[Shape],
+    sizes: SizeEntries = NO_SIZES,
 ) -> int | None:
-    """How many equal blocks the factor has in this op; None if a dim does not split into its segments."""
-    return _Reading(rule, operand_shapes, result_shapes).extent(factor)
+    """How many equal blocks the factor has in this op; None if a dim does not split into its segments.
+
+    `sizes` are the op's entries of the rule's sizes: 768 columns in 12 heads have 12 blocks."""
+    return _Reading(rule, operand_shapes, result_shapes, sizes).extent(factor)
 
 
 def instantiate(
@@ -106,17 +118,18 @@ def instantiate(
     result_shapes: Sequence[Shape],
     shards: int,
     pieces: Pieces | None = None,
+    sizes: SizeEntries = NO_SIZES,
 ) -> Instance | None:
     """The op cut along a factor into `shards` even shards, the factor itself in `pieces` (default: one).
 
-    `pieces` sum to `factor_extent`. None if some piece of some dim does not divide by the number of shards, or if an
+    `pieces` sum to `factor_extent`. None if some piece of some dim or size does not divide by the number of shards, or if an
     operand carries the factor twice."""
-    reading = _Reading(rule, operand_shapes, result_shapes)
+    reading = _Reading(rule, operand_shapes, result_shapes, sizes)
     extent = reading.extent(factor)
     if extent is None:
         return None
     pieces = pieces or (extent,)
-    if sum(pieces) != extent:
+    if sum(pieces) != extent or any(piece % shards for piece in pieces):
         return None
 
     def sharded(carrier: _Carrier) -> Sharded | None:

@@ -27,6 +27,7 @@ MANY_DRAWS = 12
 _BY_ORDER = (Reduce(Reduction.MAX), Reduce(Reduction.MIN))
 """Combines that pick elements: two shards may agree with the whole by accident."""
 _FAR_OUTSIDE = 2**31 - 1
+_FEW = 8
 Pieces = tuple[int, ...]
 
 
@@ -113,7 +114,7 @@ class Probe:
         self.subject, self.small = subject, small
         self.rng = np.random.default_rng(seed)
         self.shapes = {i: subject.operand_shape(small.point, i) for i in subject.tensors}
-        self.extents = {i: self._index_extent(i) for i in subject.tensors if subject.kind(i) == "integer"}
+        self.bounds = {i: self._index_bounds(i) for i in subject.tensors if subject.kind(i) == "integer"}
         self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
         self.named = {factor_name(factor): factor for factor in small.factors}
         self.arithmetic: Arithmetic = Exact()
@@ -121,35 +122,62 @@ class Probe:
         self._floats: Trial | None = None
         """For an op that only adds and multiplies exact scalars: a draw of floats, on which it runs much faster."""
         self._enough = 0
+        self._constant = False
 
     def start(self) -> bool:
         """Draws operands and runs the whole op in the first arithmetic that its code accepts."""
         for arithmetic in (Exact(), Floats(positive=False), Floats(positive=True)):
-            self.arithmetic = arithmetic
+            previous = self.arithmetic, self._draws
+            self.arithmetic, self._draws = arithmetic, []
             try:
                 before = beyond_ring()
-                self._draws = [self._draw(arithmetic)]
+                self._draws = [self._draw(arithmetic, 0)]
                 if isinstance(arithmetic, Exact) and beyond_ring() == before:
                     self._draw_floats()
-                self._draws.append(self._draw(arithmetic))
+                self._draws.append(self._draw(arithmetic, 1))
             except Exception:
+                self.arithmetic, self._draws = previous
                 continue
-            self._enough = MANY_DRAWS if self._says_little() else arithmetic.draws
-            return True
-        return False
+            if self._depends():
+                break
+            if previous[1]:
+                self.arithmetic, self._draws = previous
+        if not self._draws:
+            return False
+        if not isinstance(self.arithmetic, Exact):
+            self._floats = None
+        self._constant = not self._depends()
+        self._enough = MANY_DRAWS if self._says_little() else max(self.arithmetic.draws, self._integer_draws())
+        return True
+
+    def _depends(self) -> bool:
+        """Whether a result changes with the operands; one that does not says nothing, or is constant."""
+        first, second = (draw.results for draw in self._draws)
+        return any(
+            one is not None and other is not None and not np.array_equal(one, other)
+            for one, other in zip(first, second, strict=True)
+        )
+
+    def _integer_draws(self) -> int:
+        """How many draws integer operands need: few of them decide much, as an offset does."""
+        counts = [math.prod(self.shapes[i]) for i in self.bounds]
+        return 0 if not counts else MANY_DRAWS if min(counts) <= _FEW else 3
 
     def _says_little(self) -> bool:
-        """Whether results are of few values, which may agree by accident: truths, indices, or floats that recur."""
+        """Whether results are of few values, which may agree by accident: truths, indices, floats that recur or are all
+        the same."""
         first, second = (draw.results for draw in self._draws)
         for kind, one, other in zip(self.kinds, first, second, strict=True):
             if one is not None and other is not None and (kind != "float" or np.intersect1d(one, other).size):
+                return True
+            if any(each is not None and each.size > 1 and (each == each.flat[0]).all() for each in (one, other)):
                 return True
         return False
 
     def _draw_floats(self) -> None:
         try:
             floats = Floats(positive=False)
-            self._floats = Trial(self._draw(floats), max(SHARDS), floats)
+            self._floats = Trial(self._draw(floats, 0), max(SHARDS), floats)
         except Exception:
             self._floats = None
 
@@ -161,31 +189,39 @@ class Probe:
             yield self._floats
         while number < self._enough or (number < MANY_DRAWS and any(c and c[0] in _BY_ORDER for c in candidates)):
             if number == len(self._draws):
-                self._draws.append(self._draw(self.arithmetic))
+                self._draws.append(self._draw(self.arithmetic, number))
             for shards in SHARDS if self._floats is None else SHARDS[:1]:
                 yield Trial(self._draws[number], shards, self.arithmetic)
             number += 1
 
     # --- operands ---
 
-    def _draw_operand(self, i: int, arithmetic: Arithmetic) -> Array:
+    def _draw_operand(self, i: int, arithmetic: Arithmetic, number: int) -> Array:
         kind = self.subject.kind(i)
         if kind == "float":
-            return arithmetic.draw(self.shapes[i], self.rng)
+            return arithmetic.draw(self.shapes[i], self.rng, number)
         if kind == "bool":
             return self.rng.random(self.shapes[i]) < 0.5
-        return draw_integers(self.shapes[i], self.extents[i], self.subject.integer_dtype(i), self.rng)
+        largest = max((dim for shape in self.shapes.values() for dim in shape), default=1)
+        return draw_integers(self.shapes[i], self.bounds[i], self.subject.integer_dtype(i), self.rng, number, largest)
 
-    def _draw(self, arithmetic: Arithmetic) -> Draw:
-        arrays = {i: self._draw_operand(i, arithmetic) for i in self.subject.tensors}
-        return Draw(arrays, self._run(self.small.point, arrays, arithmetic))
+    def _draw(self, arithmetic: Arithmetic, number: int) -> Draw:
+        """Draw `number`; where the op does not take that kind, one of the first kind."""
+        try:
+            arrays = {i: self._draw_operand(i, arithmetic, number) for i in self.subject.tensors}
+            return Draw(arrays, self._run(self.small.point, arrays, arithmetic))
+        except Exception:
+            if number == 0:
+                raise
+        return self._draw(arithmetic, 0)
 
     def _run(self, point: Point, arrays: dict[int, Array], arithmetic: Arithmetic) -> list[Array | None]:
         results = self.subject.evaluate(point, arrays)
         return [None if result is None else arithmetic.readable(result) for result in results]
 
-    def _index_extent(self, operand: int) -> int | None:
-        """The extent that an integer operand indexes: its last index is accepted and the next raises."""
+    def _index_bounds(self, operand: int) -> tuple[int, int] | None:
+        """The indices that an integer operand may have, the second exclusive: those that the op does not raise on,
+        negative ones left out. None if it takes any integer."""
 
         def accepts(value: int) -> bool:
             arrays = plain_arrays(self.subject, self.small.point, 0)
@@ -196,10 +232,19 @@ class Probe:
                 return False
             return True
 
-        if accepts(min(_FAR_OUTSIDE, int(np.iinfo(self.subject.integer_dtype(operand)).max))):
+        limits = np.iinfo(self.subject.integer_dtype(operand))
+        if accepts(min(_FAR_OUTSIDE, int(limits.max))):
             return None
-        extents = sorted({dim for shape in self.shapes.values() for dim in shape})
-        return next((e for e in extents if accepts(e - 1) and not accepts(e)), 1)
+        low = next((n for n in (0, 1) if accepts(n)), None)
+        if low is None:
+            return 0, 1
+        accepted, rejected = low, low + 1
+        while accepts(rejected):
+            accepted, rejected = rejected, 2 * rejected
+        while rejected - accepted > 1:
+            middle = (accepted + rejected) // 2
+            accepted, rejected = (middle, rejected) if accepts(middle) else (accepted, middle)
+        return low, rejected
 
     # --- factors ---
 
@@ -254,7 +299,8 @@ class Probe:
         dims = [len([d for result, d in cut.factor.results if result == r]) for r in range(len(self.kinds))]
         if any(count > 1 for count in dims):
             return None
-        candidates = self._gathers(cut, survivors)
+        if (candidates := self._gathers(cut, survivors)) is None:
+            return None
         for trial in self._trials(candidates):
             draw, shards = trial.draw, trial.shards
             parts = portions(cut.factor.extent, shards)
@@ -275,12 +321,15 @@ class Probe:
                 return None
         return tuple(each[0] for each in candidates)
 
-    def _gathers(self, cut: Cut, survivors: Sequence[Survivor]) -> list[list[Combine]]:
-        """Per result, the combines that its dims allow, preferred first."""
+    def _gathers(self, cut: Cut, survivors: Sequence[Survivor]) -> list[list[Combine]] | None:
+        """Per result, the combines that its dims allow, preferred first. None where the result was seen to depend on
+        nothing: that shards agree says nothing then."""
         candidates: list[list[Combine]] = []
         for r in range(len(self.kinds)):
             dim = next((d for result, d in cut.factor.results if result == r), None)
             if dim is None:
+                if self._constant:
+                    return None
                 candidates.append([Identity(), *map(Reduce, self._reductions(r))])
             else:
                 pieces = self._pieces(cut.factor, self.small.result_leftover(r, dim))
@@ -355,7 +404,7 @@ class Probe:
             return False
         (index,) = indices
         slots = [self.subject.slots[i] for i in cut.factor.slots]
-        if any(s.is_size or s.owner == index for s in slots) or self.extents[index] != cut.factor.extent:
+        if any(s.is_size or s.owner == index for s in slots) or self.bounds[index] != (0, cut.factor.extent):
             return False
         dims = self._dims_of_indices(index, survivors)
         if dims is None or not self._counts_negatives(index, cut.factor.extent):
