@@ -1,0 +1,33 @@
+"""The table of `docs/rules.md` says what discovery finds, and Figure 3 of the MetaDist paper is in it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from rule_coverage import END, ROW, START, rule_text, table
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+FIGURE_3 = {
+    "MatMul": "[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}",
+    "Elementwise-Add": "[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}",
+    "LayerNorm": "[S1, _] -> {S1: gather(0)}",
+}
+CHEAP = (*FIGURE_3, "mm", "bmm", "addmm", "linear (3-d)", "embedding", "cross_entropy")
+
+
+@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.filterwarnings("ignore")
+def test_the_table_is_true(name: str) -> None:
+    (row,) = (row for row in ROW if row.name == name)
+    rule = rule_text(row)
+    assert f"| {name} | `{rule}` |" in DOCUMENT
+    assert rule.startswith(FIGURE_3.get(name, ""))
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_all_of_the_table_is_true() -> None:
+    assert START + table() + END in DOCUMENT
