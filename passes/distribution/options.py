@@ -23,7 +23,7 @@ from distir.dialects.sharding import (
     UsePartial,
 )
 from distir.interpreters.walk import values_read
-from distir.passes.distribution.sizes import size_entries
+from distir.passes.distribution.size_entries import size_entries
 from distir.passes.shardcombine.instances import instantiate, partial_instance
 from distir.passes.structure import shape_of
 

@@ -11,47 +11,12 @@ from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
-from xdsl.irdl import IRDLOperation
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import TensorAttr
 from distir.dialects.sharding import Rule
 from distir.passes.distribution.literals import resized
-
-
-def size_entries(op: Operation, rule: Rule) -> dict[tuple[str, int], int]:
-    """What stands in the op's sizes that the rule divides; those of operands that are no constants are left out."""
-    entries: dict[tuple[str, int], int] = {}
-    names = _operand_names(op) if rule.sizes else []
-    for name, index in rule.sizes:
-        if name in op.properties:
-            numbers = _integers(op.properties[name])
-        else:
-            value = next((v for v, n in zip(op.operands, names, strict=True) if n == name), None)
-            numbers = _constant(value) if value is not None else []
-        if index < len(numbers):
-            entries[name, index] = numbers[index]
-    return entries
-
-
-def _integers(attribute: Attribute) -> list[int]:
-    match attribute:
-        case IntegerAttr():
-            return [cast(IntegerAttr[Any], attribute).value.data]
-        case ArrayAttr():
-            return [n for item in attribute.data for n in _integers(item)]
-        case DenseArrayBase():
-            return [int(v) for v in cast(DenseArrayBase[Any], attribute).get_values()]
-        case _:
-            return []
-
-
-def _constant(value: SSAValue) -> list[int]:
-    from distir.dialects.onnx import Constant, TensorAttr
-
-    if not isinstance(value, OpResult) or not isinstance(value.op, Constant):
-        return []
-    return [int(n) for n in TensorAttr.of(value.op.value).to_numpy().reshape(-1)]
+from distir.passes.distribution.size_entries import operand_names
 
 
 def divisors_of(rule: Rule | None, factors: Mapping[str, int | Fraction]) -> dict[tuple[str, int], int | Fraction]:
@@ -91,21 +56,11 @@ def _divided(attribute: Attribute, index: int, divisor: int | Fraction, op: Oper
 def local_constants(op: Operation, divisors: Mapping[tuple[str, int], int | Fraction]) -> dict[int, Operation]:
     """Per operand index, a new constant op in place of a size operand; the caller inserts it."""
     replaced: dict[int, Operation] = {}
-    for index, name in enumerate(_operand_names(op)):
+    for index, name in enumerate(operand_names(op)):
         entries = {i: divisor for (slot, i), divisor in divisors.items() if slot == name and slot not in op.properties}
         if entries:
             replaced[index] = _divided_constant(op, op.operands[index], entries)
     return replaced
-
-
-def _operand_names(op: Operation) -> list[str]:
-    """The name of each operand in the op's definition; variadic operands repeat theirs."""
-    if not isinstance(op, IRDLOperation):
-        return [f"operand{i}" for i in range(len(op.operands))]
-    definition = type(op).get_irdl_definition()
-    if len(definition.operands) == len(op.operands):
-        return [name for name, _ in definition.operands]
-    return [definition.operands[0][0]] * len(op.operands)
 
 
 def _divided_constant(op: Operation, value: SSAValue, entries: Mapping[int, int | Fraction]) -> Operation:

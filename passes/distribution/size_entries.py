@@ -1,0 +1,56 @@
+"""What stands in an op's sizes that its rule divides: where a rule is used, they must divide as the dims do."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.irdl import IRDLOperation
+
+from distir.dialects.sharding import Rule
+
+
+def size_entries(op: Operation, rule: Rule) -> dict[tuple[str, int], int]:
+    """What stands in the op's sizes that the rule divides; those of operands that are no constants are left out."""
+    entries: dict[tuple[str, int], int] = {}
+    names = operand_names(op) if rule.sizes else []
+    for name, index in rule.sizes:
+        if name in op.properties:
+            numbers = _integers(op.properties[name])
+        else:
+            value = next((v for v, n in zip(op.operands, names, strict=True) if n == name), None)
+            numbers = _constant(value) if value is not None else []
+        if index < len(numbers):
+            entries[name, index] = numbers[index]
+    return entries
+
+
+def _integers(attribute: Attribute) -> list[int]:
+    match attribute:
+        case IntegerAttr():
+            return [cast(IntegerAttr[Any], attribute).value.data]
+        case ArrayAttr():
+            return [n for item in attribute.data for n in _integers(item)]
+        case DenseArrayBase():
+            return [int(v) for v in cast(DenseArrayBase[Any], attribute).get_values()]
+        case _:
+            return []
+
+
+def _constant(value: SSAValue) -> list[int]:
+    from distir.dialects.onnx import Constant, TensorAttr
+
+    if not isinstance(value, OpResult) or not isinstance(value.op, Constant):
+        return []
+    return [int(n) for n in TensorAttr.of(value.op.value).to_numpy().reshape(-1)]
+
+
+def operand_names(op: Operation) -> list[str]:
+    """The name of each operand in the op's definition; variadic operands repeat theirs."""
+    if not isinstance(op, IRDLOperation):
+        return [f"operand{i}" for i in range(len(op.operands))]
+    definition = type(op).get_irdl_definition()
+    if len(definition.operands) == len(op.operands):
+        return [name for name, _ in definition.operands]
+    return [definition.operands[0][0]] * len(op.operands)
