@@ -20,6 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import MeshOp, Partial, Replicate, Sharded, State, StrategyAttr
 from distir.frontends.jax.jaxprs import bind
+from distir.frontends.jax.library import library
 from distir.interpreters.entry import entry_function
 from distir.passes.distribution.lower import STRATEGY
 from distir.passes.distribution.options import chosen_option
@@ -35,8 +36,7 @@ def sharded_function(
 
     `devices` are as many JAX devices as the mesh has (by default the first ones). Raises DistirError for a module
     without one mesh, for too few devices, and for operations of another dialect."""
-    import jax
-
+    jax = library()
     meshes = [op for op in module.body.block.ops if isinstance(op, MeshOp)]
     if len(meshes) != 1:
         raise DistirError(f"a sharded function needs one dist.mesh in the module, got {len(meshes)}")
@@ -98,11 +98,9 @@ class _Constraints:
         ]
 
     def _constrained(self, value: SSAValue, array: Any, states: Sequence[State]) -> Any:
-        import jax
-
         if any(isinstance(state, Partial) for state in states):
             return array
-        shape = shape_of(value)
+        jax, shape = library(), shape_of(value)
         axes: list[list[str]] = [[] for _ in shape]
         for axis, state in zip(self._sizes, states, strict=True):
             if isinstance(state, Sharded):

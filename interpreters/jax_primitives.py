@@ -17,6 +17,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.jax import Constant, JaxOperation
 from distir.dialects.onnx.tensors import numpy_dtype
 from distir.frontends.jax.jaxprs import bind, parameters_of, primitive_of, shape_of
+from distir.frontends.jax.library import library
 from distir.frontends.jax.trace import tensor_type
 from distir.interpreters.jax_small import LARGEST, interpret
 
@@ -29,9 +30,7 @@ _shapes: dict[object, list[tuple[int, ...]] | None] = {}
 @contextmanager
 def wide_types() -> Generator[None]:
     """int64 and float64 are what they say."""
-    import jax
-
-    with jax.enable_x64(True):
+    with library().enable_x64(True):
         yield
 
 
@@ -77,9 +76,7 @@ def run_jax_in_range(op: Operation, operands: Sequence[Array]) -> list[Array]:
 
 def _require_in_range(op: JaxOperation, operands: Sequence[Array]) -> None:
     """Gathers ones, or scatters ones onto zeros, dropping what is out of range: all of them must arrive."""
-    from jax import lax
-
-    parameters = parameters_of(op)
+    lax, parameters = library("jax.lax"), parameters_of(op)
     numbers, mode = parameters["dimension_numbers"], lax.GatherScatterMode.FILL_OR_DROP
     if op.primitive == "gather":
         whole, indices = operands
@@ -115,9 +112,7 @@ def _elements(type_: Attribute) -> int:
 
 
 def _is_floating(dtype: np.dtype[Any]) -> bool:
-    import jax.numpy
-
-    return bool(jax.numpy.issubdtype(dtype, np.floating))
+    return bool(library("jax.numpy").issubdtype(dtype, np.floating))
 
 
 def _is_floating_type(type_: Attribute) -> bool:
@@ -143,11 +138,8 @@ def _has_declared_shapes(op: JaxOperation, operands: Sequence[Array], floats: np
 def _abstract_results(op: JaxOperation, operands: Sequence[Any], parameters: dict[str, Any]) -> list[Any]:
     """Abstract results for operands with a shape and a dtype: asked of the primitive's own rule, which takes a tenth of the
     time of a trace, where it has one."""
-    import jax
-    from jax.core import ShapedArray
-
-    primitive = primitive_of(op)
-    avals = [ShapedArray(value.shape, np.dtype(value.dtype)) for value in operands]
+    jax, primitive = library(), primitive_of(op)
+    avals = [jax.core.ShapedArray(value.shape, np.dtype(value.dtype)) for value in operands]
     try:
         results, _ = primitive.abstract_eval(*avals, **parameters)
     except NotImplementedError:

@@ -7,9 +7,11 @@ each seen to work, are given to it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+
+from distir.frontends.jax.library import library
 
 LARGEST = 1 << 14
 """Elements of operands and results together; the interpreter takes about a microsecond for each."""
@@ -41,9 +43,7 @@ def interpret(
         _programs[key] = _lower(function, operands)
     if (program := _programs[key]) is None:
         return None
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import stablehlo
-
+    ir, stablehlo = library("jaxlib.mlir.ir"), library("jaxlib.mlir.dialects.stablehlo")
     with program.context, ir.Location.unknown():
         results = stablehlo.eval_module(program, [_dense(array) for array in operands])
         return [np.array(result) for result in results]
@@ -54,8 +54,7 @@ _ELEMENTS = frozenset(map(np.dtype, ("bool", "int8", "int16", "int32", "int64", 
 
 def _lower(function: Callable[..., Any], operands: Sequence[np.ndarray[Any, Any]]) -> Any:
     """The StableHLO module, or None if it has an operation that is not interpreted."""
-    import jax
-
+    jax = library()
     shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in operands]
     if any(np.dtype(result.dtype) not in _ELEMENTS for result in jax.tree.leaves(jax.eval_shape(function, *shapes))):
         return None
@@ -71,9 +70,8 @@ def _is_interpreted(operation: Any) -> bool:
 
 def _dense(array: Any) -> Any:
     """The array as an attribute of MLIR; bools one by one, since their packing differs between versions."""
-    from jaxlib.mlir import ir
-
+    ir = library("jaxlib.mlir.ir")
     if array.dtype != np.bool_:
-        return ir.DenseElementsAttr.get(cast(Any, np.array(array, order="C")))
+        return ir.DenseElementsAttr.get(np.array(array, order="C"))
     type_ = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(1))
     return ir.DenseElementsAttr.get([ir.BoolAttr.get(bool(value)) for value in array.flat], type_)

@@ -11,7 +11,8 @@ among the parameters and state are attached as the program's weights; `jax.Shape
 Nested jaxprs of calls (`jit`, `custom_jvp`, `remat`) are inlined; a `scan` is its body as a function, called as often as it
 runs. `while` and `cond` stay single operations with regions. JAX is an optional extra: `pip install distir[jax]`.
 
-`parameters` encodes the parameters of primitives, `trace` turns a jaxpr into operations, `jaxprs` turns operations back.
+`parameters` encodes the parameters of primitives, `trace` turns a jaxpr into operations, `jaxprs` turns operations back;
+`library` is JAX itself.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
+from distir.frontends.jax.library import library
 from distir.frontends.weights import attach
 
 __all__ = ["import_step"]
@@ -45,10 +47,9 @@ def import_step(
     returned tuple, or of the one value that it returns (`output` by default). Raises DistirError, one line, for what a
     program cannot hold, naming the primitive.
     """
-    import jax
-
     from distir.frontends.jax.trace import Tracer
 
+    jax = library()
     roles = _roles(arguments, len(example_args), ARGUMENT_ROLES, "arguments", "input")
     names = _argument_names(function, len(example_args))
     leaves = [
@@ -102,9 +103,7 @@ def _argument_names(function: Callable[..., Any], count: int) -> list[str]:
 
 def _leaves(prefix: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """The leaves of a pytree with their paths, dotted."""
-    import jax
-
-    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+    for path, leaf in library().tree_util.tree_flatten_with_path(tree)[0]:
         yield ".".join([prefix, *(_key(key) for key in path)]), leaf
 
 
@@ -148,9 +147,7 @@ def _results(
 
 
 def _has_value(leaf: Any) -> bool:
-    import jax
-
-    return not isinstance(leaf, jax.ShapeDtypeStruct)
+    return not isinstance(leaf, library().ShapeDtypeStruct)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

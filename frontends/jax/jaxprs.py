@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.operations import REGIONS, Constant, JaxOperation, Yield
 from distir.dialects.onnx.tensors import numpy_dtype
+from distir.frontends.jax.library import library
 from distir.frontends.jax.parameters import decode
 
 OPEN = "[open]"
@@ -21,19 +22,15 @@ OPEN = "[open]"
 
 def shape_of(type_: Attribute, floats: np.dtype[Any] | None = None) -> Any:
     """The `jax.ShapeDtypeStruct` of a tensor type; with `floats`, that is what floating elements are."""
-    import jax
-
     tensor = cast(TensorType[Attribute], type_)
-    return jax.ShapeDtypeStruct(tensor.get_shape(), _widened(numpy_dtype(tensor.element_type), floats))
+    return library().ShapeDtypeStruct(tensor.get_shape(), _widened(numpy_dtype(tensor.element_type), floats))
 
 
 def _widened(parameter: Any, floats: np.dtype[Any] | None) -> Any:
     """A parameter that names a floating type means `floats`."""
-    import jax.numpy
-
     if floats is None or not isinstance(parameter, np.dtype):
         return parameter
-    return floats if jax.numpy.issubdtype(parameter, np.floating) else cast(Any, parameter)
+    return floats if library("jax.numpy").issubdtype(parameter, np.floating) else cast(Any, parameter)
 
 
 def primitive_of(op: JaxOperation) -> Any:
@@ -46,13 +43,8 @@ def primitive_of(op: JaxOperation) -> Any:
 @cache
 def primitives() -> Mapping[str, Any]:
     """JAX's primitives by name."""
-    try:
-        from jax import lax
-        from jax.extend import core
-        from jax.extend.core import primitives
-    except ImportError as error:
-        raise DistirError("a program of JAX needs JAX: pip install 'distir[jax]'") from error
-    known = [*vars(lax).values(), *vars(primitives).values()]
+    core, primitives = library("jax.extend.core"), library("jax.extend.core.primitives")
+    known = [*vars(library("jax.lax")).values(), *vars(primitives).values()]
     return {primitive.name: primitive for primitive in known if isinstance(primitive, core.Primitive)}
 
 
@@ -73,10 +65,8 @@ def parameters_of(op: JaxOperation, floats: np.dtype[Any] | None = None) -> dict
 
 
 def _jaxpr(block: Block, floats: np.dtype[Any] | None) -> Any:
-    import jax
-
     shapes = [shape_of(value.type, floats) for value in block.args]
-    return jax.make_jaxpr(lambda *values: _run_block(block, values, floats))(*shapes)
+    return library().make_jaxpr(lambda *values: _run_block(block, values, floats))(*shapes)
 
 
 def _run_block(block: Block, arguments: Sequence[Any], floats: np.dtype[Any] | None) -> list[Any]:

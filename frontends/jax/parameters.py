@@ -36,6 +36,7 @@ from xdsl.ir import Attribute
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx.tensors import TensorAttr, numpy_dtype
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME, ELEMENT_OF_TYPE
+from distir.frontends.jax.library import library
 
 _CLASS, _VALUE = "class", "value"
 
@@ -43,11 +44,9 @@ _CLASS, _VALUE = "class", "value"
 @cache
 def _classes() -> Mapping[str, type]:
     """The classes of `jax.lax` that hold data."""
-    from jax import lax
-
     return {
         name: item
-        for name, item in vars(lax).items()
+        for name, item in vars(library("jax.lax")).items()
         if isinstance(item, type)
         and (issubclass(item, enum.Enum) or hasattr(item, "_fields") or dataclasses.is_dataclass(item))
     }

@@ -17,6 +17,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.operations import PRIMITIVES, REGIONS, Constant, Yield
 from distir.dialects.onnx.tensors import TensorAttr
+from distir.frontends.jax.library import library
 from distir.frontends.jax.parameters import element_type, encode
 
 Values = Sequence[SSAValue]
@@ -160,21 +161,17 @@ class _Writer:
         return [*carry, *(self._stack(each) for each in zip(*collected, strict=True))]
 
     def _row(self, value: SSAValue, index: int) -> SSAValue:
-        from jax import lax
-
+        lax = library("jax.lax")
         return self._traced(lambda x: lax.index_in_dim(x, index, keepdims=False), [value])
 
     def _stack(self, rows: Values) -> SSAValue:
-        from jax import numpy
-
+        numpy = library("jax.numpy")
         return self._traced(lambda *xs: numpy.stack(xs), rows)
 
     def _traced(self, function: Callable[..., Any], operands: Values) -> SSAValue:
-        import jax
-
         from distir.frontends.jax.jaxprs import shape_of
 
-        closed = jax.make_jaxpr(function)(*(shape_of(value.type) for value in operands))
+        closed = library().make_jaxpr(function)(*(shape_of(value.type) for value in operands))
         return self.run(closed.jaxpr, closed.consts, operands)[0]
 
 

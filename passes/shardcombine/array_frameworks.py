@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from distir.dialects.errors import DistirError
+from distir.frontends.jax.library import library
 from distir.passes.shardcombine.domains import Array
 
 Described = tuple[Sequence[int], np.dtype[Any]]
@@ -193,16 +194,13 @@ class Torch:
 
 class Jax:
     def is_array(self, value: Any) -> bool:
-        import jax
-
-        return isinstance(value, jax.Array)
+        return isinstance(value, library().Array)
 
     def described(self, array: Any) -> Described:
         return tuple(array.shape), np.dtype(array.dtype)
 
     def infer(self, function: Callable[..., Any], operands: Sequence[Described], fill: Fill) -> list[Described]:
-        import jax
-
+        jax = library()
         shapes = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in operands]
         with jax.enable_x64(True):
             results = jax.eval_shape(lambda *arrays: leaves(function(*fill(arrays))), *shapes)
@@ -212,9 +210,7 @@ class Jax:
         self, function: Callable[..., Any], operands: Sequence[Array], dtypes: Sequence[np.dtype[Any]], fill: Fill
     ) -> list[Array]:
         """Indices out of range, which JAX clips, fills or drops, raise here."""
-        import jax
-        import jax.numpy as jnp
-        from jax.experimental import checkify
+        jax, jnp, checkify = library(), library("jax.numpy"), library("jax.experimental.checkify")
 
         if any(operand.dtype == object for operand in operands):
             raise TypeError("jax computes on numbers only")
