@@ -9,7 +9,7 @@ Requires: a level 1 program whose inputs are static, or made so by `shape`. Ensu
 the functions, or a DistirError that names the operation that leaves one. Keeps all `dist.*` attributes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -24,9 +24,10 @@ from xdsl.pattern_rewriter import (
     PatternRewriteWalker,
     RewritePattern,
 )
+from xdsl.traits import ConstantLike
 
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import OPERATORS, Constant, TensorAttr
+from distir.dialects.onnx import OPERATORS, Constant, NoValue, TensorAttr
 from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
 from distir.passes.onnx_control_flow import KnownBranchIsTaken, KnownLoopIsUnrolled, note_opaque
 from distir.passes.onnx_narrow import RepeatedConstantsAreNarrow
@@ -75,7 +76,10 @@ def _write_out_control_flow(module: ModuleOp, values: Mapping[SSAValue, object])
 
 @dataclass
 class KnownResultsBecomeConstants(RewritePattern):
-    """An operation whose used results are all known is replaced by `onnx.Constant`."""
+    """An operation whose used results are all known is replaced by `onnx.Constant`.
+
+    Floating results must be exact: what the operation rounds stays an operation, so that a program computed in a wider type
+    (`distir verify`) does not keep the rounding of a narrower one."""
 
     values: Mapping[SSAValue, object]
 
@@ -95,8 +99,34 @@ class KnownResultsBecomeConstants(RewritePattern):
             else:
                 return
         new_ops = [constant for constant in constants if constant is not None]
-        if new_ops:
+        if new_ops and _is_exact(op, known):
             rewriter.replace(op, new_ops, [None if c is None else c.output for c in constants])
+
+
+def _is_exact(op: Operation, results: Sequence[object]) -> bool:
+    """Whether an operation gives the same numbers when it computes in float64."""
+    import numpy as np
+
+    from distir.interpreters.reference import run_operator
+
+    floats = (np.float16, np.float32)
+    rounded = [isinstance(value, np.ndarray) and value.dtype in floats for value in results]
+    if not any(rounded) or op.regions or op.has_trait(ConstantLike):
+        return True
+    operands: list[object] = []
+    for value in op.operands:
+        owner = value.owner
+        if not isinstance(owner, Constant | NoValue):
+            return False
+        array = owner.value.to_numpy() if isinstance(owner, Constant) else None
+        operands.append(array.astype(np.float64) if array is not None and array.dtype in floats else array)
+    with np.errstate(all="ignore"):
+        wide = run_operator(op, operands, np.dtype(np.float64))
+    return all(
+        np.array_equal(np.asarray(exact, np.float64), np.asarray(value, np.float64), equal_nan=True)
+        for exact, value, is_rounded in zip(wide, results, rounded, strict=True)
+        if is_rounded
+    )
 
 
 @dataclass

@@ -12,7 +12,8 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.operations import REGIONS, Constant, JaxOperation, Yield
-from distir.dialects.onnx.tensors import numpy_dtype
+from distir.dialects.onnx import Constant as FoldedConstant
+from distir.dialects.onnx import numpy_dtype
 from distir.frontends.jax.library import library
 from distir.frontends.jax.parameters import decode
 
@@ -85,7 +86,7 @@ def _run_block(block: Block, arguments: Sequence[Any], floats: np.dtype[Any] | N
 
 def bind(op: Operation, operands: Sequence[Any], parameters: Mapping[str, Any] | None = None) -> list[Any]:
     """The results of a primitive or constant, on arrays or under a trace."""
-    if isinstance(op, Constant):
+    if isinstance(op, Constant | FoldedConstant):
         return [op.value.to_numpy()]
     if not isinstance(op, JaxOperation):
         raise DistirError(f"{op.name} is no operation of JAX")
