@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -105,28 +104,21 @@ def test_convolution_flops_are_torch_s() -> None:
         ("ij,jk", [(5, 7), (7, 11)], (5, 11)),
         ("...ij,...jk->...ik", [(3, 5, 7), (3, 7, 11)], (3, 5, 11)),
         ("ij,jk,kl->il", [(5, 7), (7, 11), (11, 13)], (5, 13)),
-        ("bi,io,bo->b", [(3, 5), (5, 7), (3, 7)], (3,)),
+        ("io,bo,bi->b", [(5, 7), (3, 7), (3, 5)], (3,)),
         ("ij,jk->i", [(5, 7), (7, 11)], (5,)),
     ],
 )
 def test_einsum_flops_are_torch_s(
     equation: str, shapes: list[tuple[int, ...]], result: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the best order of the operands, of which torch takes the one that is given (unless opt_einsum is installed)."""
+    """Operands are given in the best order, which is the one that torch takes without opt_einsum."""
     import torch
 
     monkeypatch.setattr(torch.backends.opt_einsum, "enabled", False)
-    inputs, arrow, output = equation.partition("->")
-
-    def contracted_in(order: tuple[int, ...]) -> int:
-        reordered = ",".join(inputs.split(",")[i] for i in order) + arrow + output
-        return torch_flops(lambda *values: torch.einsum(reordered, *values), *(shapes[i] for i in order))
-
     types = [tensor(*shape) for shape in shapes]
     work = work_of(onnx("Einsum", types, tensor(*result), equation=StringAttr(equation)))
     assert work.kind == Kind.MATMUL
-    orders = permutations(range(len(shapes))) if arrow else [tuple(range(len(shapes)))]
-    assert work.flops == min(map(contracted_in, orders))
+    assert work.flops == torch_flops(lambda *values: torch.einsum(equation, *values), *shapes)
 
 
 def test_einsum_without_a_product_is_elementwise() -> None:
