@@ -190,6 +190,13 @@ def reduces(
     return _machine_reduces(whole, parts, reduction, weights, arithmetic.equal)
 
 
+def _phrases(table: Array, count: int, rng: np.random.Generator) -> Array:
+    """So many integers: pieces of the table one after the other, most of them among the same few."""
+    pieces = [table[start : start + rng.integers(1, 4)] for start in rng.integers(0, table.size, 3)]
+    chosen = [pieces[i] for i in rng.integers(0, len(pieces), max(count, 1))]
+    return np.concatenate(chosen)[:count]
+
+
 def draw_integers(
     shape: Sequence[int],
     bounds: tuple[int, int] | None,
@@ -197,13 +204,18 @@ def draw_integers(
     rng: np.random.Generator,
     number: int = 0,
     largest: int = 1,
+    stated: Sequence[int] = (),
 ) -> Array:
     """Integers for draw `number`. Indices from `bounds` (the second exclusive): each of them somewhere if there is room;
     in every second draw any of them, so that some are missing and some recur. Without bounds: any integers, half of
     them small (they may be indices whose operator passes over those out of range, as backward of an embedding does); then
-    small ones of both signs and small ones of none, up to `largest`, for offsets, lengths and diagonals."""
+    small ones of both signs and small ones of none, up to `largest`, for offsets, lengths and diagonals. With a table of
+    integers that the op states (the words that it looks for), every second draw is of pieces of it."""
     count = math.prod(shape)
     if bounds is None:
+        if stated and number % 2:
+            return _phrases(np.array(stated, dtype), count, rng).reshape(tuple(shape))
+        number = number // 2 if stated else number
         limits = np.iinfo(dtype)
         bound = min(_INTEGER_BOUND, int(limits.max))
         low, high = ((-bound, bound), (-largest, largest + 1), (0, largest + 1))[number % 3]

@@ -203,7 +203,8 @@ class Probe:
         if kind == "bool":
             return self.rng.random(self.shapes[i]) < 0.5
         largest = max((dim for shape in self.shapes.values() for dim in shape), default=1)
-        return draw_integers(self.shapes[i], self.bounds[i], self.subject.integer_dtype(i), self.rng, number, largest)
+        dtype, stated = self.subject.integer_dtype(i), self.subject.stated_integers
+        return draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
 
     def _draw(self, arithmetic: Arithmetic, number: int) -> Draw:
         """Draw `number`; where the op does not take that kind, one of the first kind."""

@@ -34,6 +34,8 @@ Shape: TypeAlias = tuple[int, ...]
 Shapes: TypeAlias = tuple[Shape | None, ...]
 
 _LARGEST_SIZE = 2**31
+_LONGEST_SIZES = 8
+"""Properties of more integers are tables of data, not of sizes."""
 _SEGMENTS = (AttrSizedOperandSegments.attribute_name, AttrSizedResultSegments.attribute_name)
 
 
@@ -147,6 +149,13 @@ class Subject:
         except Exception:
             return True
         return any(result is not None and any(dim < 0 for dim in result.get_shape()) for result in results)
+
+    @cached_property
+    def stated_integers(self) -> tuple[int, ...]:
+        """The op's longest table of integers: a property too long to be sizes."""
+        tables = [_integers(attribute) or () for attribute in self.op.properties.values()]
+        longest = max(tables, key=len, default=())
+        return longest if len(longest) > _LONGEST_SIZES else ()
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
