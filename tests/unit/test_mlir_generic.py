@@ -57,6 +57,7 @@ def test_training_steps_and_graphs_inside_operators_parse_in_mlir() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
 def test_every_node_test_of_onnx_parses_in_mlir() -> None:
     from onnx.backend.test.loader import load_model_tests
 
