@@ -9,6 +9,7 @@ import gc
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import fsum
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -242,9 +243,10 @@ def _figures(simulation: Summary | BatchSummary) -> Figures:
     busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()]
     total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
     kinds = {kind.value for kind in Kind}
-    compute = sum(seconds for kind, seconds in busy if kind in kinds)
+    compute = fsum(seconds for kind, seconds in busy if kind in kinds)  # in whatever order they come
+    communication = fsum(seconds for kind, seconds in busy if kind not in kinds)
     peak = max(simulation.peak_memory_bytes.values(), default=0)
-    return Figures(makespan, peak, compute / total, (sum(seconds for _, seconds in busy) - compute) / total)
+    return Figures(makespan, peak, compute / total, communication / total)
 
 
 @contextmanager
