@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
@@ -81,6 +82,17 @@ def calls_first(module: ModuleOp, entry: str = ENTRY) -> list[FuncOp]:
 
     visit(entry)
     return list(done.values())
+
+
+def executions(called_first: Sequence[FuncOp], entry: FuncOp) -> Mapping[str, int]:
+    """How often each function runs in one run of the entry; callees come before their callers."""
+    counts: dict[str, int] = defaultdict(int)
+    counts[entry.sym_name.data] = 1
+    for function in reversed(called_first):
+        for op in function.body.block.ops:
+            if isinstance(op, CallOp):
+                counts[op.callee.string_value()] += counts[function.sym_name.data]
+    return counts
 
 
 def tensor_type(value: SSAValue) -> TensorType[Any]:

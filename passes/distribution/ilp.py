@@ -22,7 +22,7 @@ from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.space import TensorSpace, model_values
-from distir.passes.structure import argument_attributes, functions, is_constant, result_attributes, text
+from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
 
 MICROSECONDS = 1e6
 TIE_BREAK = 1e-3
@@ -81,7 +81,7 @@ def solve(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[
 
     model = _Model(space, seconds, pulp.LpProblem("tensor_axis", pulp.LpMinimize))
     table = functions(space.module)
-    counts = _executions(space.functions, space.entry)
+    counts = executions(space.functions, space.entry)
     share = _shares(model_values(space.functions, space.entry, table))
     for function in space.functions:
         _add_function(model, function, counts[function.sym_name.data], share)
@@ -103,17 +103,6 @@ def solve(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[
 
 def _argmax(pairs: Any) -> Any:
     return max(pairs, key=lambda pair: pair[1] if isinstance(pair[1], int) else (pair[1].value() or 0.0))[0]
-
-
-def _executions(called_first: Sequence[FuncOp], entry: FuncOp) -> Mapping[str, int]:
-    """How often each function runs in one run of the entry."""
-    counts: dict[str, int] = defaultdict(int)
-    counts[entry.sym_name.data] = 1
-    for function in reversed(called_first):
-        for op in function.body.block.ops:
-            if isinstance(op, CallOp):
-                counts[op.callee.string_value()] += counts[function.sym_name.data]
-    return counts
 
 
 def _add_function(model: _Model, function: FuncOp, count: int, shares: Mapping[SSAValue, float]) -> None:

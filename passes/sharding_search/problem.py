@@ -4,7 +4,6 @@ how often they run."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -24,6 +23,7 @@ from distir.passes.sharding_search.prices import Prices
 from distir.passes.structure import (
     argument_attributes,
     calls_first,
+    executions,
     functions,
     is_constant,
     result_attributes,
@@ -93,7 +93,7 @@ def build(
     leaves an operation no option."""
     main = entry_function(module, entry)
     ordered = calls_first(module, entry)
-    problem = Problem(module, main, prices, ordered, _executions(ordered, main))
+    problem = Problem(module, main, prices, ordered, executions(ordered, main))
     pins = Pins(prices.mesh)
     per_axis = _axis_options(module, main, prices, batch, restrictions or {})
     for function in ordered:
@@ -173,17 +173,6 @@ def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Pric
         what = "no option that its pins allow" if rejected else "no option"
         raise DistirError(f"{op.name} of {[list(shape_of(v)) for v in op.operands]} has {what} over {dict(mesh.axes)}")
     return list(best.values())
-
-
-def _executions(called_first: Sequence[FuncOp], entry: FuncOp) -> dict[str, int]:
-    """How often each function runs in one run of the entry."""
-    counts: dict[str, int] = defaultdict(int)
-    counts[entry.sym_name.data] = 1
-    for function in reversed(called_first):
-        for op in function.body.block.ops:
-            if isinstance(op, CallOp):
-                counts[op.callee.string_value()] += counts[function.sym_name.data]
-    return counts
 
 
 def _tie_updates(problem: Problem) -> None:
