@@ -22,13 +22,14 @@ from distir.frontends.weights import Array, WeightFile, attach, weights_of, writ
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
 
 
-def bind(module: ModuleOp, path: str | os.PathLike[str]) -> None:
-    """Gives the arguments the values that the checkpoint has for their names; the others keep what they have.
+def bind(module: ModuleOp, path: str | os.PathLike[str]) -> list[str]:
+    """Gives the arguments the values that the checkpoint has for their names. Returns the buffers and the state that it has
+    no value for: they keep what they have (`kept_note` says so).
 
-    The checkpoint must have every parameter, and nothing that the program does not know: except a second name of a
-    tensor (tied weights), what a step returned beside its updates (`loss`), and optimizer state if the program has
-    none. Raises DistirError, one line, for those, for a tensor of another shape or type, and for a file that is no
-    checkpoint. Nothing in a file is executed (torch.load with weights_only).
+    The checkpoint must have every parameter, all of the optimizer's state or none, and nothing that the program does not
+    know: except a second name of a tensor (tied weights), what a step returned beside its updates (`loss`), and optimizer
+    state if the program has none. Raises DistirError, one line, for those, for a tensor of another shape or type, and for
+    a file that is no checkpoint. Nothing in a file is executed (torch.load with weights_only).
     """
     found = _read(Path(path))
     entry = entry_function(module)
@@ -36,6 +37,12 @@ def bind(module: ModuleOp, path: str | os.PathLike[str]) -> None:
     missing = [name for name, port in ports.items() if port.role == "parameter" and name not in found]
     if missing:
         raise DistirError(f"{path}: no value for {_listed(missing)}{_unexpected_note(found, ports)}")
+    kept = [name for name in ports if name not in found]
+    lost = [name for name in kept if ports[name].role == "state"]
+    if lost and any(name in found for name, port in ports.items() if port.role == "state"):
+        raise DistirError(
+            f"{path}: has a part of the optimizer's state, and no value for {_listed(lost)}: save all of it or none"
+        )
     outputs = {p.name for p in results_of(entry) if p.role == "output"}
     has_state = any(port.role == "state" for port in ports.values())
     unexpected = [
@@ -49,6 +56,12 @@ def bind(module: ModuleOp, path: str | os.PathLike[str]) -> None:
     for name, array in bound.items():
         _check(array, ports[name], path)
     attach(module, dict(weights_of(module)) | bound)
+    return kept
+
+
+def kept_note(path: str | os.PathLike[str], kept: Sequence[str]) -> str:
+    """What a user should know of a checkpoint that left buffers or state as they are, one line."""
+    return f"{path} has no value for {_listed(kept)}: the program's own stay"
 
 
 def save(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:

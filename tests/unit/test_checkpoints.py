@@ -78,6 +78,21 @@ def test_state_is_left_out_for_a_program_without(tmp_path: Path) -> None:
     np.testing.assert_array_equal(weights_of(module)["0.weight"], model(1).state_dict()["0.weight"])
 
 
+def test_what_keeps_its_value_is_said(tmp_path: Path) -> None:
+    good = dict(model(1).state_dict())
+    module = program()
+    kept = bind(module, write(tmp_path / "w.pt", {k: v for k, v in good.items() if k != "1.running_var"}))
+    states = [n for n in weights_of(module) if n.startswith("state.")]
+    assert kept == ["1.running_var", *states]
+    assert len(states) == 6
+    np.testing.assert_array_equal(weights_of(module)["1.running_var"], np.ones(4))
+    some = good | {"state.0.weight.momentum_buffer": torch.ones(4, 6)}
+    with pytest.raises(
+        DistirError, match=r"has a part of the optimizer's state, and no value for '.*' and 2 more: save"
+    ):
+        bind(program(), write(tmp_path / "w.pt", some))
+
+
 def test_names_shapes_and_types_that_do_not_fit(tmp_path: Path) -> None:
     good = dict(model(1).state_dict())
     without = {k: v for k, v in good.items() if k != "0.bias"}
@@ -109,7 +124,9 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
         bind(program(), tmp_path / "missing.pt")
 
 
-def test_the_commands_bind_and_write_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_bind_and_write_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from distir.tools.distir import main
 
     monkeypatch.chdir(Path(__file__).parents[2])
@@ -119,8 +136,10 @@ def test_the_commands_bind_and_write_checkpoints(tmp_path: Path, monkeypatch: py
     step, after = str(tmp_path / "step.mlir"), str(tmp_path / "next.safetensors")
     model_option = ["import", "examples.mlp_pytorch:step", "-o", step]
     assert main([*model_option, "--weights", str(tmp_path / "start.safetensors")]) == 0
+    assert ": the program's own stay" in capsys.readouterr().err
     assert main(["run", step, "-o", after]) == 0
     assert main([*model_option, "--weights", after]) == 0
+    assert "note: " not in capsys.readouterr().err
     assert main([*model_option, "--weights", step]) == 1
 
 

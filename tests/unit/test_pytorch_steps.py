@@ -67,6 +67,10 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01, lr_decay=0.1, initial_accumulator_value=0.5),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.01, t0=1),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.01),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=0.01),
 }
 
 
@@ -153,6 +157,12 @@ def test_state_that_does_not_start_at_zero_is_refused() -> None:
     optimizer = lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5)  # noqa: E731
     with pytest.raises(DistirError, match="does not start at zero"):
         import_step(training_step(mlp(), cross_entropy, optimizer), classes())
+
+
+def test_an_optimizer_that_reads_values_is_refused() -> None:
+    with pytest.raises(DistirError, match=r"Adafactor has no program: its step .* reads values as numbers") as raised:
+        import_step(training_step(mlp(), cross_entropy, torch.optim.Adafactor), classes())
+    assert "\n" not in str(raised.value)
 
 
 def test_a_loss_of_several_elements_is_refused() -> None:

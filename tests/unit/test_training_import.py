@@ -111,6 +111,18 @@ def test_three_steps_of_an_mlp() -> None:
     }
 
 
+def test_state_starts_where_the_optimizer_starts_it() -> None:
+    """Rprop's step sizes start at the learning rate, as PyTorch documents them."""
+    step = step_of_mlp("loss=mse_loss", "optimizer=rprop:lr=0.02")
+    np.testing.assert_allclose(weights_of(step)["state.w0.step_size"], np.full((8, 16), 0.02), rtol=1e-6)
+    agrees_with_eager(
+        step,
+        lambda p, t: functional.mse_loss(mlp_eagerly(p, t["x"]), t["label"]),
+        lambda p: torch.optim.Rprop(p, lr=float(np.float32(0.02))),
+        lambda random: {"x": random.standard_normal((16, 8)), "label": random.standard_normal((16, 4))},
+    )
+
+
 def gpt2_eagerly(p: Tensors, ids: torch.Tensor, layers: int, heads: int) -> torch.Tensor:
     """The model of examples/gpt2_onnx.py, with its constants in single precision."""
     single = lambda number: float(np.float32(number))  # noqa: E731

@@ -60,17 +60,20 @@ def run(args: Namespace) -> int:
         if not args.output.endswith(".mlir"):
             raise DistirError(f"-o {args.output}: expected a name that ends in .mlir")
         check_output(args.output)
+    notes: list[str] = []
     with progress(f"importing {args.model}"):
         module = load_model(args.model, args.shape)
         if args.train is not None:
             module = train(module, args.model, args.train)
-        if args.weights is not None:
-            checkpoints.bind(module, args.weights)
+        if args.weights is not None and (kept := checkpoints.bind(module, args.weights)):
+            notes.append(checkpoints.kept_note(args.weights, kept))
         if args.output is not None:
             weights.save(module, args.output)
     if args.output is None:
         print(module)
     if found := open_dimensions(module):
         inputs, options = zip(*found, strict=True)
-        print(f"distir: note: {', '.join(inputs)}: bind with {' '.join(options)}", file=sys.stderr)
+        notes.append(f"{', '.join(inputs)}: bind with {' '.join(options)}")
+    for note in notes:
+        print(f"distir: note: {note}", file=sys.stderr)
     return 0

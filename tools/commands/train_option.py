@@ -23,14 +23,15 @@ a training step (--train), from any model that computes forward: its operators a
                                      model's output and a new argument 'label', with the function's options; output=NAME where the
                                      model has several outputs; dim=N where the classes are (default: -1, the last)
   loss=OUTPUT                        this output of the model is the loss: one element
-  optimizer=NAME[:OPTION=VALUE,...]  adadelta, adam, adamw, adamax, radam, rmsprop or sgd of torch.optim, with
-                                     its options: sgd:lr=0.1,momentum=0.9  adamw:lr=1e-3,betas=0.9,0.95
+  optimizer=NAME[:OPTION=VALUE,...]  adadelta, adagrad, adam, adamax, adamw, asgd, nadam, radam, rmsprop,
+                                     rprop or sgd of torch.optim, with its options: sgd:lr=0.1,momentum=0.9
+                                     adamw:lr=1e-3,betas=0.9,0.95
   freeze=NAME                        parameters that are not trained, as a pattern: 'h.*.attn.bias'; may repeat. Parameters
                                      without dimensions are constants, and never trained
 Arguments are those of the model, 'label' and the optimizer's state; updated parameters keep their names."""
 
-OPTIMIZERS = ("Adadelta", "Adam", "AdamW", "Adamax", "RAdam", "RMSprop", "SGD")
-"""Those whose state starts at zero: a program does not say what else an argument starts with."""
+OPTIMIZERS = ("ASGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+"""Those of torch.optim for parameters of any shape whose step reads no tensor as a number (Adafactor's does)."""
 
 NOT_OPTIONS = ("params", "foreach", "fused", "capturable", "differentiable")
 """What an optimizer works on, and how it runs: nothing about what it computes."""
