@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.parser import Parser
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRToken, MLIRTokenKind, StringLiteral
 
 from distir.dialects.errors import DistirError
+from distir.frontends.program_parser import ProgramParser
 
 _STRING = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 """xDSL's pattern of a string literal with quantifiers that do not backtrack."""
@@ -41,7 +41,7 @@ def parse_program(context: Context, text: str, name: str) -> ModuleOp:
     """The module of this text, verified. Raises a diagnostic of xDSL, or DistirError where its parser has none."""
     bound_lexer()
     try:
-        module = Parser(context, text, name).parse_module()
+        module = ProgramParser(context, text, name).parse_module()
         module.verify()
         return module
     except (DiagnosticException, DistirError, ParseError, UnregisteredConstructException):

@@ -26,6 +26,7 @@ from xdsl.utils.exceptions import (
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from distir.dialects.errors import DistirError
+from distir.frontends.program_parser import ProgramParser
 from distir.frontends.text import bound_lexer
 from distir.tools.universe import DISTIR_UNIVERSE
 
@@ -52,7 +53,12 @@ class DistirOptMain(xDSLOptMain):
 
     def register_all_frontends(self) -> None:
         super().register_all_frontends()
+        self.available_frontends["mlir"] = self._parse_program
         self.available_frontends["onnx"] = self._parse_onnx
+
+    def _parse_program(self, stream: IO[bytes]) -> ModuleOp:
+        parser = ProgramParser(self.ctx, stream.read(), self.get_input_name())
+        return parser.parse_module(not self.args.no_implicit_module)
 
     def _parse_onnx(self, stream: IO[bytes]) -> ModuleOp:
         from distir.frontends.onnx import import_model

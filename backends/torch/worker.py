@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import Func
-from xdsl.parser import Parser
 
 from distir.backends.torch.exchange import (
     Failure,
@@ -31,6 +30,7 @@ from distir.backends.torch.exchange import (
     save_arrays,
 )
 from distir.dialects.registry import DIALECTS
+from distir.frontends.program_parser import ProgramParser
 
 if TYPE_CHECKING:
     import torch
@@ -105,7 +105,7 @@ def parse(text: str) -> ModuleOp:
         context.register_dialect(name, factory)
     gc.disable()
     try:
-        return Parser(context, text).parse_module()
+        return ProgramParser(context, text).parse_module()
     finally:
         gc.enable()
 
