@@ -15,12 +15,16 @@ from xdsl.ir import Attribute, Operation
 from distir.dialects.aten import AtenOperation
 from distir.dialects.errors import DistirError
 from distir.interpreters.aten_calls import compile_call, overload, result_types, torch_dtype
+from distir.interpreters.aten_gradients import gradient_fits
 
 FEW = 4096
 """Elements that a shape is checked with."""
 
 _decomposed: set[type[Operation]] = set()
 """Operators whose decomposition has worked."""
+
+_fitted: set[type[Operation]] = set()
+"""Gradient operators whose operands have fitted together."""
 
 _known: dict[Hashable, tuple[Attribute, ...]] = {}
 
@@ -42,6 +46,7 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
             found = tuple(result_types(op, compile_call(op)(tensors)))
         if list(operand_types) != [value.type for value in op.operands] or found != tuple(op.result_types):
             _check_by_definition(op, operand_types, found)
+            _check_by_forward(op, operand_types)
         return found
     except DistirError:
         raise
@@ -71,6 +76,23 @@ def _check_by_definition(op: Operation, types: Sequence[Attribute], results: Seq
     except Exception:
         if type(op) in _decomposed:
             raise
+
+
+def _check_by_forward(op: Operation, types: Sequence[Attribute]) -> None:
+    """Raises where a gradient has not the shape of what it is the gradient of. An operator whose gradients have not had it
+    before (it broadcasts them) is not held to it."""
+    assert isinstance(op, AtenOperation)
+    schema, found = op.schema, list[bool | None]()
+
+    def check(**arguments: Any) -> list[None]:
+        found.append(gradient_fits(overload(schema), (), arguments))
+        return [None] * len(op.results)
+
+    compile_call(op, function=check)([_meta(op, cast(TensorType[Any], type_)) for type_ in types])
+    if found == [True]:
+        _fitted.add(type(op))
+    if found == [False] and type(op) in _fitted:
+        raise DistirError(f"{op.name}: the gradient has not the shape of what it is the gradient of")
 
 
 def _is_small(type_: Attribute) -> bool:

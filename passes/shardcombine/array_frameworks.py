@@ -127,6 +127,9 @@ class Torch:
 
     def __init__(self) -> None:
         self._on_meta: bool | None = None
+        self._excused: set[Any] = set()
+        """Gradient operators whose gradients need not fit."""
+        self._asked = False
 
     def is_array(self, value: Any) -> bool:
         import torch
@@ -169,8 +172,12 @@ class Torch:
     def _infer(self, function: Callable[..., Any], operands: Sequence[Described], fill: Fill) -> list[Described]:
         import torch
 
+        from distir.interpreters.aten_gradients import FittingGradients
+
         tensors = [torch.empty(tuple(shape), dtype=getattr(torch, dtype.name)) for shape, dtype in operands]
-        results = [torch.as_tensor(result) for result in leaves(function(*fill(tensors)))]
+        with FittingGradients(self._excused, is_example=not self._asked):
+            results = [torch.as_tensor(result) for result in leaves(function(*fill(tensors)))]
+        self._asked = True
         return [self.described(result) for result in results]
 
     def run(

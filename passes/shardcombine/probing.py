@@ -122,7 +122,7 @@ class Probe:
         self._floats: Trial | None = None
         """For an op that only adds and multiplies exact scalars: a draw of floats, on which it runs much faster."""
         self._enough = 0
-        self._constant = False
+        self._constant: list[bool] = []
 
     def start(self) -> bool:
         """Draws operands and runs the whole op in the first arithmetic that its code accepts."""
@@ -146,17 +146,21 @@ class Probe:
             return False
         if not isinstance(self.arithmetic, Exact):
             self._floats = None
-        self._constant = not self._depends()
+        self._constant = [not depends for depends in self._depending()]
         self._enough = MANY_DRAWS if self._says_little() else max(self.arithmetic.draws, self._integer_draws())
         return True
 
     def _depends(self) -> bool:
-        """Whether a result changes with the operands; one that does not says nothing, or is constant."""
+        """Whether any result changes with the operands; one that does not says nothing, or is constant."""
+        return any(self._depending())
+
+    def _depending(self) -> list[bool]:
+        """Whether each result does."""
         first, second = (draw.results for draw in self._draws)
-        return any(
+        return [
             one is not None and other is not None and not np.array_equal(one, other)
             for one, other in zip(first, second, strict=True)
-        )
+        ]
 
     def _integer_draws(self) -> int:
         """How many draws integer operands need: few of them decide much, as an offset does."""
@@ -165,11 +169,17 @@ class Probe:
 
     def _says_little(self) -> bool:
         """Whether results are of few values, which may agree by accident: truths, indices, floats that recur or are all
-        the same."""
+        the same. Floats that recur at fixed places only (where nothing is scattered, or padding is) leave what the
+        others say."""
         first, second = (draw.results for draw in self._draws)
         for kind, one, other in zip(self.kinds, first, second, strict=True):
-            if one is not None and other is not None and (kind != "float" or np.intersect1d(one, other).size):
-                return True
+            if one is not None and other is not None:
+                if kind != "float":
+                    return True
+                common = np.intersect1d(one, other)
+                recurs = np.isin(one, common)
+                if common.size and (not np.array_equal(recurs, np.isin(other, common)) or (~recurs).sum() <= _FEW):
+                    return True
             if any(each is not None and each.size > 1 and (each == each.flat[0]).all() for each in (one, other)):
                 return True
         return False
@@ -329,7 +339,7 @@ class Probe:
         for r in range(len(self.kinds)):
             dim = next((d for result, d in cut.factor.results if result == r), None)
             if dim is None:
-                if self._constant:
+                if self._constant[r] and self._draws[0].results[r] is not None:
                     return None
                 candidates.append([Identity(), *map(Reduce, self._reductions(r))])
             else:

@@ -31,6 +31,9 @@ LARGEST_LEFTOVER = 8
 LARGEST_STAND_IN = 20_000
 """Elements of any one tensor."""
 _SMALL_LEFTOVERS = (3, 4)
+_LARGEST_SHRUNK = 24
+_LARGEST_JOINT = 2
+"""Of leftovers that are made small together: sizes, and how many different ones."""
 _IRRATIONAL = (5**0.5 - 1) / 2
 
 
@@ -53,6 +56,8 @@ class StandIn:
     leftovers: tuple[int, ...]
     tied: bool
     """Whether factors of equal extent at the op have equal extents here, so that they may be one."""
+    evident: bool
+    """Whether it is of an `evident` reading."""
 
     def result_leftover(self, result: int, dim: int) -> int:
         shape = self.shapes[result]
@@ -207,12 +212,19 @@ class _Reading:
     """Factors of smaller extents are not taken."""
     with_sizes: bool = False
     """Whether size entries of a factor's extent belong to it, though types do not need them."""
+    evident: bool = False
+    """Whether a factor of size entries must show in a result dim in which no other factor does: types may let a stride grow
+    with what it strides over. If so, leftovers may be made small together."""
     of_operands: bool = False
     """Whether a factor must be carried by a data operand: a size alone may have to stay above another (the end of a slice)."""
 
     def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
         types say nothing of them, so their sizes stay."""
+        if self.evident:
+            plain = [f for f in factors if not any(subject.slots[i].is_size for i in f.slots)]
+            shown = {dim for f in plain for dim in f.results}
+            factors = [f for f in factors if f in plain or set(f.results) - shown]
         if not self.tied or self.ties_results:
             return list(factors)
 
@@ -255,7 +267,7 @@ def _shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: _Read
                 return None
             if not carried and old_dim != new_dim:
                 return None
-    return StandIn(small_point, shapes, tuple(chosen), left, len(extents) < len(factors))
+    return StandIn(small_point, shapes, tuple(chosen), left, len(extents) < len(factors), reading.evident)
 
 
 def _elements(subject: Subject, point: Point, shapes: Shapes) -> int:
@@ -311,6 +323,8 @@ def _readings(subject: Subject) -> Iterator[_Reading]:
     yield _Reading(subject.infer, tied=True, ties_results=True)
     yield _Reading(subject.infer, of_operands=True)
     yield _Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
+    yield _Reading(subject.infer, evident=True)
+    yield _Reading(subject.infer, tied=True, ties_results=True, evident=True)
 
 
 def stand_in(subject: Subject) -> StandIn | None:
@@ -351,14 +365,14 @@ def _stand_ins(subject: Subject, point: Point, reading: _Reading) -> Iterator[St
         scalings = _with_equal_sizes(subject, scalings, reading.types)
     if (view := _view_factors(subject, point, shapes, scalings, reading.smallest)) is not None:
         small = _shrunk(point, *view, reading, by_size=False)
-        small = _without_large_leftovers(subject, small) if small else None
+        small = _without_large_leftovers(subject, small, reading.evident) if small else None
         if small is not None and _is_view(subject, small):
             yield small
     found = factorizations(subject, point, shapes, scalings, reading.smallest)
     for (factors, left), by_size in product(found, (False, True)):
         factors, left = _only(factors, reading.kept(subject, factors), left)
         small = _shrunk(point, factors, left, reading, by_size)
-        small = _without_large_leftovers(subject, small) if small else None
+        small = _without_large_leftovers(subject, small, reading.evident) if small else None
         if small is not None:
             yield small
 
@@ -385,26 +399,48 @@ def _is_view(subject: Subject, small: StandIn) -> bool:
     return result is not None and np.array_equal(result.reshape(-1), numbers)
 
 
-def _without_large_leftovers(subject: Subject, small: StandIn) -> StandIn | None:
-    """The stand-in with leftovers that no factor explains made small too, if it would be too large with them."""
+def _without_large_leftovers(subject: Subject, small: StandIn, jointly: bool) -> StandIn | None:
+    """The stand-in with leftovers that no factor explains made small too, if it would be too large with them: each alone;
+    or, jointly, all of one value together with those of others (the rows of an image and of its convolution)."""
     if _elements(subject, small.point, small.shapes) <= LARGEST_STAND_IN:
         return small
     leftovers = list(small.leftovers)
-    point = list(small.point)
     for i, leftover in enumerate(small.leftovers):
         for smaller in _SMALL_LEFTOVERS if leftover > LARGEST_LEFTOVER else ():
-            trial = [*point]
-            trial[i] = point[i] // leftover * smaller
-            if subject.infer(tuple(trial)) is not None:
-                point, leftovers[i] = trial, smaller
+            trial = [*leftovers]
+            trial[i] = smaller
+            if subject.infer(_with_leftovers(small, trial)) is not None:
+                leftovers = trial
                 break
-    shapes = subject.infer(tuple(point))
-    if shapes is None or _elements(subject, tuple(point), shapes) > LARGEST_STAND_IN:
+    if (found := _if_small(subject, small, leftovers)) is not None:
+        return found
+    if not jointly:
         return None
-    return StandIn(tuple(point), shapes, small.factors, tuple(leftovers), small.tied)
+    values = sorted({leftover for leftover in small.leftovers if leftover > LARGEST_LEFTOVER}, reverse=True)
+    for count in range(1, min(len(values), _LARGEST_JOINT) + 1):
+        choices = combinations(range(_LARGEST_SHRUNK, 1, -1), count)
+        for chosen in sorted(choices, key=sum):
+            smaller = dict(zip(values, chosen, strict=False))
+            if all(new < old for old, new in smaller.items()):
+                if (found := _if_small(subject, small, [smaller.get(n, n) for n in small.leftovers])) is not None:
+                    return found
+    return None
+
+
+def _with_leftovers(small: StandIn, leftovers: Sequence[int]) -> Point:
+    return tuple(value // old * new for value, old, new in zip(small.point, small.leftovers, leftovers, strict=True))
+
+
+def _if_small(subject: Subject, small: StandIn, leftovers: Sequence[int]) -> StandIn | None:
+    """The stand-in with these leftovers, if types accept it and it is small."""
+    point = _with_leftovers(small, leftovers)
+    shapes = subject.infer(point)
+    if shapes is None or _elements(subject, point, shapes) > LARGEST_STAND_IN:
+        return None
+    return replace(small, point=point, shapes=shapes, leftovers=tuple(leftovers))
 
 
 def refined(subject: Subject, small: StandIn) -> StandIn | None:
     """The stand-in with factors told apart by running the op: what ties of equal extents had joined."""
-    reading = _Reading(cache(lambda point: runs(subject, point)))
+    reading = _Reading(cache(lambda point: runs(subject, point)), evident=small.evident)
     return next(_stand_ins(subject, small.point, reading), None)

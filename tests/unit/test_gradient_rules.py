@@ -1,0 +1,104 @@
+"""Gradient operators: whether their operands fit together is asked of the operator that they are the gradient of, and so the
+rules of a convolution's gradient are found. By hand: y = conv(x, w) sums over input channels and is independent in batch
+and output channels, so its gradient is the same einsum with the operands' roles exchanged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+
+from distir.frontends.pytorch import import_step, training_step
+from distir.interpreters.aten_gradients import gradient_fits
+from distir.passes.shardcombine.discovery import Discovery
+from distir.passes.shardcombine.domains import InterpreterDomains
+
+sys.path.append(str(Path(__file__).parent))
+
+from shard_executor import violations
+
+aten = torch.ops.aten
+
+
+def meta(*shape: int) -> torch.Tensor:
+    return torch.empty(shape, device="meta")
+
+
+def convolved(gradient: torch.Tensor, bias: int = 5) -> bool | None:
+    x, w = meta(4, 3, 8, 8), meta(5, 3, 3, 3)
+    options = ([bias], [2, 2], [1, 1], [1, 1], False, [0, 0], 1, [True, True, True])
+    return gradient_fits(aten.convolution_backward.default, (gradient, x, w, *options), {})
+
+
+def test_a_gradient_has_the_shape_of_what_it_is_the_gradient_of() -> None:
+    assert convolved(meta(4, 5, 4, 4))
+    assert convolved(meta(4, 5, 4, 4), bias=0)
+    assert convolved(meta(2, 5, 4, 4)) is False
+    assert convolved(meta(4, 5, 8, 4)) is False
+
+
+def test_kept_results_have_the_shapes_that_the_operator_gave() -> None:
+    window = ([2, 2], [2, 2], [0, 0], [1, 1], False)
+    pooled = aten.max_pool2d_with_indices_backward.default
+    assert gradient_fits(pooled, (meta(4, 3, 4, 4), meta(4, 3, 8, 8), *window, meta(4, 3, 4, 4)), {})
+    assert gradient_fits(pooled, (meta(4, 3, 4, 4), meta(4, 3, 8, 8), *window, meta(2, 3, 4, 4)), {}) is False
+
+
+def test_nothing_is_said_of_what_has_no_operator_of_its_name() -> None:
+    assert gradient_fits(aten.add.Tensor, (meta(4), meta(4)), {}) is None
+    assert gradient_fits(aten.slice_backward.default, (meta(4), [8], 0, 0, 4, 1), {}) is None
+
+
+BATCH, OUT, IN = "[gather(0), reduce(sum), {b}]", "[reduce(sum), gather(0), {o}]", "[gather(1), gather(1), identity]"
+"""Of batch, output channels and input channels; rows and columns are cut only where windows do not overlap."""
+CONVOLUTIONS: list[tuple[str, dict[str, Any], int, bool]] = [
+    ("3x3", {"kernel_size": 3, "padding": 1}, 9, True),
+    ("3x3, stride 2", {"kernel_size": 3, "padding": 1, "stride": 2, "bias": False}, 8, True),
+    ("1x1", {"kernel_size": 1}, 7, False),
+    ("patches", {"kernel_size": 12, "stride": 12}, 48, False),
+    ("11x11, stride 4", {"kernel_size": 11, "padding": 2, "stride": 4, "bias": False}, 64, True),
+]
+
+
+def gradients(convolution: nn.Conv2d, rows: int) -> list[Operation]:
+    """Of the weight, the bias and the input, in a step that trains something before the convolution too."""
+    model = nn.Sequential(nn.Conv2d(1, 6, 1), convolution, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    step = training_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    module = import_step(step, (torch.randn(8, 1, rows, rows), torch.randn(8, 10)))
+    functions = [f for f in module.ops if isinstance(f, FuncOp)]
+    return [op for f in functions for op in f.body.block.ops if op.name == "aten.convolution_backward"]
+
+
+@pytest.mark.parametrize(("name", "options", "rows", "is_plain"), CONVOLUTIONS, ids=[c[0] for c in CONVOLUTIONS])
+def test_all_ways_to_cut_the_gradient_of_a_convolution(
+    name: str, options: dict[str, Any], rows: int, is_plain: bool
+) -> None:
+    op = gradients(nn.Conv2d(6, 10, **options), rows)[0]
+    discovery = Discovery(InterpreterDomains())
+    rule = discovery.rule(op)
+    bias = options.get("bias", True)
+    text = str(rule)
+    plain, patches = (
+        "[S1, S2, _, _], [S1, S3, _, _], [S2, S3, _, _]",
+        "[S1, S2, S3, S4], [S1, S5, S3, S4], [S2, S5, _, _]",
+    )
+    assert (plain if is_plain else patches) in text
+    for factor in (
+        BATCH.format(b="reduce(sum)" if bias else "identity"),
+        OUT.format(o="gather(0)" if bias else "identity"),
+        IN,
+    ):
+        assert factor in text
+    assert "bias_sizes[0]: S2" in text or not bias
+    rng = np.random.default_rng(0)
+    shapes = [operand.type.get_shape() for operand in op.operands]  # pyright: ignore
+    tried = violations(op, rule, [rng.standard_normal(shape) for shape in shapes], rng)
+    assert not tried.violations
+    assert tried.factors >= 6
