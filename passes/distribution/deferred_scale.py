@@ -22,6 +22,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import RuleAttr
 from distir.interpreters.walk import values_read
+from distir.passes.distribution.batch_axis import is_zero
 from distir.passes.distribution.options import RULE, rule_of
 from distir.passes.structure import functions, is_constant, shape_of
 
@@ -74,6 +75,8 @@ def _is_linear(op: Operation, operands: set[int]) -> set[int]:
 
 def _is_zero(value: SSAValue) -> bool:
     """Whether a value is a constant of zeros, which any factor leaves as it is."""
+    if is_zero(value):
+        return True
     if not isinstance(value, OpResult) or not is_constant(value.op) or np.prod(shape_of(value)) > LARGEST_CONSTANT:
         return False
     from distir.interpreters.reference import run_operator
