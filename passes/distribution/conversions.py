@@ -3,7 +3,7 @@ the operations that do it. The search charges for exactly the hops that lowering
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import TensorType
@@ -70,23 +70,33 @@ def conversion_seconds(
     return seconds
 
 
-def convert(values: Sequence[SSAValue], source: State, target: State, insert: Insert) -> list[SSAValue]:
-    """Emits the conversion of a value held by the members of one group (in axis order); returns the converted values."""
+def convert(
+    values: Sequence[SSAValue], source: State, target: State, insert: Insert, only: int | None = None
+) -> list[SSAValue]:
+    """Emits the conversion of a value held by the members of one group (in axis order); returns the converted values.
+    `only` leaves out what other members than this one do on their own, to see what the conversion takes on one device: the
+    values returned for them are not theirs then."""
     held = list(values)
     here = source
     for there in hops(source, target):
-        held = _hop(held, here, there, insert)
+        held = _hop(held, here, there, insert, range(len(held)) if only is None else (only,))
         here = there
     return held
 
 
-def _hop(values: list[SSAValue], source: State, target: State, insert: Insert) -> list[SSAValue]:
+def _hop(
+    values: list[SSAValue], source: State, target: State, insert: Insert, members: Collection[int]
+) -> list[SSAValue]:
     n = len(values)
+
+    def each(values: list[SSAValue], step: Callable[[int, SSAValue], SSAValue]) -> list[SSAValue]:
+        return [step(i, v) if i in members else v for i, v in enumerate(values)]
+
     match source, target:
         case Replicated(), Sharded():
-            return [take_shard(v, target, i, n, insert) for i, v in enumerate(values)]
+            return each(values, lambda i, v: take_shard(v, target, i, n, insert))
         case Replicated(), Partial(Reduction.SUM):
-            return [values[0], *(_add(ZerosOp(v.type), insert) for v in values[1:])]
+            return each(values, lambda i, v: _add(ZerosOp(v.type), insert) if i else v)
         case Replicated(), Partial(Reduction.MAX | Reduction.MIN):
             return values
         case Replicated(), Partial(reduction):
@@ -94,13 +104,13 @@ def _hop(values: list[SSAValue], source: State, target: State, insert: Insert) -
         case Partial(reduction), Replicated():
             return _add_all(AllReduceOp(values, reduction), insert)
         case Partial(reduction), Sharded(dim, pieces):
-            ordered = [_in_shard_order(v, dim, pieces, n, insert) for v in values]
+            ordered = each(values, lambda i, v: _in_shard_order(v, dim, pieces, n, insert))
             types = [_with_extent(v, dim, sum(pieces) // n) for v in ordered]
             return _add_all(ReduceScatterOp(ordered, dim, types, reduction), insert)
         case Sharded(dim, pieces), Replicated():
             types = [_with_extent(v, dim, sum(pieces)) for v in values]
             gathered = _add_all(AllGatherOp(values, dim, types), insert)
-            return [_in_piece_order(v, dim, pieces, n, insert) for v in gathered]
+            return each(gathered, lambda i, v: _in_piece_order(v, dim, pieces, n, insert))
         case Sharded(concat, _), Sharded(split, _):
             shape = cast(TensorType[Any], values[0].type).get_shape()
             extents = replaced(replaced(shape, split, shape[split] // n), concat, shape[concat] * n)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Sharded, State
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
 from distir.passes.distribution.conversions import collective, hops, shard_ranges
 
 AxisStates = tuple[State, ...]
@@ -110,8 +110,39 @@ class Mesh:
 
         Each hop changes one axis, to its target or by way of the whole. Hops are weighed by the elements that the
         collective moves (ring algorithms; Patarasuk & Yuan, JPDC 2009) and a constant for its latency, so that every
-        machine takes the same route: cuts and reductions early, gathers late."""
-        return _cheapest_route(self, elements, source, target)
+        machine takes the same route: cuts and reductions early, gathers late. The route depends on which dims are the same
+        and on whether they divide, not on which dims they are."""
+        alike = self._alike(source, target)
+        key = (elements, alike)
+        if (found := self._routes.get(key)) is None:
+            axes = len(self.axes)
+            found = self._routes[key] = tuple(
+                (axis, isinstance(state, Replicated))
+                for axis, state in _cheapest_route(self, elements, alike[:axes], alike[axes:])
+            )
+        return tuple((axis, REPLICATED if is_whole else target[axis]) for axis, is_whole in found)
+
+    @cached_property
+    def _routes(self) -> dict[tuple[int, AxisStates], tuple[tuple[int, bool], ...]]:
+        """Per hop of a route, its axis, and whether the value becomes whole along it."""
+        return {}
+
+    def _alike(self, source: AxisStates, target: AxisStates) -> AxisStates:
+        """Both, with dims numbered as they come, and of the pieces only which are the same and what divides all of them."""
+        dims: dict[int, dict[tuple[int, ...], Sharded]] = {}
+        found: list[State] = []
+        for state in (*source, *target):
+            if isinstance(state, Sharded):
+                if (cuts := dims.get(state.dim)) is None:
+                    cuts = dims[state.dim] = {}
+                if (known := cuts.get(state.pieces)) is None:
+                    common = gcd(self.devices, *state.pieces)
+                    count = 1 if len(state.pieces) == 1 else 2 + len(cuts)
+                    number = list(dims).index(state.dim)
+                    known = cuts[state.pieces] = Sharded(number, (common,) * count)
+                state = known
+            found.append(state)
+        return tuple(found)
 
 
 LATENCY_ELEMENTS = 1 << 18

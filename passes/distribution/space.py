@@ -7,7 +7,7 @@ the operations whose rules demand them and are followed through the program in b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -85,7 +85,7 @@ class AxisSpace:
         self.options: dict[Operation, list[Option]] = {}
         self._table = functions(module)
         self._allowed = allowed
-        self._pieces: dict[SSAValue, set[tuple[int, ...]]] = defaultdict(set)
+        self._pieces: dict[SSAValue, set[Sharded]] = defaultdict(set)
         self._callers: dict[Operation | None, list[Operation]] = defaultdict(list)
         for function in self.functions:
             for op in function.body.block.ops:
@@ -120,17 +120,24 @@ class AxisSpace:
     def _visit(self, op: Operation) -> list[SSAValue]:
         """Renews the options of an op; returns the values for which it found new pieces."""
         values = (*values_read(op), *op.results)
-        cuts = {p for v in values for p in self._pieces[v]}
+        cuts = {state.pieces for v in values for state in self._pieces[v]}
         found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._is_allowed(op, o)]
-        self.options[op] = self.keep(op, _outermost(op, found))
+        self.options[op] = self.keep(op, _outermost(op, [o for o in found if self._follows(values, o)]))
         changed: list[SSAValue] = []
         for option in self.options[op]:
             for value, state in zip(values, (*option.operands, *option.results), strict=True):
                 if isinstance(state, Sharded) and 1 < len(state.pieces) <= MOST_PIECES:
-                    if state.pieces not in self._pieces[value]:
-                        self._pieces[value].add(state.pieces)
+                    if state not in self._pieces[value]:
+                        self._pieces[value].add(state)
                         changed.append(value)
         return changed
+
+    def _follows(self, values: Sequence[SSAValue], option: Option) -> bool:
+        """Whether pieces that the rule does not demand are those of a value of the op, in the dim that the option cuts."""
+        if not isinstance(option.choice, UseFactor) or not option.choice.pieces:
+            return True
+        states = (*option.operands, *option.results)
+        return any(state in self._pieces[value] for value, state in zip(values, states, strict=True))
 
     def _visit_call(self, call: CallOp) -> list[SSAValue]:
         """Shares pieces between a call's operands and results and those of its callee."""

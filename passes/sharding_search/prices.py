@@ -7,7 +7,8 @@ a replicated value becomes addends, the first device of a group keeps it and the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, cast
 
@@ -17,12 +18,12 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation
 from distir.dialects.dist import ScaleOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Replicated, Sharded, State, UseFactor
-from distir.interpreters.cost_models import make_cost_model
+from distir.dialects.sharding import REPLICATED, Sharded, State, UseFactor
+from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.work import type_bytes
-from distir.passes.distribution.conversions import convert, take_shard
+from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
@@ -39,6 +40,39 @@ class Conversion:
     """The most memory on the way, beside the source and the target."""
 
 
+@dataclass(eq=False)
+class _Shard:
+    """One shard of a value in some states, and the hops from there."""
+
+    states: AxisStates
+    type: Attribute
+    bytes: int
+    hops: dict[tuple[int, State], _Hop] = field(default_factory=dict[tuple[int, State], "_Hop"])
+
+
+@dataclass(eq=False)
+class _Hop:
+    picoseconds: int
+    memory: int
+    """At its most, with the source."""
+    reached: _Shard
+
+
+@dataclass(eq=False)
+class _Value:
+    """What is known of all values of one type."""
+
+    type: Attribute
+    shards: dict[AxisStates, _Shard] = field(default_factory=dict[AxisStates, _Shard])
+    conversions: dict[tuple[AxisStates, AxisStates], Conversion | None] = field(
+        default_factory=dict[tuple[AxisStates, AxisStates], "Conversion | None"]
+    )
+
+    @cached_property
+    def elements(self) -> int:
+        return prod(cast(TensorType[Any], self.type).get_shape())
+
+
 class Prices:
     """Prices on one machine; each is computed once."""
 
@@ -46,11 +80,15 @@ class Prices:
         machine.check_devices(mesh.devices)
         self.mesh, self.machine = mesh, machine
         self.whole: AxisStates = (REPLICATED,) * len(mesh.axes)
-        self._costs = Costs(make_cost_model(cost_model, machine))
+        model = make_cost_model(cost_model, machine)
+        self._sees_shapes = type(model).operation_seconds is not CostModel.operation_seconds
+        self._costs = Costs(model)
         self._groups = [self._distinct_groups(axis) for axis in range(len(mesh.axes))]
-        self._shards: dict[tuple[Attribute, AxisStates], tuple[Attribute, int]] = {}
-        self._hops: dict[tuple[Attribute, int, State, State], tuple[int, int]] = {}
-        self._conversions: dict[tuple[Attribute, AxisStates, AxisStates], Conversion | None] = {}
+        self._by_type: dict[Attribute, _Value] = {}
+        self._values: dict[int, _Value] = {}
+        self._alive: list[Attribute] = []
+        self._elements: dict[Attribute, int] = {}
+        self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], tuple[int, int]] = {}
         self._operations: dict[object, int] = {}
 
     def _distinct_groups(self, axis: int) -> list[list[int]]:
@@ -63,65 +101,88 @@ class Prices:
 
     def local_type(self, type_: Attribute, states: AxisStates) -> Attribute:
         """The type of one shard."""
-        return self._local(type_, states)[0]
+        return self._shard(self._value(type_), states).type
 
     def bytes(self, type_: Attribute, states: AxisStates) -> int:
         """Memory of one shard."""
-        return self._local(type_, states)[1]
-
-    def _local(self, type_: Attribute, states: AxisStates) -> tuple[Attribute, int]:
-        key = (type_, states)
-        if key not in self._shards:
-            local = type_
-            if isinstance(type_, TensorType):
-                tensor = cast(TensorType[Any], type_)
-                local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
-            self._shards[key] = local, type_bytes(local)
-        return self._shards[key]
+        return self._shard(self._value(type_), states).bytes
 
     def conversion(self, type_: Attribute, source: AxisStates, target: AxisStates) -> Conversion | None:
         """A conversion of a value of this (global) type; None if no collectives do it."""
-        key = (type_, source, target)
-        if key not in self._conversions:
-            self._conversions[key] = self._conversion(type_, source, target)
-        return self._conversions[key]
+        value = self._value(type_)
+        key = (source, target)
+        if key not in value.conversions:
+            value.conversions[key] = self._conversion(value, source, target)
+        return value.conversions[key]
 
-    def _conversion(self, type_: Attribute, source: AxisStates, target: AxisStates) -> Conversion | None:
-        if source == target or not isinstance(type_, TensorType):
+    def _value(self, type_: Attribute) -> _Value:
+        """Types are looked up by identity first: hashing one takes as long as all the rest."""
+        if (found := self._values.get(id(type_))) is None:
+            found = self._by_type.setdefault(type_, _Value(type_))
+            self._values[id(type_)] = found
+            self._alive.append(type_)
+        return found
+
+    def _shard(self, value: _Value, states: AxisStates) -> _Shard:
+        if (found := value.shards.get(states)) is None:
+            local = value.type
+            if isinstance(local, TensorType):
+                tensor = cast(TensorType[Any], local)
+                local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
+            found = value.shards[states] = _Shard(states, local, type_bytes(local))
+        return found
+
+    def _conversion(self, value: _Value, source: AxisStates, target: AxisStates) -> Conversion | None:
+        if source == target or not isinstance(value.type, TensorType):
             return Conversion(0, (), 0)
-        tensor = cast(TensorType[Any], type_)
         try:
-            hops = self.mesh.route(prod(tensor.get_shape()), source, target)
+            hops = self.mesh.route(value.elements, source, target)
         except DistirError:
             return None
-        seconds, here, route = 0, list(source), list[tuple[int, State, State]]()
-        most, ends = 0, self.bytes(type_, source) + self.bytes(type_, target)
+        first = here = self._shard(value, source)
+        ends = first.bytes + self._shard(value, target).bytes
+        picoseconds, most = 0, 0
+        route: list[tuple[int, State, State]] = []
         for axis, after in hops:
-            before = here[axis]
-            local = self.local_type(type_, tuple(here))
-            ends_of_axis = [self.mesh.local_state(axis, state, here) for state in (before, after)]
-            added, memory = self._hop(local, axis, *ends_of_axis)
-            entering = self.bytes(type_, source) if tuple(here) != source else 0
-            seconds, most = seconds + added, max(most, entering + memory - ends)
-            here[axis] = after
-            route.append((axis, before, after))
-        return Conversion(seconds, tuple(route), most)
+            hop = self._hop(value, here, axis, after)
+            entering = 0 if here is first else first.bytes
+            picoseconds, most = picoseconds + hop.picoseconds, max(most, entering + hop.memory - ends)
+            route.append((axis, here.states[axis], after))
+            here = hop.reached
+        return Conversion(picoseconds, tuple(route), most)
 
-    def _hop(self, local: Attribute, axis: int, before: State, after: State) -> tuple[int, int]:
-        """Time, and memory at its most with the source, of one hop from shards of this type."""
-        key = (local, axis, before, after)
-        if key not in self._hops:
-            found = [self._emitted(local, group, before, after) for group in self._groups[axis]]
-            self._hops[key] = max(time for time, _ in found), max(memory for _, memory in found)
-        return self._hops[key]
+    def _hop(self, value: _Value, here: _Shard, axis: int, after: State) -> _Hop:
+        key = (axis, after)
+        if (found := here.hops.get(key)) is None:
+            before = here.states[axis]
+            ends = [self.mesh.local_state(axis, state, here.states) for state in (before, after)]
+            picoseconds, memory = self._hop_price(cast(TensorType[Any], here.type), axis, *ends)
+            states = (*here.states[:axis], after, *here.states[axis + 1 :])
+            found = here.hops[key] = _Hop(picoseconds, memory, self._shard(value, states))
+        return found
+
+    def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> tuple[int, int]:
+        """Time, and memory at its most with the source, of one hop from shards of this type. Unless the cost model looks at
+        shapes, all dims but those that the hop changes are one."""
+        shape, states = local.get_shape(), (before, after)
+        if not self._sees_shapes:
+            dims = list(dict.fromkeys(s.dim for s in states if isinstance(s, Sharded)))
+            shape = (*(shape[d] for d in dims), prod(n for d, n in enumerate(shape) if d not in dims))
+            states = tuple(Sharded(dims.index(s.dim), s.pieces) if isinstance(s, Sharded) else s for s in states)
+        key = (self._element_number(local.element_type), shape, axis, states)
+        if (price := self._hops.get(key)) is None:
+            type_ = TensorType(local.element_type, shape)
+            found = [self._emitted(type_, group, *states) for group in self._groups[axis]]
+            price = self._hops[key] = max(time for time, _ in found), max(memory for _, memory in found)
+        return price
+
+    def _element_number(self, type_: Attribute) -> int:
+        return self._elements.setdefault(type_, len(self._elements))
 
     def _emitted(self, local: Attribute, group: Sequence[int], before: State, after: State) -> tuple[int, int]:
         block = Block(arg_types=[placed(local, on_device(device)) for device in group])
         last = group[-1]
-        if isinstance(before, Replicated) and isinstance(after, Sharded):  # local: the last device's is enough
-            take_shard(block.args[-1], after, len(group) - 1, len(group), block.add_op)
-        else:
-            convert(list(block.args), before, after, block.add_op)
+        convert(list(block.args), before, after, block.add_op, only=len(group) - 1)
         steps = [op for op in block.ops if last in _devices(op)]
         last_use = {value: op for op in steps for value in op.operands}
         seconds, held, most = 0, type_bytes(local), 0
