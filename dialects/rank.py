@@ -190,7 +190,8 @@ class ReduceScatterOp(GroupOp):
 
 @irdl_op_definition
 class AllToAllOp(GroupOp):
-    """`%r = rank.alltoall %x split 1 concat 0 group [0, 1] : T -> U`."""
+    """`%r = rank.alltoall %x split 1 concat 0 group [0, 1] : T -> U`. Extents of the members may differ: part i is as long as
+    member i's result."""
 
     name = "rank.alltoall"
     input = operand_def(TensorType)
@@ -214,11 +215,16 @@ class AllToAllOp(GroupOp):
         source = tensor_type(self.input)
         for dim in (split, concat):
             verify_dim(source, dim)
-        shape = source.get_shape()
-        if shape[split] % n:
-            raise VerifyException(f"expected dim {split} divisible by {n} ranks, got {shape[split]}")
-        part = replaced(shape, split, shape[split] // n)
-        verify_shape(self.output, replaced(part, concat, part[concat] * n), source.element_type, "the result")
+        shape, got = source.get_shape(), tensor_type(self.output).get_shape()
+        if split == concat:
+            if shape[split] % n:
+                raise VerifyException(f"expected dim {split} divisible by {n} ranks, got {shape[split]}")
+            verify_shape(self.output, shape, source.element_type, "the result")
+            return
+        if len(got) != len(shape) or got[split] > shape[split] or got[concat] < shape[concat]:
+            raise VerifyException(f"expected a part of {list(shape)} along dim {split}, got {list(got)}")
+        expected = replaced(replaced(shape, split, got[split]), concat, got[concat])
+        verify_shape(self.output, expected, source.element_type, "the result")
 
 
 class RootedOp(GroupOp, ABC):

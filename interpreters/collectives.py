@@ -45,6 +45,9 @@ def reducescatter(reduction: Reduction, dim: int, values: Sequence[Array], exten
     return scatter(dim, reduce(reduction, values), extents)
 
 
-def alltoall(split: int, concat: int, values: Sequence[Array]) -> list[Array]:
-    parts = [np.split(value, len(values), axis=split) for value in values]
+def alltoall(split: int, concat: int, values: Sequence[Array], extents: Sequence[int]) -> list[Array]:
+    """`extents` are those of the results' dim `split`."""
+    if split == concat:
+        extents = [extent // len(values) for extent in extents]
+    parts = [scatter(split, value, extents) for value in values]
     return [np.concatenate([part[i] for part in parts], axis=concat) for i in range(len(values))]

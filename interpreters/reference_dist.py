@@ -66,7 +66,8 @@ class CommunicationFunctions(InterpreterFunctions):
 
     @impl(AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
-        return tuple(collectives.alltoall(op.split.value.data, op.concat.value.data, args))
+        split = op.split.value.data
+        return tuple(collectives.alltoall(split, op.concat.value.data, args, extents(op.result_types, split)))
 
     @impl(BroadcastOp)
     def broadcast(self, interpreter: Interpreter, op: BroadcastOp, args: PythonValues) -> PythonValues:

@@ -137,9 +137,12 @@ class RankFunctions(InterpreterFunctions):
     @impl(rank.AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: rank.AllToAllOp, args: PythonValues) -> PythonValues:
         split, concat = op.split.value.data, op.concat.value.data
-        return self._group(
-            op, args, (split, concat), lambda sides: _single(collectives.alltoall(split, concat, _first(sides)))
-        )
+
+        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+            parts = extents([side.op.results[0].type for side in sides], split)
+            return _single(collectives.alltoall(split, concat, _first(sides), parts))
+
+        return self._group(op, args, (split, concat), happen)
 
     @impl(rank.BroadcastOp)
     def broadcast(self, interpreter: Interpreter, op: rank.BroadcastOp, args: PythonValues) -> PythonValues:

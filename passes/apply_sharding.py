@@ -34,15 +34,16 @@ class ApplyShardingPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
-        from distir.passes.distribution.lower import Lowering, entry_ports
+        from distir.passes.distribution.lower import Lowering, canonical_options, entry_ports
         from distir.passes.distribution.mesh import Mesh
         from distir.passes.structure import argument_attributes, calls_first, result_attributes, shape_of
 
         mesh_op = the_mesh(op)
-        mesh = Mesh(tuple(mesh_op.axis_sizes.items()))
+        mesh = Mesh(tuple(mesh_op.axis_sizes.items()), uneven=True)
         entry = entry_function(op, self.entry)
         ordered = calls_first(op, self.entry)
-        chosen = {o: chosen_options(o, mesh_op) for f in ordered for o in f.body.block.ops if not isinstance(o, CallOp)}
+        operations = [o for f in ordered for o in f.body.block.ops if not isinstance(o, CallOp)]
+        chosen = {o: canonical_options(chosen_options(o, mesh_op, uneven=True), mesh) for o in operations}
         arguments = argument_states(ordered, mesh_op, chosen)
         last = entry.body.block.last_op
         sources = [shape_of(v) for v in entry.body.block.args]
@@ -66,8 +67,9 @@ def the_mesh(module: ModuleOp) -> MeshOp:
     return meshes[0]
 
 
-def chosen_options(op: Operation, mesh: MeshOp) -> list[Option]:
-    """What an operation does along each axis; raises a diagnostic for a strategy that does not fit."""
+def chosen_options(op: Operation, mesh: MeshOp, uneven: bool = False) -> list[Option]:
+    """What an operation does along each axis, in even shards unless `uneven`; raises a diagnostic for a strategy that does
+    not fit."""
     from distir.passes.distribution.lower import STRATEGY
     from distir.passes.distribution.options import chosen_option
 
@@ -81,7 +83,7 @@ def chosen_options(op: Operation, mesh: MeshOp) -> list[Option]:
     found: list[Option] = []
     for axis, size in mesh.axis_sizes.items():
         choice = choices.get(axis, Replicate())
-        option = chosen_option(op, choice, size)
+        option = chosen_option(op, choice, size, uneven)
         if option is None:
             message = f'{attribute} on axis "{axis}" of size {size} does not fit the rule or the shapes'
             op.emit_error(message, VerifyException(message))
@@ -147,7 +149,9 @@ def stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, axes: Mapp
             if state.dim >= len(shape):
                 raise DistirError(f"{where}: there is no dim {state.dim}")
             pieces = state.pieces or (shape[state.dim],)
-            if sum(pieces) != shape[state.dim] or any(piece % axes[axis] for piece in pieces):
-                raise DistirError(f'{where}: dim {state.dim} is not cut evenly by axis "{axis}" of size {axes[axis]}')
+            if sum(pieces) != shape[state.dim]:
+                raise DistirError(f"{where}: dim {state.dim} has not the extent of its pieces, {sum(pieces)}")
+            if any(piece < axes[axis] for piece in pieces):
+                raise DistirError(f'{where}: dim {state.dim} is too small for axis "{axis}" of size {axes[axis]}')
             found[axis] = Sharded(state.dim, pieces)
     return tuple(found.get(axis, REPLICATED) for axis in axes)

@@ -92,7 +92,7 @@ class Conversions:
         if layout is None:
             return None
         pieces, shards = layout
-        ranges = [r for shard in range(shards) for r in shard_ranges(pieces, shard, shards)]
+        ranges = [r for shard in range(shards) for r in shard_ranges(Sharded(dim, pieces), shard, shards)]
         return torch.cat([torch.arange(start, stop) for start, stop in ranges])
 
     def _permuted(

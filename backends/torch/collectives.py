@@ -99,7 +99,7 @@ class Collective:
         self.own, self.ranks = communicator.own, members(op.ranks)
         self.alone = len(self.ranks) == 1
         self.place = [op.ranks.index(r) for r in self.ranks]
-        self._extents: dict[int, int] | None = None
+        self._extents: dict[int, tuple[int, ...]] | None = None
 
     def compile(self) -> Compute:
         if self.alone:
@@ -134,11 +134,15 @@ class Collective:
 
     def extents(self, own: int) -> dict[int, int]:
         """Every member's extent of the dim that differs, by rank; asked for once."""
+        return {rank: extent for rank, (extent,) in self._told(own).items()}
+
+    def _told(self, *own: int) -> dict[int, tuple[int, ...]]:
+        """What every member says of itself, by rank."""
         if self._extents is None:
-            mine = torch.tensor([own], device=self.communicator.device)
-            all_extents = [torch.empty_like(mine) for _ in self.ranks]
-            dist.all_gather(all_extents, mine, self.group)
-            self._extents = {r: int(extent) for r, extent in zip(self.ranks, all_extents, strict=True)}
+            mine = torch.tensor(own, device=self.communicator.device)
+            told = [torch.empty_like(mine) for _ in self.ranks]
+            dist.all_gather(told, mine, self.group)
+            self._extents = {r: tuple(map(int, each.tolist())) for r, each in zip(self.ranks, told, strict=True)}
         return self._extents
 
     def allreduce(self, x: Tensor, reduction: Reduction) -> Tensor:
@@ -173,12 +177,22 @@ class Collective:
         return _finished(result, reduction, len(self.ranks)).to(x.dtype)
 
     def alltoall(self, x: Tensor, split: int, concat: int) -> Tensor:
-        parts = list(x.chunk(len(self.ranks), split))
-        source = torch.cat([as_bytes(parts[position]) for position in self.place])
-        received = torch.empty_like(source)
-        dist.all_to_all_single(received, source, group=self.group)
-        for position, part in zip(self.place, received.chunk(len(self.ranks)), strict=True):
-            parts[position] = part.view(x.dtype).reshape(parts[position].shape)
+        own = cast(TensorType[Any], self.op.results[0].type).get_shape()[split]
+        if split == concat:
+            own //= len(self.ranks)
+        told = self._told(own, x.shape[concat])
+        parts = list(x.split([told[r][0] for r in self.op.ranks], split))
+        sent = [as_bytes(parts[position]) for position in self.place]
+        mine = parts[self.op.ranks.index(self.own)]
+        shapes = [list(mine.shape) for _ in self.ranks]
+        if split != concat:
+            for shape, r in zip(shapes, self.ranks, strict=True):
+                shape[concat] = told[r][1]
+        sizes = [math.prod(shape) * x.element_size() for shape in shapes]
+        received = torch.empty(sum(sizes), dtype=torch.uint8, device=x.device)
+        dist.all_to_all_single(received, torch.cat(sent), sizes, [s.numel() for s in sent], group=self.group)
+        for position, part, shape in zip(self.place, received.split(sizes), shapes, strict=True):
+            parts[position] = part.view(x.dtype).reshape(shape)
         return torch.cat(parts, concat)
 
     def broadcast(self, operands: list[Any]) -> Sequence[Any]:

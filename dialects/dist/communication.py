@@ -227,8 +227,8 @@ class ReduceScatterOp(CollectiveOp):
 
 @irdl_op_definition
 class AllToAllOp(CollectiveOp):
-    """Each participant cuts its operand evenly along `split`, sends part i to participant i, and concatenates what it
-    receives along `concat` in participant order."""
+    """Each participant cuts its operand along `split`, sends part i to participant i, and concatenates what it receives
+    along `concat` in participant order. Extents may differ: part i is as long as result i."""
 
     name = "dist.alltoall"
     split = prop_def(IntegerAttr[I64])
@@ -244,18 +244,25 @@ class AllToAllOp(CollectiveOp):
 
     def verify_shapes(self) -> None:
         self.verify_pairwise()
-        verify_same_types(self.operands, "operand")
         split, concat, n = self.split.value.data, self.concat.value.data, len(self.operands)
         first = tensor_type(self.operands[0])
         shape = first.get_shape()
         for what, dim in (("split", split), ("concat", concat)):
             if not 0 <= dim < len(shape):
                 raise VerifyException(f"expected a {what} dim in 0..{len(shape) - 1}, got {dim}")
-        if shape[split] % n:
-            raise VerifyException(f"expected dim {split} divisible by {n} participants, got {shape[split]}")
-        part = replaced(shape, split, shape[split] // n)
+        if split == concat:  # parts of a dim change their order: all are alike
+            verify_same_types([*self.operands, *self.results], "value")
+            if shape[split] % n:
+                raise VerifyException(f"expected dim {split} divisible by {n} participants, got {shape[split]}")
+            return
+        whole = replaced(shape, concat, verify_concatenable(self.operands, concat, "operand"))
         for i, result in enumerate(self.results):
-            verify_shape(result, replaced(part, concat, part[concat] * n), first.element_type, f"result {i}")
+            got = tensor_type(result).get_shape()
+            extent = got[split] if len(got) == len(whole) else 0
+            verify_shape(result, replaced(whole, split, extent), first.element_type, f"result {i}")
+        parts = [tensor_type(result).get_shape()[split] for result in self.results]
+        if sum(parts) != shape[split]:
+            raise VerifyException(f"expected the results' dim {split} to sum to {shape[split]}, got {sum(parts)}")
 
 
 class OneToManyOp(CommunicationOp, ABC):

@@ -14,10 +14,19 @@ class Replicated:
 
 @dataclass(frozen=True)
 class Sharded:
-    """Dim `dim` is a sequence of pieces, each cut evenly over the axis; shard i holds the i-th part of every piece."""
+    """Dim `dim` is a sequence of pieces, each cut as evenly as its blocks allow; shard i holds the i-th part of every piece.
+
+    Where the shards cannot be even, the first ones have one block more than the others."""
 
     dim: int
     pieces: tuple[int, ...]
+    blocks: tuple[int, ...] = ()
+    """Of how many equal blocks each piece is, none of which is cut; empty: of its elements."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many blocks each piece has."""
+        return self.blocks or self.pieces
 
 
 @dataclass(frozen=True)

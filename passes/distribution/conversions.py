@@ -103,18 +103,19 @@ def _hop(
             raise DistirError(f"a whole value cannot be made partial {reduction}: only partial sum, max and min can")
         case Partial(reduction), Replicated():
             return _add_all(AllReduceOp(values, reduction), insert)
-        case Partial(reduction), Sharded(dim, pieces):
-            ordered = each(values, lambda i, v: _in_shard_order(v, dim, pieces, n, insert))
-            types = [_with_extent(v, dim, sum(pieces) // n) for v in ordered]
+        case Partial(reduction), Sharded(dim):
+            ordered = each(values, lambda i, v: _in_shard_order(v, target, n, insert))
+            types = [_with_extent(v, dim, shard_extent(target, i, n)) for i, v in enumerate(ordered)]
             return _add_all(ReduceScatterOp(ordered, dim, types, reduction), insert)
         case Sharded(dim, pieces), Replicated():
             types = [_with_extent(v, dim, sum(pieces)) for v in values]
             gathered = _add_all(AllGatherOp(values, dim, types), insert)
-            return each(gathered, lambda i, v: _in_piece_order(v, dim, pieces, n, insert))
-        case Sharded(concat, _), Sharded(split, _):
+            return each(gathered, lambda i, v: _in_piece_order(v, source, n, insert))
+        case Sharded(concat, pieces), Sharded(split):
             shape = cast(TensorType[Any], values[0].type).get_shape()
-            extents = replaced(replaced(shape, split, shape[split] // n), concat, shape[concat] * n)
-            types = [_with_shape(v, extents) for v in values]
+            whole = replaced(shape, concat, sum(pieces))
+            extents = [replaced(whole, split, shard_extent(target, i, n)) for i in range(n)]
+            types = [_with_shape(v, extent) for v, extent in zip(values, extents, strict=True)]
             return _add_all(AllToAllOp(values, split, concat, types), insert)
         case _:
             raise AssertionError(f"no direct hop from {source} to {target}")
@@ -151,44 +152,63 @@ def _join(parts: list[SSAValue], dim: int, insert: Insert) -> SSAValue:
     return parts[0] if len(parts) == 1 else _add(ConcatOp(parts, dim), insert)
 
 
-def shard_ranges(pieces: Sequence[int], shard: int, shards: int) -> list[tuple[int, int]]:
+def share(count: int, shard: int, shards: int) -> tuple[int, int]:
+    """The half-open range that one shard has of so many blocks: as many as the others, or one more."""
+    each, more = divmod(count, shards)
+    return shard * each + min(shard, more), (shard + 1) * each + min(shard + 1, more)
+
+
+def shard_ranges(state: Sharded, shard: int, shards: int) -> list[tuple[int, int]]:
     """The half-open ranges of a dim that one shard holds: its part of every piece; touching ranges are joined."""
     found: list[tuple[int, int]] = []
-    offset = 0
-    for piece in pieces:
-        part = piece // shards
-        start = offset + shard * part
+    for start, stop in _parts(state, shard, shards):
         if found and found[-1][1] == start:
-            found[-1] = (found[-1][0], start + part)
+            found[-1] = (found[-1][0], stop)
         else:
-            found.append((start, start + part))
+            found.append((start, stop))
+    return found
+
+
+def _parts(state: Sharded, shard: int, shards: int) -> list[tuple[int, int]]:
+    """One shard's range of every piece."""
+    found: list[tuple[int, int]] = []
+    offset = 0
+    for piece, count in zip(state.pieces, state.counts, strict=True):
+        first, last = share(count, shard, shards)
+        found.append((offset + first * piece // count, offset + last * piece // count))
         offset += piece
     return found
 
 
+def shard_extent(state: Sharded, shard: int, shards: int) -> int:
+    """How much of the dim one shard holds."""
+    return sum(stop - start for start, stop in _parts(state, shard, shards))
+
+
 def take_shard(value: SSAValue, state: Sharded, shard: int, shards: int, insert: Insert) -> SSAValue:
     """One shard of a whole value, locally."""
-    ranges = shard_ranges(state.pieces, shard, shards)
+    ranges = shard_ranges(state, shard, shards)
     return _join([_cut(value, state.dim, start, stop, insert) for start, stop in ranges], state.dim, insert)
 
 
-def _in_shard_order(value: SSAValue, dim: int, pieces: Sequence[int], n: int, insert: Insert) -> SSAValue:
-    """A whole value with the parts of shard 0 first, then those of shard 1, ...: what a reduce-scatter cuts evenly."""
-    if len(pieces) == 1:
+def _in_shard_order(value: SSAValue, state: Sharded, n: int, insert: Insert) -> SSAValue:
+    """A whole value with the parts of shard 0 first, then those of shard 1, ...: what a reduce-scatter cuts."""
+    if len(state.pieces) == 1:
         return value
-    ranges = [r for shard in range(n) for r in shard_ranges(pieces, shard, n)]
-    return _join([_cut(value, dim, start, stop, insert) for start, stop in ranges], dim, insert)
+    ranges = [r for shard in range(n) for r in shard_ranges(state, shard, n)]
+    return _join([_cut(value, state.dim, start, stop, insert) for start, stop in ranges], state.dim, insert)
 
 
-def _in_piece_order(value: SSAValue, dim: int, pieces: Sequence[int], n: int, insert: Insert) -> SSAValue:
+def _in_piece_order(value: SSAValue, state: Sharded, n: int, insert: Insert) -> SSAValue:
     """The inverse: a gathered value whose parts came in shard order, back in the order of the whole."""
-    if len(pieces) == 1:
+    if len(state.pieces) == 1:
         return value
-    local = sum(pieces) // n
-    parts: list[SSAValue] = []
+    found: list[list[tuple[int, int]]] = []
     offset = 0
-    for piece in pieces:
-        part = piece // n
-        parts += [_cut(value, dim, shard * local + offset, shard * local + offset + part, insert) for shard in range(n)]
-        offset += part
-    return _join(parts, dim, insert)
+    for shard in range(n):
+        found.append([])
+        for start, stop in _parts(state, shard, n):
+            found[-1].append((offset, offset + stop - start))
+            offset += stop - start
+    in_order = [r for ranges in zip(*found, strict=True) for r in ranges]
+    return _join([_cut(value, state.dim, start, stop, insert) for start, stop in in_order], state.dim, insert)

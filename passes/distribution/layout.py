@@ -95,10 +95,10 @@ def part_of(tensor: Tensor, layout: Layout, replica: int, rank: int) -> PartAttr
     if len(reductions) > 1:
         raise DistirError("a result is addends of different kinds over replicas and over tensor ranks")
     if isinstance(tensor.batch, Sharded):
-        pieces = tuple(piece * parts for piece in tensor.batch.pieces)
-        dims[tensor.batch.dim] = shard_ranges(pieces, replica, layout.dp)
+        joined = Sharded(tensor.batch.dim, tuple(piece * parts for piece in tensor.batch.pieces))
+        dims[tensor.batch.dim] = shard_ranges(joined, replica, layout.dp)
     if isinstance(tensor.tensor, Sharded):
-        dims[tensor.tensor.dim] = shard_ranges(tensor.tensor.pieces, rank, layout.tp)
+        dims[tensor.tensor.dim] = shard_ranges(tensor.tensor, rank, layout.tp)
     return PartAttr(dims, shape, next(iter(reductions), None))
 
 

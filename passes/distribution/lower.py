@@ -8,8 +8,8 @@ return lists every device. Arguments and results are listed value by value, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -25,7 +25,7 @@ from xdsl.pattern_rewriter import (
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import ScaleOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
-from distir.dialects.sharding import UseFactor
+from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
@@ -102,12 +102,10 @@ class OperationRunsOnShards(RewritePattern):
         if op not in self.chosen or is_constant(op) or isinstance(op, (CallOp, ReturnOp)):
             return
         options, mesh = self.chosen[op], self.shards.mesh
-        divisors = divisors_of(rule_of(op), cut_factors(options, mesh))
-        rewritten, read = local_constants(op, divisors), values_read(op)
-        properties = local_properties(op, divisors)
+        sizes, read = LocalSizes(op, options, mesh), values_read(op)
         attributes = {k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY, SITE)}
         operands = [
-            [] if i in rewritten else self.shards.get(v, tuple(o.operands[i] for o in options), rewriter.insert)
+            [] if i in sizes.operands else self.shards.get(v, tuple(o.operands[i] for o in options), rewriter.insert)
             for i, v in enumerate(read)
         ]
         results = [tuple(option.results[i] for option in options) for i in range(len(op.results))]
@@ -115,6 +113,7 @@ class OperationRunsOnShards(RewritePattern):
         copies: list[Operation] = []
         whole_indices: list[SSAValue] = []
         for device in range(mesh.devices):
+            properties, rewritten = sizes.on(device)
             own = [
                 state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[device]
                 for i, values in enumerate(operands)
@@ -143,10 +142,61 @@ class OperationRunsOnShards(RewritePattern):
                     rewriter.insert(InsideOp(v, index, positions.dims, *positions.range(device))).output
                     for device, (v, index) in enumerate(zip(values, whole_indices, strict=True))
                 ]
-            means = prod(size for option, size in zip(options, mesh.sizes, strict=True) if i in option.means)
-            if means > 1:
-                values = [rewriter.insert(ScaleOp(v, 1, means)).output for v in values]
+            if any(i in option.means for option in options):
+                shares = [fraction_of(options, mesh, device, mean_of=i) for device in range(mesh.devices)]
+                values = [
+                    rewriter.insert(ScaleOp(v, *by.as_integer_ratio())).output if by != 1 else v
+                    for v, by in zip(values, shares, strict=True)
+                ]
             self.shards.define(result, states, values)
+
+
+class LocalSizes:
+    """An op's properties and size operands on each device."""
+
+    def __init__(self, op: Operation, options: Sequence[Option], mesh: Mesh):
+        self.op, self.options, self.mesh = op, options, mesh
+        self.rule = rule_of(op)
+        self._known: dict[object, tuple[dict[str, Attribute], dict[int, Operation]]] = {}
+        self.operands = frozenset(self.on(0)[1])
+        """Operands that are rewritten."""
+
+    def on(self, device: int) -> tuple[dict[str, Attribute], dict[int, Operation]]:
+        """The properties, and constants that take the place of operands, of one device's copy."""
+        rule = self.rule
+        cut = {o.choice.factor for o in self.options if isinstance(o.choice, UseFactor)}
+        carried = {factor for factors in rule.sizes.values() for factor in factors} & cut if rule is not None else ()
+        factors = {f: 1 / fraction_of(self.options, self.mesh, device, factor=f) for f in sorted(carried)}
+        key = tuple(factors.items())
+        if key not in self._known:
+            divisors = divisors_of(rule, factors)
+            self._known[key] = local_properties(self.op, divisors), local_constants(self.op, divisors)
+        return self._known[key]
+
+
+def fraction_of(
+    options: Sequence[Option], mesh: Mesh, device: int, factor: str | None = None, mean_of: int | None = None
+) -> Fraction:
+    """A device's share of a factor, or of all over which a result is a mean."""
+    found = Fraction(1)
+    for axis, option in enumerate(options):
+        counts = isinstance(option.choice, UseFactor) and option.choice.factor == factor
+        if not counts and mean_of not in option.means:
+            continue
+        states = zip(*(((*o.operands, *o.results)) for o in options), strict=True)
+        found *= mesh.fraction(axis, next(s for s in states if isinstance(s[axis], Sharded)), device)
+    return found
+
+
+def canonical_options(options: Sequence[Option], mesh: Mesh) -> list[Option]:
+    """The options with the states of every operand and result over all axes in canonical form."""
+
+    def canonical(per_axis: Sequence[Sequence[State]]) -> list[tuple[State, ...]]:
+        values = [mesh.canonical(states) for states in zip(*per_axis, strict=True)]
+        return [tuple(states[axis] for states in values) for axis in range(len(per_axis))]
+
+    operands, results = canonical([o.operands for o in options]), canonical([o.results for o in options])
+    return [replace(o, operands=i, results=r) for o, i, r in zip(options, operands, results, strict=True)]
 
 
 def cut_factors(options: Sequence[Option], mesh: Mesh) -> dict[str, int]:

@@ -4,7 +4,8 @@ value gets from one sharding to another."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 from itertools import product
@@ -14,7 +15,7 @@ from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
-from distir.passes.distribution.conversions import collective, hops, shard_ranges
+from distir.passes.distribution.conversions import collective, hops, shard_extent, share
 
 AxisStates = tuple[State, ...]
 """What a value is along each axis of the mesh, in mesh order."""
@@ -25,6 +26,8 @@ class Mesh:
     """Axis sizes, last axis fastest."""
 
     axes: tuple[tuple[str, int], ...]
+    uneven: bool = False
+    """Whether the shards of a value may differ in extent."""
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -63,26 +66,48 @@ class Mesh:
             if isinstance(state, Sharded) and state.dim == dim
         )
 
-    def local_state(self, axis: int, state: State, states: Sequence[State]) -> State:
-        """A state along one axis as the axes before it see the dim: its pieces are those of a shard of theirs."""
+    def local_state(self, axis: int, state: State, states: Sequence[State], device: int = 0) -> State:
+        """A state along one axis as the axes before it leave the dim to a device: its pieces are those of a shard of theirs."""
         if not isinstance(state, Sharded):
             return state
-        outer = self.outer_cut(axis, state.dim, states)
-        return Sharded(state.dim, tuple(piece // outer for piece in state.pieces))
+        coordinates, pieces, counts = self.coordinates(device), state.pieces, state.counts
+        for size, coordinate, outer in zip(self.sizes[:axis], coordinates, states, strict=False):
+            if isinstance(outer, Sharded) and outer.dim == state.dim:
+                shares = [share(count, coordinate, size) for count in counts]
+                local = tuple(stop - start for start, stop in shares)
+                pieces = tuple(p // c * n for p, c, n in zip(pieces, counts, local, strict=True))
+                counts = local
+        return Sharded(state.dim, pieces, counts if state.blocks else ())
+
+    def canonical(self, states: AxisStates) -> AxisStates:
+        """Equal states for equal shards: blocks matter only where the axes that cut a dim do not divide them."""
+
+        def is_even(state: Sharded) -> bool:
+            parts = self.outer_cut(len(states), state.dim, states)
+            return all(count % parts == 0 for count in state.counts)
+
+        return tuple(replace(s, blocks=()) if isinstance(s, Sharded) and is_even(s) else s for s in states)
+
+    def fraction(self, axis: int, states: AxisStates, device: int) -> Fraction:
+        """What share of its group's part of the dim that an axis cuts a device has."""
+        local = self.local_state(axis, states[axis], states, device)
+        if not isinstance(local, Sharded):
+            return Fraction(1)
+        return Fraction(shard_extent(local, self.coordinates(device)[axis], self.sizes[axis]), sum(local.pieces))
 
     def conflict(self, states: AxisStates) -> str | None:
         """Why no value can be in these states: axes that cut one dim, the first one outermost, cut it in the same
         pieces, which all of them together divide; and addends of different reductions do not nest."""
         return _conflict(self, states)
 
-    def local_shape(self, shape: Sequence[int], states: AxisStates) -> tuple[int, ...]:
-        """The shape of one shard; raises DistirError where axes do not fit together."""
-        if len(self.axes) > 1 and (why := self.conflict(states)) is not None:
+    def local_shape(self, shape: Sequence[int], states: AxisStates, device: int = 0) -> tuple[int, ...]:
+        """The shape of a device's shard; raises DistirError where axes do not fit together."""
+        if (self.uneven or len(self.axes) > 1) and (why := self.conflict(states)) is not None:
             raise DistirError(f"a value of shape {list(shape)} cannot be sharded over {dict(self.axes)}: {why}")
-        local = list(shape)
-        for size, state in zip(self.sizes, states, strict=True):
+        local, coordinates = list(shape), self.coordinates(device)
+        for state in states:
             if isinstance(state, Sharded):
-                local[state.dim] //= size
+                local[state.dim] = sum(stop - start for start, stop in self.ranges(state, states, coordinates))
         return tuple(local)
 
     def part(self, shape: Sequence[int], states: AxisStates, device: int) -> PartAttr:
@@ -92,11 +117,7 @@ class Mesh:
         partial = None
         for state in states:
             if isinstance(state, Sharded):
-                inner = [a for a, s in enumerate(states) if isinstance(s, Sharded) and s.dim == state.dim]
-                shard = 0
-                for a in inner:
-                    shard = shard * self.sizes[a] + coordinates[a]
-                dims[state.dim] = shard_ranges(state.pieces, shard, prod(self.sizes[a] for a in inner))
+                dims[state.dim] = self.ranges(state, states, coordinates)
             elif isinstance(state, Partial):
                 if partial not in (None, state.reduction):
                     raise DistirError(
@@ -105,6 +126,24 @@ class Mesh:
                 partial = state.reduction
         return PartAttr(dims, shape, partial)
 
+    def ranges(self, state: Sharded, states: AxisStates, coordinates: Sequence[int]) -> list[tuple[int, int]]:
+        """The ranges of a dim that one device holds, over all axes that cut it."""
+        found: list[tuple[int, int]] = []
+        offset = 0
+        for piece, count in zip(state.pieces, state.counts, strict=True):
+            start, stop = 0, count
+            for size, coordinate, other in zip(self.sizes, coordinates, states, strict=True):
+                if isinstance(other, Sharded) and other.dim == state.dim:
+                    first, last = share(stop - start, coordinate, size)
+                    start, stop = start + first, start + last
+            block = piece // count
+            if found and found[-1][1] == offset + start * block:
+                found[-1] = (found[-1][0], offset + stop * block)
+            else:
+                found.append((offset + start * block, offset + stop * block))
+            offset += piece
+        return found
+
     def route(self, elements: int, source: AxisStates, target: AxisStates) -> tuple[tuple[int, State], ...]:
         """The cheapest hops from one to the other, as (axis, next state along it), for a value of so many elements.
 
@@ -112,6 +151,8 @@ class Mesh:
         collective moves (ring algorithms; Patarasuk & Yuan, JPDC 2009) and a constant for its latency, so that every
         machine takes the same route: cuts and reductions early, gathers late. The route depends on which dims are the same
         and on whether they divide, not on which dims they are."""
+        if self.uneven:
+            return _cheapest_route(self, elements, source, target)
         alike = self._alike(source, target)
         key = (elements, alike)
         if (found := self._routes.get(key)) is None:
@@ -159,9 +200,13 @@ def _conflict(mesh: Mesh, states: AxisStates) -> str | None:
         earlier = next((s for s in states[:axis] if isinstance(s, Sharded) and s.dim == state.dim), state)
         if earlier.pieces != state.pieces:
             return f"dim {state.dim} is cut in pieces {list(earlier.pieces)} and in pieces {list(state.pieces)}"
+        if earlier.counts != state.counts:
+            return f"dim {state.dim} is cut in blocks, {list(earlier.counts)} and {list(state.counts)} of them"
         parts = mesh.outer_cut(axis, state.dim, states) * mesh.sizes[axis]
-        if any(piece % parts for piece in state.pieces):
+        if not mesh.uneven and any(count % parts for count in state.counts):
             return f"dim {state.dim} in pieces {list(state.pieces)} is not cut evenly into {parts} parts"
+        if any(count < parts for count in state.counts):
+            return f"dim {state.dim} has pieces of {list(state.counts)} blocks, too few for {parts} parts"
     reductions = {state.reduction for state in states if isinstance(state, Partial)}
     return f"partial {' and partial '.join(sorted(reductions))}" if len(reductions) > 1 else None
 

@@ -54,17 +54,23 @@ def replicate(op: Operation) -> Option:
 
 
 def options(
-    op: Operation, shards: int, pieces: Iterable[tuple[int, ...]] = (), rule: Rule | None = None
+    op: Operation,
+    shards: int,
+    pieces: Iterable[tuple[int, ...]] = (),
+    rule: Rule | None = None,
+    uneven: bool = False,
 ) -> list[Option]:
-    """All options of an op along an axis of `shards`, replication first, by its rule unless another is given.
+    """All options of an op along an axis of `shards`, replication first, by its rule unless another is given; in even shards
+    unless `uneven`.
 
-    `pieces` are ways to cut a factor beside the even one; those that do not fit a factor's extent are skipped."""
+    `pieces` are ways to cut a factor beside the one as a whole; those that do not fit a factor's extent are skipped."""
     found = [replicate(op)]
     rule = rule or rule_of(op)
     if rule is None:
         return found
     for factor in rule.factors:
-        candidates = {option for cut in (None, *pieces) if (option := factor_option(op, rule, factor, shards, cut))}
+        cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
+        candidates = {option for option in cuts if option is not None}
         found += sorted(candidates, key=str)
     for index, partial in enumerate(rule.partials):
         if partial.factor is None and (instance := partial_instance(rule, index, len(op.results))) is not None:
@@ -72,18 +78,20 @@ def options(
     return found
 
 
-def factor_option(op: Operation, rule: Rule, factor: str, shards: int, pieces: tuple[int, ...] | None) -> Option | None:
-    """The option of cutting an op along a factor; None where the extents do not divide."""
+def factor_option(
+    op: Operation, rule: Rule, factor: str, shards: int, pieces: tuple[int, ...] | None, uneven: bool = False
+) -> Option | None:
+    """The option of cutting an op along a factor; None where the extents do not divide (`uneven`: are too small)."""
     operand_shapes = [shape_of(v) for v in op.operands]
     result_shapes = [shape_of(v) for v in op.results]
-    instance = instantiate(rule, factor, operand_shapes, result_shapes, shards, pieces, size_entries(op, rule))
+    instance = instantiate(rule, factor, operand_shapes, result_shapes, shards, pieces, size_entries(op, rule), uneven)
     if instance is None:
         return None
     return Option(UseFactor(factor, pieces or ()), instance.operands, instance.results, instance.means)
 
 
-def chosen_option(op: Operation, choice: Choice, shards: int) -> Option | None:
-    """The option that a strategy's choice stands for; None where it does not fit the op."""
+def chosen_option(op: Operation, choice: Choice, shards: int, uneven: bool = False) -> Option | None:
+    """The option that a strategy's choice stands for, its shards even unless `uneven`; None where it does not fit the op."""
     rule = rule_of(op)
     match choice:
         case Replicate():
@@ -96,7 +104,7 @@ def chosen_option(op: Operation, choice: Choice, shards: int) -> Option | None:
         case UseFactor(factor, pieces):
             if rule is None or factor not in rule.combines:
                 return None
-            return factor_option(op, rule, factor, shards, pieces or None)
+            return factor_option(op, rule, factor, shards, pieces or None, uneven)
 
 
 def local_shape(shape: Sequence[int], state: State, shards: int | Fraction) -> tuple[int, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from xdsl.dialects.builtin import IntegerType, TensorType
 from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, Rule, UseFactor
+from distir.passes.distribution.conversions import share
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.structure import shape_of
@@ -29,11 +29,11 @@ class Positions:
 
     def range(self, device: int) -> tuple[int, int, int]:
         """start, stop and extent of a device's positions."""
-        coordinates, shard = self.mesh.coordinates(device), 0
+        coordinates, start, stop = self.mesh.coordinates(device), 0, self.extent
         for axis in self.axes:
-            shard = shard * self.mesh.sizes[axis] + coordinates[axis]
-        part = self.extent // prod(self.mesh.sizes[axis] for axis in self.axes)
-        return shard * part, (shard + 1) * part, self.extent
+            first, last = share(stop - start, coordinates[axis], self.mesh.sizes[axis])
+            start, stop = start + first, start + last
+        return start, stop, self.extent
 
 
 def positions_of(op: Operation, options: Sequence[Option], mesh: Mesh) -> Positions | None:

@@ -23,7 +23,7 @@ def _placed_shard(type_: Attribute, mesh: Mesh, states: AxisStates, device: int)
     if not isinstance(type_, TensorType):
         return type_
     tensor = cast(TensorType[Any], type_)
-    local = TensorType(tensor.element_type, mesh.local_shape(tensor.get_shape(), states))
+    local = TensorType(tensor.element_type, mesh.local_shape(tensor.get_shape(), states, device))
     return placed(local, on_device(device))
 
 
@@ -61,8 +61,9 @@ class Shards:
         self.mesh.local_shape(shape_of(value), needed)
         values, here = list(self._held[value, self._states[value]]), list(self._states[value])
         for axis, target in self.mesh.route(prod(shape_of(value)), self._states[value], needed):
-            before, after = (self.mesh.local_state(axis, state, here) for state in (here[axis], target))
             for group in self.mesh.groups(axis):
+                ends = here[axis], target
+                before, after = (self.mesh.local_state(axis, state, here, group[0]) for state in ends)
                 converted = convert([values[d] for d in group], before, after, insert)
                 for device, new in zip(group, converted, strict=True):
                     values[device] = new

@@ -49,17 +49,20 @@ class _Carrier:
     segments: Pieces
     outer: tuple[str, ...] = ()
 
-    def cut(self, factor_extent: int, factor_pieces: Pieces, repeats: int) -> Pieces | None:
-        """The pieces of the dim when the factor is cut in these and repeats for every index of the factors outside it;
-        None for segments of a factor in several pieces, and beyond `FINEST`."""
+    def cut(self, factor_extent: int, factor_pieces: Pieces, repeats: int) -> Sharded | None:
+        """The dim when the factor is cut in these pieces and repeats for every index of the factors outside it; None for
+        segments of a factor in several pieces, and beyond `FINEST`."""
         if repeats > FINEST:
             return None
         block = self.extent // repeats
         if not self.segments:
-            return tuple(piece * block // factor_extent for piece in factor_pieces) * repeats
-        if len(factor_pieces) > 1:
+            pieces, counts = tuple(piece * block // factor_extent for piece in factor_pieces), factor_pieces
+        elif len(factor_pieces) > 1:
             return None
-        return tuple(segment * block // sum(self.segments) for segment in self.segments) * repeats
+        else:
+            pieces = tuple(segment * block // sum(self.segments) for segment in self.segments)
+            counts = factor_pieces * len(pieces)
+        return Sharded(self.dim, pieces * repeats, counts * repeats if counts != pieces else ())
 
 
 class _Reading:
@@ -119,24 +122,27 @@ def instantiate(
     shards: int,
     pieces: Pieces | None = None,
     sizes: SizeEntries = NO_SIZES,
+    uneven: bool = False,
 ) -> Instance | None:
-    """The op cut along a factor into `shards` even shards, the factor itself in `pieces` (default: one).
+    """The op cut along a factor into `shards` shards, the factor itself in `pieces` (default: one).
 
-    `pieces` sum to `factor_extent`. None if some piece of some dim or size does not divide by the number of shards, or if an
-    operand carries the factor twice."""
+    `pieces` sum to `factor_extent`. None if some piece of some dim or size does not divide by the number of shards (with
+    `uneven`, if it has fewer blocks than there are shards), or if an operand carries the factor twice."""
     reading = _Reading(rule, operand_shapes, result_shapes, sizes)
     extent = reading.extent(factor)
     if extent is None:
         return None
     pieces = pieces or (extent,)
-    if sum(pieces) != extent or any(piece % shards for piece in pieces):
+    if sum(pieces) != extent or any(piece < shards if uneven else piece % shards for piece in pieces):
         return None
 
     def sharded(carrier: _Carrier) -> Sharded | None:
         cut = carrier.cut(extent, pieces, reading.repeats(carrier))
-        if cut is None or any(piece == 0 or piece % shards for piece in cut):
+        if cut is None or uneven:
+            return cut
+        if any(piece == 0 or piece % shards for piece in cut.pieces):
             return None
-        return Sharded(carrier.dim, cut)
+        return Sharded(cut.dim, cut.pieces)
 
     partner = rule.partner(factor)
     operands: list[State] = []

@@ -90,13 +90,16 @@ def communication_program() -> ModuleOp:
     uneven = dist.ReduceScatterOp([a0, a1, a2], 0, [tensor(n, 4, on=d) for d, n in enumerate((1, 3, 2))])
     columns = dist.ReduceScatterOp([a1, a0], 1, [tensor(6, 2, on=d) for d in (1, 0)], Reduction.MAX)
     exchanged = dist.AllToAllOp([a1, a0], 1, 0, [tensor(12, 2, on=d) for d in (1, 0)])
+    ragged = dist.AllToAllOp([x2, x0], 1, 0, [tensor(5, n, on=d) for d, n in ((2, 1), (0, 3))])
     broadcast = dist.BroadcastOp(a1, [tensor(6, 4, on=d) for d in (3, 0)])
     scatter = dist.ScatterOp(a0, 0, [tensor(2, 4, on=3), tensor(4, 4, on=0)])
     gather = dist.GatherOp([x3, x1, x2, x0], 0, tensor(10, 4, on=1))
     elsewhere = dist.ReduceOp([a0, a1], tensor(6, 4, on=3), Reduction.MAX)
     here = dist.ReduceOp([a0, a1], tensor(6, 4, on=0), Reduction.MEAN)
     product = dist.ReduceOp([a2, a1], tensor(6, 4, on=0), Reduction.PROD)
-    block.add_ops([*sends, sum_, mean, max_, min_, prod, short, gathered, backwards, even, uneven, columns, exchanged])
+    block.add_ops(
+        [*sends, sum_, mean, max_, min_, prod, short, gathered, backwards, even, uneven, columns, exchanged, ragged]
+    )
     block.add_ops([broadcast, scatter, gather, elsewhere, here, product])
     results = {
         "sent": sends[0].output,
@@ -115,6 +118,8 @@ def communication_program() -> ModuleOp:
         "scattered_columns": columns.results[1],
         "exchanged0": exchanged.results[1],
         "exchanged1": exchanged.results[0],
+        "exchanged_uneven0": ragged.results[1],
+        "exchanged_uneven2": ragged.results[0],
         "broadcast3": broadcast.results[0],
         "broadcast0": broadcast.results[1],
         "scatter3": scatter.results[0],
@@ -167,6 +172,8 @@ def test_communication():
         "scattered_even": total[0:2],
         "scattered_uneven": total[1:4],
         "scattered_columns": largest[:, 2:4],
+        "exchanged_uneven0": np.concatenate([x[4:6, 1:4], x[0:3, 1:4]]),
+        "exchanged_uneven2": np.concatenate([x[4:6, 0:1], x[0:3, 0:1]]),
         "exchanged0": np.concatenate([a1[:, 2:4], a0[:, 2:4]]),
         "exchanged1": np.concatenate([a1[:, 0:2], a0[:, 0:2]]),
         "broadcast3": a1,

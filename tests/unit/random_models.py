@@ -2,7 +2,7 @@
 
 They are built from operations of every kind: elementwise, contractions, views that merge and split dims, reductions, splits
 and concatenations, some of them over the batch; and they end in outputs, in what is read out of a sum over the batch and, like a
-training step, in updates of parameters by such sums. Extents are 6 and 12, so that dims that differ in meaning are often equal in size."""
+training step, in updates of parameters by such sums. Extents are two (6 and 12), so that dims that differ in meaning are often equal in size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,6 +33,7 @@ class RandomModel:
     """A program's text under construction, and the shapes of its arguments."""
 
     draw: st.DrawFn
+    extents: tuple[int, int] = EXTENTS
     inputs: dict[str, Value] = field(default_factory=dict)
     parameters: dict[str, Value] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -100,13 +101,13 @@ class RandomModel:
     def dense(self, x: Value) -> Value:
         if x.batch == len(x.shape) - 1:
             return self.transpose(x)
-        width = self.draw(st.sampled_from(EXTENTS))
+        width = self.draw(st.sampled_from(self.extents))
         return self.op("MatMul", [x, self.parameter(x.shape[-1], width)], (*x.shape[:-1], width), x.batch)
 
     def gemm(self, x: Value) -> Value:
         if len(x.shape) != 2 or x.batch == 1:
             return self.dense(x)
-        width = self.draw(st.sampled_from(EXTENTS))
+        width = self.draw(st.sampled_from(self.extents))
         operands = [x, self.parameter(x.shape[-1], width), self.parameter(width)]
         return self.op("Gemm", operands, (x.shape[0], width), x.batch)
 
@@ -125,8 +126,9 @@ class RandomModel:
     def reshape(self, x: Value) -> Value:
         """Merges two neighbouring dims, or splits one into two."""
         d = self.draw(st.integers(0, len(x.shape) - 1))
-        if len(x.shape) < 3 and x.shape[d] == 12 and d != x.batch:
-            parts = self.draw(st.sampled_from([(2, 6), (6, 2)]))
+        if len(x.shape) < 3 and x.shape[d] == self.extents[1] and d != x.batch:
+            small = next(n for n in (2, 3) if x.shape[d] % n == 0)
+            parts = self.draw(st.permutations([small, x.shape[d] // small]))
             shape = (*x.shape[:d], *parts, *x.shape[d + 1 :])
             batch = None if x.batch is None else x.batch + (x.batch > d)
         elif d and x.batch != d and len(x.shape) == 3:
@@ -149,11 +151,11 @@ class RandomModel:
         return self.op("Sub", [x, small], x.shape, x.batch)
 
     def split(self, x: Value) -> Value:
-        """Into two or three, of which two are joined again in another order or multiplied."""
+        """Into two, three or five, of which two are joined again in another order or multiplied."""
         axis = len(x.shape) - 1
-        if x.batch == axis or x.shape[axis] % 6:
+        if x.batch == axis or x.shape[axis] not in self.extents:
             return self.elementwise(x)
-        parts = self.draw(st.sampled_from([2, 3]))
+        parts = self.draw(st.sampled_from([n for n in (2, 3, 5) if x.shape[axis] % n == 0]))
         shape = (*x.shape[:-1], x.shape[-1] // parts)
         results = [Value(self.name(), shape, x.batch) for _ in range(parts)]
         sizes = self.constant(*[shape[-1]] * parts)
@@ -169,7 +171,7 @@ class RandomModel:
         """Something computed from a parameter alone, which does not depend on the batch."""
         if x.batch == len(x.shape) - 1:
             return self.elementwise(x)
-        width = self.draw(st.sampled_from(EXTENTS))
+        width = self.draw(st.sampled_from(self.extents))
         turned = self.op(
             "Transpose", [self.parameter(width, x.shape[-1])], (x.shape[-1], width), None, " <{perm = [1, 0]}>"
         )
@@ -190,7 +192,7 @@ class RandomModel:
             shape = (1, pooled.shape[1])
             value = self.op(kind, [pooled], shape, None, " <{keepdims = 1 : si64}>", self.constant(0))
         else:
-            value = self.parameter(6, 12)
+            value = self.parameter(*self.extents)
         for _ in range(self.draw(st.integers(1, 3))):
             value = self.draw(st.sampled_from([self.dense, self.gemm, self.elementwise, self.bias]))(value)
         return value
@@ -229,10 +231,10 @@ class Program:
 
 
 @st.composite
-def models(draw: st.DrawFn, largest: int = 9) -> Program:
+def models(draw: st.DrawFn, largest: int = 9, batch: int = BATCH, extents: tuple[int, int] = EXTENTS) -> Program:
     """A program of two batch inputs, which returns its last values and some updated parameters."""
-    model = RandomModel(draw)
-    for name, shape in (("x", (BATCH, 6)), ("y", (BATCH, 6, 12))):
+    model = RandomModel(draw, extents)
+    for name, shape in (("x", (batch, extents[0])), ("y", (batch, *extents))):
         model.inputs[name] = Value(name, shape, 0)
         model.values.append(model.inputs[name])
     common = [model.elementwise, model.binary, model.bias, model.dense, model.dense, model.gemm, model.attend]

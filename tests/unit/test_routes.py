@@ -1,5 +1,7 @@
 """A value gets from any sharding over a mesh to any other: executed, the parts make the whole again."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -20,12 +22,19 @@ from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.mesh import Mesh
 
 SHAPE = (24, 8)
+ODD_SHAPE = (13, 11)
 AXES = (("a", 2), ("b", 2), ("c", 2))
 SUM = Partial(Reduction.SUM)
 
 
-def identity(axes: tuple[tuple[str, int], ...], source: dict[str, State], target: dict[str, State]) -> ModuleOp:
+def identity(
+    axes: tuple[tuple[str, int], ...],
+    source: dict[str, State],
+    target: dict[str, State],
+    shape: tuple[int, int] = SHAPE,
+) -> ModuleOp:
     """A program that only says how its argument arrives and leaves, distributed."""
+    type_ = f"tensor<{shape[0]}x{shape[1]}xf32>"
     context = Context()
     context.load_dialect(Builtin)
     context.load_dialect(func.Func)
@@ -35,9 +44,9 @@ def identity(axes: tuple[tuple[str, int], ...], source: dict[str, State], target
     module = Parser(
         context,
         f"""dist.mesh @mesh = <[{sizes}]>
-        func.func @main(%x: tensor<24x8xf32> {{dist.name = "x", dist.role = "input", dist.sharding = {shardings[0]}}})
-            -> (tensor<24x8xf32> {{dist.name = "y", dist.sharding = {shardings[1]}}}) {{
-          func.return %x : tensor<24x8xf32>
+        func.func @main(%x: {type_} {{dist.name = "x", dist.role = "input", dist.sharding = {shardings[0]}}})
+            -> ({type_} {{dist.name = "y", dist.sharding = {shardings[1]}}}) {{
+          func.return %x : {type_}
         }}""",
     ).parse_module()
     ApplyShardingPass().apply(context, module)
@@ -50,8 +59,9 @@ def collectives(module: ModuleOp) -> list[str]:
     return [op.name for op in entry_function(module).body.block.ops if isinstance(op, CommunicationOp)]
 
 
-def states(is_target: bool) -> st.SearchStrategy[dict[str, State]]:
-    cuts = [Sharded(0, (24,)), Sharded(1, (8,)), Sharded(0, (8, 16))]
+def states(
+    is_target: bool, cuts: Sequence[State] = (Sharded(0, (24,)), Sharded(1, (8,)), Sharded(0, (8, 16)))
+) -> st.SearchStrategy[dict[str, State]]:
     options: list[State] = [REPLICATED, *cuts] + ([SUM] if is_target else [])
     return st.fixed_dictionaries({axis: st.sampled_from(options) for axis, _ in AXES})
 
@@ -64,6 +74,20 @@ def test_any_sharding_reaches_any_other(source: dict[str, State], target: dict[s
     assume(SUM not in target.values() or REPLICATED not in target.values())  # a replica of a sum would be added again
     x = np.arange(24 * 8, dtype=np.float32).reshape(SHAPE)
     np.testing.assert_array_equal(run(identity(AXES, source, target), {"x": x})["y"], x)
+
+
+ODD_CUTS = (Sharded(0, (13,)), Sharded(1, (11,)), Sharded(0, (8, 5)))
+
+
+@given(states(False, ODD_CUTS), states(True, ODD_CUTS))
+@settings(max_examples=40)
+def test_any_uneven_sharding_reaches_any_other(source: dict[str, State], target: dict[str, State]):
+    axes = (("a", 2), ("b", 3), ("c", 2))
+    mesh = Mesh(axes, uneven=True)
+    assume(all(mesh.conflict(tuple(states[axis] for axis, _ in axes)) is None for states in (source, target)))
+    assume(SUM not in target.values() or REPLICATED not in target.values())
+    x = np.arange(13 * 11, dtype=np.float32).reshape(ODD_SHAPE)
+    np.testing.assert_array_equal(run(identity(axes, source, target, ODD_SHAPE), {"x": x})["y"], x)
 
 
 WHOLE_CUT, OTHER_CUT = Sharded(0, (24,)), Sharded(1, (8,))

@@ -11,15 +11,15 @@ func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
 
 // -----
 
-// 6 columns over 4 devices.
-dist.mesh @mesh = <["tp" = 4]>
+// 6 columns over 8 devices.
+dist.mesh @mesh = <["tp" = 8]>
 func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
   %y = "onnx.Neg"(%x) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>, dist.strategy = #dist.strategy<@mesh, {"tp": S2}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
   func.return %y : tensor<4x6xf32>
 }
 // CHECK: "onnx.Neg"
 // CHECK-NEXT: ^^^
-// CHECK-NEXT: #dist.strategy<@mesh, {"tp": S2}> on axis "tp" of size 4 does not fit the rule or the shapes
+// CHECK-NEXT: #dist.strategy<@mesh, {"tp": S2}> on axis "tp" of size 8 does not fit the rule or the shapes
 
 // -----
 
@@ -50,12 +50,12 @@ func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
 
 // -----
 
-dist.mesh @mesh = <["dp" = 2, "tp" = 2]>
+dist.mesh @mesh = <["dp" = 3, "tp" = 4]>
 func.func @main(%x: tensor<4x6xf32>) -> tensor<4x6xf32> {
   %y = "onnx.Neg"(%x) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>, dist.strategy = #dist.strategy<@mesh, {"dp": S2, "tp": S2}>} : (tensor<4x6xf32>) -> tensor<4x6xf32>
   func.return %y : tensor<4x6xf32>
 }
-// CHECK: a value of shape [4, 6] cannot be sharded over {'dp': 2, 'tp': 2}: dim 1 in pieces [6] is not cut evenly into 4 parts
+// CHECK: a value of shape [4, 6] cannot be sharded over {'dp': 3, 'tp': 4}: dim 1 has pieces of [6] blocks, too few for 12 parts
 
 // -----
 
@@ -75,11 +75,11 @@ func.func @main(%x: tensor<4x6xf32> {dist.sharding = #dist.sharding<@mesh, [{}, 
 
 // -----
 
-dist.mesh @mesh = <["tp" = 4]>
+dist.mesh @mesh = <["tp" = 8]>
 func.func @main(%x: tensor<4x6xf32> {dist.sharding = #dist.sharding<@mesh, [{}, {"tp"}]>}) -> tensor<4x6xf32> {
   func.return %x : tensor<4x6xf32>
 }
-// CHECK: #dist.sharding<@mesh, [{}, {"tp"}]> on argument 0 of shape [4, 6]: dim 1 is not cut evenly by axis "tp" of size 4
+// CHECK: #dist.sharding<@mesh, [{}, {"tp"}]> on argument 0 of shape [4, 6]: dim 1 is too small for axis "tp" of size 8
 
 // -----
 
@@ -88,7 +88,7 @@ dist.mesh @mesh = <["tp" = 2]>
 func.func @main(%x: tensor<4x6xf32> {dist.sharding = #dist.sharding<@mesh, [{}, {"tp" [2, 2]}]>}) -> tensor<4x6xf32> {
   func.return %x : tensor<4x6xf32>
 }
-// CHECK: dim 1 is not cut evenly by axis "tp" of size 2
+// CHECK: dim 1 has not the extent of its pieces, 4
 
 // -----
 

@@ -120,7 +120,7 @@ func.func @main(%x: tensor<3xf32, #dist.on<0>>, %y: tensor<3xf32, #dist.on<1>>) 
 
 // -----
 
-// CHECK: expected result 0 of shape [2, 8], got [4, 4]
+// CHECK: expected result 0 of shape [4, 8], got [4, 4]
 func.func @main(%x: tensor<4x4xf32, #dist.on<0>>, %y: tensor<4x4xf32, #dist.on<1>>) {
   %0, %1 = dist.alltoall %x, %y split 0 concat 1 : (tensor<4x4xf32, #dist.on<0>>, tensor<4x4xf32, #dist.on<1>>) -> (tensor<4x4xf32, #dist.on<0>>, tensor<4x4xf32, #dist.on<1>>)
   func.return

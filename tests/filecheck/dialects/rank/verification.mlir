@@ -24,9 +24,17 @@ func.func @main(%x: tensor<4x8xf32>) {
 
 // -----
 
+// CHECK: expected a part of [4, 8] along dim 0, got [5, 8]
+func.func @main(%x: tensor<4x8xf32>) {
+  %0 = rank.alltoall %x split 0 concat 1 group [0, 1, 2] : tensor<4x8xf32> -> tensor<5x8xf32>
+  func.return
+}
+
+// -----
+
 // CHECK: expected dim 0 divisible by 3 ranks, got 4
 func.func @main(%x: tensor<4x8xf32>) {
-  %0 = rank.alltoall %x split 0 concat 1 group [0, 1, 2] : tensor<4x8xf32> -> tensor<4x8xf32>
+  %0 = rank.alltoall %x split 0 concat 0 group [0, 1, 2] : tensor<4x8xf32> -> tensor<4x8xf32>
   func.return
 }
 
@@ -56,9 +64,9 @@ func.func @main(%x: tensor<4x8xf32>) {
 
 // -----
 
-// CHECK: expected the result of shape [2, 16], got [4, 8]
+// CHECK: expected a part of [4, 8] along dim 0, got [2, 7]
 func.func @main(%x: tensor<4x8xf32>) {
-  %0 = rank.alltoall %x split 0 concat 1 group [0, 1] : tensor<4x8xf32> -> tensor<4x8xf32>
+  %0 = rank.alltoall %x split 0 concat 1 group [0, 1] : tensor<4x8xf32> -> tensor<2x7xf32>
   func.return
 }
 
