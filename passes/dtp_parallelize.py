@@ -46,7 +46,7 @@ class DtpParallelizePass(ModulePass):
         prepare(ctx, op)
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
-        distribute(op, batch, layout, self.schedule, machine)
+        distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
         if self.overlap:
             overlap_communication(op, entry_function(op))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
@@ -56,6 +56,13 @@ def copied(region: Region, values: Mapping[SSAValue, SSAValue]) -> Region:
     copy = Region()
     region.clone_into(copy, None, dict(values))
     return copy
+
+
+def name_alike(values: Iterable[SSAValue], hint: str | None) -> None:
+    """Names values for readers of the text. `hint` is the hint of another value, or otherwise known to be one: it is not checked
+    again (checking takes longer than making the value)."""
+    for value in values:
+        value._name = hint  # pyright: ignore[reportPrivateUsage]
 
 
 def callee_of(op: Operation) -> str | None:

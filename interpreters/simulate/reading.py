@@ -56,7 +56,7 @@ class Pattern(NamedTuple):
 
 
 class Reader:
-    """Reads the functions of one module. Entries may come and go; other functions must not change."""
+    """Reads the functions of one module. Functions may come and go, but not change."""
 
     def __init__(self, module: ModuleOp, library: Library):
         self.module, self.walk = module, Walk(module)
@@ -64,7 +64,7 @@ class Reader:
         self.placings: dict[bool, dict[int, Placing]] = {True: {}, False: {}}
         """By the identity of types, of functions with and without placements. The module and the entries keep the types alive."""
         self._entries: list[func.FuncOp] = []
-        self._bodies: dict[tuple[str, tuple[Room, ...], tuple[int, ...] | None], Body] = {}
+        self._bodies: dict[tuple[func.FuncOp, tuple[Room, ...], tuple[int, ...] | None], Body] = {}
         self._attributes: dict[int, int] = {}
         self._devices: dict[bytes, Devices] = {}
 
@@ -85,9 +85,9 @@ class Reader:
         return self._body(name, held, arity)
 
     def _body(self, name: str, rooms: tuple[Room, ...], arity: tuple[int, ...] | None) -> Body:
-        key = (name, rooms, arity)
+        function = self.walk.function(name)
+        key = (function, rooms, arity)
         if (body := self._bodies.get(key)) is None:
-            function = self.walk.function(name)
             frame = Frame.of(function, tuple(range(function_devices(function))))
             body = FunctionReader(self, frame).read(None if arity is None else (rooms, arity))
             body = self._bodies[key] = self.library.bodies.setdefault(body.signature(), body)

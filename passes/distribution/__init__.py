@@ -2,5 +2,5 @@
 
 `options` (what a rule lets an op do along one axis), `batch_axis` (what the batch does to the program), `stages` and
 `weights` (which stage an op belongs to), `localize` and `sizes` (bodies at the rows of one microbatch), `space`, `ilp` and
-`variants` (the tensor axis), `mesh`, `conversions`, `shards` and `lower` (bodies on devices), `tasks` and `assemble` (the
-schedule and the entry), `search` (a grid of plans), `inline`."""
+`variants` (the tensor axis), `mesh`, `conversions`, `shards` and `lower` (bodies on devices), `tasks`, `replica` and
+`assemble` (the schedule, what one replica does in it, and the entry), `search` (a grid of plans), `inline`."""

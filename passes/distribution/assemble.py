@@ -1,125 +1,231 @@
-"""The entry of a D/T/P program: stage functions placed and called in the order of a schedule, for every replica and
-microbatch, with sends between stages, accumulation over microbatches, and reduction over replicas.
+"""The entry of a D/T/P program: its arguments on all devices, the loop over microbatches of every replica in the order of a
+schedule, reduction over replicas, what runs after the loop, and the results.
 
-What calls take and give together is packed (`bundles`); devices are numbered as in `layout`."""
+The loop is written once: each replica calls it on its own devices (`outlined`). Devices are numbered as in
+`layout`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
-from distir.dialects.dist import AccumulateOp, AllReduceOp, ConcatOp, SendOp, SliceOp, ZerosOp
+from distir.dialects.dist import AllReduceOp, ZerosOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
-from distir.passes.distribution.bundles import (
-    Group,
-    packed,
-    unpacked,
-)
+from distir.dialects.sharding import REPLICATED, Partial, Sharded
+from distir.passes.distribution.bundles import Group
 from distir.passes.distribution.conversions import convert
-from distir.passes.distribution.layout import Layout, Place, Template, Tensor, local_type, part_of, rows_of, sent_to
+from distir.passes.distribution.layout import Layout, Tensor, local_types, part_of
+from distir.passes.distribution.replica import Replica
 from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import (
-    BACKWARD,
-    BEFORE,
-    FORWARD,
-    UPDATE,
-    phase_of,
-    stage_of,
-)
+from distir.passes.distribution.stages import BACKWARD, BEFORE, FORWARD, UPDATE, phase_of, stage_of
 from distir.passes.distribution.tasks import steps
-from distir.passes.structure import result_attributes, text
+from distir.passes.structure import name_alike, result_attributes, text, unique_symbol
 
 SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)
 
 
 class Assembler:
-    """Builds the entry of one plan of a staged program."""
+    """Builds the entry of one plan of a staged program, and with `outlined` the function that all replicas call, where there is
+    more than one of both."""
 
-    def __init__(self, staged: StagedProgram, layout: Layout, schedule: str):
-        self.staged, self.layout, self.schedule = staged, layout, schedule
-        self.tensors, self.calls, self.lowering = staged.tensors, staged.calls, staged.lowering
+    def __init__(self, staged: StagedProgram, layout: Layout, schedule: str, outlined: bool = True):
+        self.staged, self.layout = staged, layout
+        self.tensors = staged.tensors
+        training = any(phase_of(call) == BACKWARD for call in staged.stage_calls)
+        self.steps = steps(schedule, layout.pp, layout.microbatches, training)
+        self.outlined = outlined and layout.dp > 1 and layout.microbatches > 1
+        self.places = self._stages()
         self.block = Block()
-        self.held: dict[tuple[SSAValue, Place], list[SSAValue]] = {}
-        self.converted: dict[tuple[SSAValue, Place, State], list[SSAValue]] = {}
-        self.accumulated: dict[tuple[SSAValue, int], list[SSAValue]] = {}
-        self.reduced: set[SSAValue] = set()
-        self.templates: dict[tuple[CallOp, int], Template] = {}
-        self.packed: dict[tuple[SSAValue, ...], SSAValue] = {}
-        self.packs: dict[tuple[CallOp, CallOp, Place], list[SSAValue]] = {}
-        """What a call packed for another, device by device."""
-        self.sums: dict[tuple[CallOp, Group, int], list[SSAValue]] = {}
-        """Addends that leave the loop together, accumulated so far."""
-        self.argument_ports: list[DictionaryAttr] = []
-        self.first_stage: dict[SSAValue, int] = {}
+        self.replicas: list[Replica] = []
+        self.built: list[FuncOp] = []
+        """The entry, and the function of a replica."""
+        self._reduced: set[SSAValue] = set()
 
     def build(self) -> FuncOp:
         """The new entry, in the module of the staged program."""
-        self._arguments()
-        for call in self.staged.stage_calls:
-            if phase_of(call) == BEFORE:
-                self._run_once(call)
-        training = any(phase_of(call) == BACKWARD for call in self.staged.stage_calls)
-        for step in steps(self.schedule, self.layout.pp, self.layout.microbatches, training):
-            called = [
-                (call, replica, task.microbatch)
-                for task in step
-                for call in self.staged.by_task[BACKWARD if task.backward else FORWARD, task.stage]
-                for replica in range(self.layout.dp)
-            ]
-            for call, replica, microbatch in called:
-                self._run(call, Place(stage_of(call), replica, microbatch))
-            for call, replica, microbatch in called:
-                self._send_results(call, Place(stage_of(call), replica, microbatch))
+        ports = self._arguments()
+        if self.outlined:
+            self._call_replicas()
+        else:
+            self._loop(self.replicas)
         for call in self.staged.stage_calls:
             if phase_of(call) == UPDATE:
-                self._run_once(call)
-        return self._finish()
+                for value in call.operands:
+                    self._reduce(value)
+                self._run_once(call, self.replicas)
+        return self._finish(ports)
+
+    def remove(self) -> None:
+        """Takes what was built out of the module again."""
+        for function in self.built:
+            function.detach()
+
+    # --- the loop --------------------------------------------------------------------------------------------------
+
+    def _loop(self, replicas: Sequence[Replica]) -> None:
+        """What runs before the loop, and the loop, of replicas side by side."""
+        for call in self.staged.stage_calls:
+            if phase_of(call) == BEFORE:
+                self._run_once(call, replicas)
+        for step in self.steps:
+            called = [
+                (call, task.microbatch)
+                for task in step
+                for call in self.staged.by_task[BACKWARD if task.backward else FORWARD, task.stage]
+            ]
+            for call, microbatch in called:
+                for replica in replicas:
+                    replica.run(call, microbatch)
+            for call, microbatch in called:
+                for replica in replicas:
+                    replica.send_results(call, microbatch)
+
+    def _run_once(self, call: CallOp, replicas: Sequence[Replica]) -> None:
+        """A call outside the loop."""
+        for replica in replicas:
+            replica.run(call, None)
+        for replica in replicas:
+            replica.send_results(call, None)
+
+    def _call_replicas(self) -> None:
+        """Writes the loop as a function over the devices of one replica, and calls it for each."""
+        tp, layout = self.layout.tp, Layout(1, self.layout.tp, self.layout.pp, self.layout.microbatches)
+        taken = [key for key in self.replicas[0].held if key[0] in self.staged.looped]
+        types = [
+            local_types(self.tensors[value], layout)[device]
+            for value, (stage, _) in taken
+            for device in layout.group(stage, 0)
+        ]
+        block = Block(arg_types=types)
+        inner = self._replica(block, layout, 0)
+        for i, key in enumerate(taken):
+            inner.held[key] = list(block.args[i * tp : (i + 1) * tp])
+            name_alike(inner.held[key], key[0].name_hint)
+        self._loop([inner])
+        singles, groups, values = self._leaving(inner)
+        block.add_op(ReturnOp(*values))
+        function = FuncOp(
+            unique_symbol(self.staged.module, "replica"),
+            (types, [v.type for v in values]),
+            Region(block),
+            visibility="private",
+        )
+        self.staged.module.body.block.add_op(function)
+        self.built.append(function)
+        for number, replica in enumerate(self.replicas):
+            devices = [d for stage in range(layout.pp) for d in self.layout.group(stage, number)]
+            name = function.sym_name.data
+            properties = DistCallOp(name, [], devices, []).properties
+            op = DistCallOp.create(
+                operands=[v for key in taken for v in replica.held[key]],
+                result_types=[relocated(v.type, devices) for v in values],
+                properties=properties,
+            )
+            self.block.add_op(op)
+            given: list[SSAValue] = list(op.results)
+            for result, value in zip(given, values, strict=True):
+                name_alike([result], value.name_hint)
+            for i, value in enumerate(singles):
+                replica.held[value, (stage_of(value.op), None)] = given[i * tp : (i + 1) * tp]
+            for i, key in enumerate(groups, len(singles)):
+                replica.sums[key] = given[i * tp : (i + 1) * tp]
+
+    def _leaving(self, inner: Replica) -> tuple[list[OpResult], list[tuple[CallOp, Group]], list[SSAValue]]:
+        """What is used after the loop: single values, groups of addends, and all of them device by device."""
+        after = [call.operands for call in self.staged.stage_calls if phase_of(call) == UPDATE]
+        wanted = dict.fromkeys(value for values in (*after, self._returns().operands) for value in values)
+        singles: list[OpResult] = []
+        groups: dict[tuple[CallOp, Group], None] = {}
+        values: list[SSAValue] = []
+        for value in wanted:
+            if not isinstance(value, OpResult) or phase_of(value.op) == UPDATE:
+                continue
+            key = (cast(CallOp, value.op), self.staged.group_of(value))
+            if key in inner.sums:
+                groups[key] = None
+            else:
+                singles.append(value)
+                values += inner.whole(value, stage_of(value.op))
+        return singles, list(groups), [*values, *(v for key in groups for v in inner.sums[key])]
+
+    def _replica(self, block: Block, layout: Layout, number: int) -> Replica:
+        devices = [layout.group(stage, number) for stage in range(layout.pp)]
+        replica = Replica(self.staged, block, devices, layout.microbatches)
+        for argument, stages in self.places.items():
+            replica.first_stage[argument] = stages[0]
+        return replica
 
     # --- arguments and results -------------------------------------------------------------------------------------
 
-    def _arguments(self) -> None:
-        """Each argument on every stage that uses it; one that is updated, on its first only (the others receive it)."""
-        staged, held, types = self.staged, list[tuple[BlockArgument, Place]](), list[Attribute]()
+    def _stages(self) -> dict[BlockArgument, list[int]]:
+        """Where each argument is: on every stage that uses it; one that is updated, on its first only (the others receive
+        it)."""
+        staged, found = self.staged, dict[BlockArgument, list[int]]()
         for argument, known in zip(staged.entry.body.block.args, staged.argument_attributes, strict=True):
             stages = staged.homes[argument] or [0]
-            if text(known, "dist.name", f"arg{argument.index}") in staged.updated:
-                stages = stages[:1]
-            self.first_stage[argument] = stages[0]
-            tensor = self.tensors[argument]
-            for stage in stages:
-                for replica in range(self.layout.dp):
-                    held.append((argument, Place(stage, replica, None)))
-                    types += [local_type(tensor, self.layout, d) for d in self.layout.group(stage, replica)]
-                    self.argument_ports += staged.ports(argument.index, known, tensor, self.layout, replica)
-        self.block = Block(arg_types=types)
-        tp = self.layout.tp
-        for i, (argument, place) in enumerate(held):
-            self.held[argument, place] = list(self.block.args[i * tp : (i + 1) * tp])
-            for value in self.held[argument, place]:
-                value.name_hint = argument.name_hint
+            updated = text(known, "dist.name", f"arg{argument.index}") in staged.updated
+            found[argument] = stages[:1] if updated else stages
+        return found
 
-    def _finish(self) -> FuncOp:
+    def _arguments(self) -> list[DictionaryAttr]:
+        """Makes the arguments, and returns their attributes."""
+        layout, staged, places = self.layout, self.staged, self.places
+        types: list[Attribute] = []
+        ports: list[DictionaryAttr] = []
+        for (argument, stages), known in zip(places.items(), staged.argument_attributes, strict=True):
+            tensor = self.tensors[argument]
+            placed, own = local_types(tensor, layout), self._ports(known, tensor)
+            for stage in stages:
+                first = layout.group(stage, 0)[0]
+                types += placed[first : first + layout.dp * layout.tp]
+                ports += own
+        self.block = Block(arg_types=types)
+        self.replicas = [self._replica(self.block, layout, number) for number in range(layout.dp)]
+        given, at, tp = self.block.args, 0, layout.tp
+        for argument, stages in places.items():
+            name_alike(given[at : at + len(stages) * layout.dp * tp], argument.name_hint)
+            for stage in stages:
+                for replica in self.replicas:
+                    replica.held[argument, (stage, None)] = list(given[at : at + tp])
+                    at += tp
+        return ports
+
+    def _ports(self, known: dict[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
+        """Attributes of the entry arguments that are the parts of one argument on one stage, replica by replica. Equal ones
+        are one."""
+        layout = self.layout
+        replicas = layout.dp if isinstance(tensor.batch, Sharded) else 1
+        ranks = 1 if tensor.tensor == REPLICATED else layout.tp
+        parts = [[part_of(tensor, layout, replica, rank) for rank in range(ranks)] for replica in range(replicas)]
+        ports = [[DictionaryAttr({**known, "dist.part": part}) for part in of_ranks] for of_ranks in parts]
+        each = [of_ranks * (layout.tp // ranks) for of_ranks in ports] * (layout.dp // replicas)
+        return [port for of_ranks in each for port in of_ranks]
+
+    def _returns(self) -> ReturnOp:
+        return cast(ReturnOp, self.staged.entry.body.block.last_op)
+
+    def _finish(self, argument_ports: list[DictionaryAttr]) -> FuncOp:
         returned: list[SSAValue] = []
         ports: list[dict[str, Attribute]] = []
-        results = cast(ReturnOp, self.staged.entry.body.block.last_op).operands
-        for value, known in zip(results, result_attributes(self.staged.entry), strict=True):
+        for value, known in zip(self._returns().operands, result_attributes(self.staged.entry), strict=True):
             tensor = self._returned(value)
-            for stage, replica in self._holders(value):
-                for rank, held in enumerate(self._addends(value, tensor, stage, replica)):
+            for stage, number in self._holders(value):
+                for rank, held in enumerate(self._addends(value, tensor, stage, number)):
                     returned.append(held)
-                    ports.append({**known, "dist.part": part_of(tensor, self.layout, replica, rank)})
+                    ports.append({**known, "dist.part": part_of(tensor, self.layout, number, rank)})
         self.block.add_op(ReturnOp(*returned))
         types = list(self.block.arg_types), [v.type for v in returned]
         new = FuncOp(self.staged.entry.sym_name.data, types, Region(self.block))
-        new.arg_attrs = ArrayAttr(self.argument_ports)
+        new.arg_attrs = ArrayAttr(argument_ports)
         new.res_attrs = ArrayAttr([DictionaryAttr(d) for d in ports])
         self.staged.place(new)
+        self.built.append(new)
         self.staged.module.attributes["dist.devices"] = IntegerAttr(self.layout.devices, i64)
         return new
 
@@ -128,19 +234,19 @@ class Assembler:
         batch, tensor = self.tensors[value].batch, self.tensors[value].tensor
         if batch == PRODUCT:
             self._reduce(value)
-        if isinstance(batch, Partial) and (value in self.reduced or self.layout.dp == 1):
+        if isinstance(batch, Partial) and (value in self._reduced or self.layout.dp == 1):
             batch = REPLICATED
         return Tensor(batch, REPLICATED if tensor == PRODUCT else tensor, self.tensors[value].type)
 
-    def _addends(self, value: SSAValue, returned: Tensor, stage: int, replica: int) -> list[SSAValue]:
+    def _addends(self, value: SSAValue, returned: Tensor, stage: int, number: int) -> list[SSAValue]:
         """What a replica returns: of a sum over replicas or tensor ranks that the others hold too, only the first adds."""
         values = convert(
-            self._whole(value, stage, replica), self.tensors[value].tensor, returned.tensor, self.block.add_op
+            self.replicas[number].whole(value, stage), self.tensors[value].tensor, returned.tensor, self.block.add_op
         )
         if SUM not in (returned.batch, returned.tensor):
             return values
         adds = [
-            (replica == 0 or returned.batch != REPLICATED) and (rank == 0 or returned.tensor != REPLICATED)
+            (number == 0 or returned.batch != REPLICATED) and (rank == 0 or returned.tensor != REPLICATED)
             for rank in range(len(values))
         ]
         zeros = [ZerosOp(v.type) for v, adding in zip(values, adds, strict=True) if not adding]
@@ -149,231 +255,29 @@ class Assembler:
         return [v if adding else next(others).output for v, adding in zip(values, adds, strict=True)]
 
     def _holders(self, value: SSAValue) -> list[tuple[int, int]]:
+        """Stages and replicas that return a value."""
         if isinstance(value, OpResult):
             stages = [stage_of(value.op)]
         else:
-            stages = [place.stage for held, place in self.held if held is value and place.replica == 0]
-        return [(stage, replica) for stage in dict.fromkeys(stages) for replica in range(self.layout.dp)]
-
-    # --- calls -----------------------------------------------------------------------------------------------------
-
-    def _run_once(self, call: CallOp) -> None:
-        """A call outside the loop, on every replica."""
-        for value in call.operands:
-            if phase_of(call) == UPDATE:
-                self._reduce(value)
-        for replica in range(self.layout.dp):
-            self._run(call, Place(stage_of(call), replica, None))
-        for replica in range(self.layout.dp):
-            self._send_results(call, Place(stage_of(call), replica, None))
-
-    def _run(self, call: CallOp, place: Place) -> None:
-        """Calls a stage function; all microbatches of a replica share what does not depend on the microbatch."""
-        key = (call, place.replica)
-        if key not in self.templates:
-            self.templates[key] = self._template(call, place)
-        template = self.templates[key]
-        for index, source, state in template.varying:
-            if isinstance(source, CallOp):
-                template.operands[index] = self.packs.pop((source, call, place))
-            else:
-                template.operands[index] = self._operand(source, place, state)
-        op = DistCallOp.create(
-            operands=[value for values in template.operands for value in values],
-            result_types=template.result_types,
-            properties=template.properties,
-        )
-        self.block.add_op(op)
-        tp = self.layout.tp
-        for i, group in enumerate(self.staged.signatures[call].results):
-            self._made(call, group, list(op.results[i * tp : (i + 1) * tp]), place)
-
-    def _made(self, call: CallOp, group: Group, values: list[SSAValue], place: Place) -> None:
-        """Records what a call gave."""
-        result = call.results[group[0]]
-        user = self.staged.kept_for(result) if len(group) > 1 else None
-        for value in values:
-            value.name_hint = result.name_hint if len(group) == 1 else "addends" if user is None else "held"
-        if user is not None:
-            self.packs[call, user, place] = values
-        elif len(group) > 1:
-            self._accumulate_together(call, group, values, place)
-        else:
-            self.held[result, place] = values
-            if place.microbatch is not None and self.staged.leaves_loop(result):
-                self._accumulate(result, values, place)
-
-    def _template(self, call: CallOp, place: Place) -> Template:
-        name = self.calls[call]
-        group = self.layout.group(place.stage, place.replica)
-        prototype = DistCallOp(
-            name,
-            [],
-            group,
-            [relocated(t, group) for t in self.staged.placed_functions[name].function_type.outputs.data],
-        )
-        states = self.lowering.argument_states[name]
-        operands: list[list[SSAValue]] = []
-        varying: list[tuple[int, SSAValue | CallOp, State]] = []
-        for index, positions in enumerate(self.staged.signatures[call].operands):
-            value, (state,) = call.operands[positions[0]], states[positions[0]]
-            if len(positions) > 1 and isinstance(value, OpResult) and self.staged.kept_for(value) is call:
-                operands.append([])
-                varying.append((index, cast(CallOp, value.op), state))
-                continue
-            members = [self._operand(call.operands[i], place, states[i][0]) for i in positions]
-            operands.append([self._packed(values) for values in zip(*members, strict=True)])
-            if len(positions) == 1 and self.staged.varies(value):
-                varying.append((index, value, state))
-        return Template(list(prototype.result_types), dict(prototype.properties), operands, varying)
-
-    def _packed(self, values: tuple[SSAValue, ...]) -> SSAValue:
-        """The values as one; calls that take the same ones share the tuple."""
-        if values not in self.packed:
-            self.packed[values] = packed(values, self.block)
-        return self.packed[values]
-
-    def _operand(self, value: SSAValue, place: Place, state: State) -> list[SSAValue]:
-        """A value on a stage, in the tensor state that a call needs."""
-        values = self._on_stage(value, place)
-        once = Place(place.stage, place.replica, None)
-        key = (value, once if values is self.held.get((value, once)) else place, state)
-        if key not in self.converted:
-            self.converted[key] = convert(values, self.tensors[value].tensor, state, self.block.add_op)
-        return self.converted[key]
-
-    def _on_stage(self, value: SSAValue, place: Place) -> list[SSAValue]:
-        """A value on a stage: held there, sent there before, a slice of an input, or sent now."""
-        once = Place(place.stage, place.replica, None)
-        if (value, place) in self.held:
-            return self.held[value, place]
-        if isinstance(value, OpResult) and phase_of(value.op) in (FORWARD, BACKWARD) and place.microbatch is None:
-            return self._whole(value, place.stage, place.replica)
-        if isinstance(value, OpResult) and phase_of(value.op) in (FORWARD, BACKWARD):
-            return self._send(value, place)
-        if (value, once) not in self.held:
-            self._send(value, once)
-        state = self.tensors[value].batch
-        if place.microbatch is None or not isinstance(state, Sharded) or self.layout.microbatches == 1:
-            return self.held[value, once]
-        parts = [self._rows(v, state.dim, place.microbatch) for v in self.held[value, once]]
-        self.held[value, place] = parts
-        return parts
-
-    def _rows(self, value: SSAValue, dim: int, microbatch: int) -> SSAValue:
-        """One microbatch's rows of what a replica holds."""
-        type_, properties = rows_of(value.type, dim, microbatch, self.layout.microbatches)
-        op = SliceOp.create(operands=[value], result_types=[type_], properties=dict(properties))
-        op.output.name_hint = value.name_hint
-        self.block.add_op(op)
-        return op.output
-
-    def _send_results(self, call: CallOp, place: Place) -> None:
-        """After a step, what other stages use goes there."""
-        for result in call.results:
-            for stage in sorted(self.staged.users[result] - {place.stage}):
-                target = Place(stage, place.replica, place.microbatch)
-                if (result, target) not in self.held:
-                    self._send(result, target)
-
-    def _send(self, value: SSAValue, target: Place) -> list[SSAValue]:
-        """Sends a value from where it is held to another stage, rank by rank."""
-        source = Place(self._home(value), target.replica, target.microbatch)
-        sent: list[SSAValue] = []
-        devices = self.layout.group(target.stage, target.replica)
-        for held, device in zip(self.held[value, source], devices, strict=True):
-            there, to = sent_to(held.type, device)
-            op = SendOp.create(operands=[held], result_types=[there], properties={"to": to})
-            op.output.name_hint = value.name_hint
-            self.block.add_op(op)
-            sent.append(op.output)
-        self.held[value, target] = sent
-        return sent
-
-    def _home(self, value: SSAValue) -> int:
-        """The stage that a value comes from: its producer's, or the first that holds an argument."""
-        if isinstance(value, OpResult):
-            return stage_of(value.op)
-        return self.first_stage[value]
-
-    # --- leaving the batch axis ------------------------------------------------------------------------------------
-
-    def _accumulate(self, value: SSAValue, values: list[SSAValue], place: Place) -> None:
-        """Adds one microbatch's addends to those before; parts are kept for one concatenation at the end."""
-        state, key = self.tensors[value].batch, (value, place.replica)
-        if key not in self.accumulated or isinstance(state, Replicated):
-            self.accumulated[key] = values
-        elif isinstance(state, Partial):
-            sums = [AccumulateOp(pair, state.reduction) for pair in zip(self.accumulated[key], values, strict=True)]
-            self.block.add_ops(sums)
-            for op in sums:
-                op.output.name_hint = value.name_hint
-            self.accumulated[key] = [op.output for op in sums]
-
-    def _accumulate_together(self, call: CallOp, group: Group, values: list[SSAValue], place: Place) -> None:
-        """Adds one microbatch's tuples of addends to those before, by one call."""
-        key = (call, group, place.replica)
-        if key in self.sums:
-            op = DistCallOp(
-                self.staged.accumulation(call, group, values),
-                [*self.sums[key], *values],
-                self.layout.group(place.stage, place.replica),
-                [value.type for value in values],
-            )
-            self.block.add_op(op)
-            values = list(op.results)
-            for value in values:
-                value.name_hint = "sums"
-        self.sums[key] = values
-
-    def _unpack_sums(self, value: OpResult, replica: int) -> None:
-        """What a call gave together with this value, one by one."""
-        call = cast(CallOp, value.op)
-        group = next(g for g in self.staged.signatures[call].results if value.index in g)
-        tuples = [unpacked(v, len(group), self.block) for v in self.sums[call, group, replica]]
-        for position, values in zip(group, zip(*tuples, strict=True), strict=True):
-            for each in values:
-                each.name_hint = call.results[position].name_hint
-            self.accumulated[call.results[position], replica] = list(values)
-
-    def _whole(self, value: SSAValue, stage: int, replica: int) -> list[SSAValue]:
-        """A value when the loop is over, on the stage that holds it."""
-        place = Place(stage, replica, None)
-        if (value, place) in self.held:
-            return self.held[value, place]
-        assert isinstance(value, OpResult)
-        state, source = self.tensors[value].batch, stage_of(value.op)
-        home = Place(source, replica, None)
-        if (value, home) not in self.held:
-            if isinstance(state, Sharded) and self.layout.microbatches > 1:
-                by_microbatch = [self.held[value, Place(source, replica, k)] for k in range(self.layout.microbatches)]
-                joins = [ConcatOp(parts, state.dim) for parts in zip(*by_microbatch, strict=True)]
-                self.block.add_ops(joins)
-                self.held[value, home] = [op.output for op in joins]
-            else:
-                if (value, replica) not in self.accumulated:
-                    self._unpack_sums(value, replica)
-                self.held[value, home] = self.accumulated[value, replica]
-        return self.held[value, place] if stage == source else self._send(value, place)
+            stages = [stage for held, (stage, _) in self.replicas[0].held if held is value]
+        return [(stage, number) for stage in dict.fromkeys(stages) for number in range(self.layout.dp)]
 
     def _reduce(self, value: SSAValue) -> None:
         """Makes the addends of all replicas one value on each of them."""
         state = self.tensors[value].batch
-        if value in self.reduced or not isinstance(state, Partial):
+        if value in self._reduced or not isinstance(state, Partial):
             return
         assert isinstance(value, OpResult)
         stage = stage_of(value.op)
-        replicas = [self._whole(value, stage, replica) for replica in range(self.layout.dp)]
-        self.reduced.add(value)
+        addends = [replica.whole(value, stage) for replica in self.replicas]
+        self._reduced.add(value)
         if self.layout.dp == 1:
             return
-        for rank in range(self.layout.tp):
-            op = AllReduceOp([values[rank] for values in replicas], state.reduction)
+        whole: list[list[SSAValue]] = []
+        for of_rank in zip(*addends, strict=True):
+            op = AllReduceOp(of_rank, state.reduction)
             self.block.add_op(op)
-            for replica, result in enumerate(op.results):
-                result.name_hint = value.name_hint
-                self.held[value, Place(stage, replica, None)] = [
-                    *self.held[value, Place(stage, replica, None)][:rank],
-                    result,
-                    *self.held[value, Place(stage, replica, None)][rank + 1 :],
-                ]
+            name_alike(op.results, value.name_hint)
+            whole.append(list(op.results))
+        for replica, values in zip(self.replicas, zip(*whole, strict=True), strict=True):
+            replica.held[value, (stage, None)] = list(values)

@@ -9,8 +9,7 @@ from functools import cache
 from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, i64
-from xdsl.dialects.func import CallOp
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 
 from distir.dialects.dist import PartAttr
 from distir.dialects.dist.attributes import on_device, placed
@@ -40,26 +39,6 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where and for which microbatch a value of the staged entry is held; None is once per step."""
-
-    stage: int
-    replica: int
-    microbatch: int | None
-
-
-@dataclass
-class Template:
-    """A stage call of one replica: its types and properties, its operands group by group and device by device, and which
-    groups vary: what a group's value is, and in which state, or the call that packed it."""
-
-    result_types: list[Attribute]
-    properties: dict[str, Attribute]
-    operands: list[list[SSAValue]]
-    varying: list[tuple[int, SSAValue | CallOp, State]]
-
-
-@dataclass(frozen=True)
 class Tensor:
     """What a value of the staged entry is along the batch and the tensor axis. `type` is that of one microbatch of one replica,
     all tensor ranks joined, and so are the pieces of `batch`."""
@@ -78,11 +57,11 @@ class Tensor:
 
 
 @cache
-def local_type(tensor: Tensor, layout: Layout, device: int) -> Attribute:
-    """The type of what one device holds of a value, all microbatches joined."""
+def local_types(tensor: Tensor, layout: Layout) -> list[Attribute]:
+    """For every device, the type of what it holds of a value, all microbatches joined."""
     shape = local_shape(tensor.rows_joined(layout.microbatches), tensor.tensor, layout.tp)
-    element = cast(TensorType[Any], tensor.type).element_type
-    return placed(TensorType(element, shape), on_device(device))
+    type_ = TensorType(cast(TensorType[Any], tensor.type).element_type, shape)
+    return [placed(type_, on_device(device)) for device in range(layout.devices)]
 
 
 @cache

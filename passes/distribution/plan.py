@@ -227,9 +227,17 @@ def _of_part(state: State, shards: int) -> State:
     return Sharded(state.dim, tuple(piece // shards for piece in state.pieces))
 
 
-def assemble(module: ModuleOp, program: LocalProgram, lowering: Lowering, layout: Layout, schedule: str) -> FuncOp:
+def assemble(
+    module: ModuleOp,
+    program: LocalProgram,
+    lowering: Lowering,
+    layout: Layout,
+    schedule: str,
+    outline_replicas: bool = True,
+) -> FuncOp:
     """Replaces the staged entry by the program for all devices."""
-    return Assembler(staged_program(module, program, lowering, layout.tp), layout, schedule).build()
+    staged = staged_program(module, program, lowering, layout.tp)
+    return Assembler(staged, layout, schedule, outline_replicas).build()
 
 
 def is_annotated(module: ModuleOp) -> bool:
@@ -244,10 +252,13 @@ def distribute(
     schedule: str,
     machine: Machine,
     known: TensorChoices | None = None,
+    outline_replicas: bool = True,
 ) -> None:
     """The D/T/P transform of an annotated module. Repeated layers are cut alike, or alternately where that communicates
-    less (`variants`). Choices found are added to `known`, and those in it are taken."""
-    assemble(module, *_lowered(module, batch, layout, machine, known or TensorChoices()), layout, schedule)
+    less (`variants`). Choices found are added to `known`, and those in it are taken. With `outline_replicas`, the loop over
+    microbatches is one function that every replica calls."""
+    lowered = _lowered(module, batch, layout, machine, known or TensorChoices())
+    assemble(module, *lowered, layout, schedule, outline_replicas)
 
 
 def lower_stages(

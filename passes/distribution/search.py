@@ -153,7 +153,7 @@ class Search:
         """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
         module = self.base(configuration.batch).clone()
         c = configuration
-        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self._choices)
+        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self._choices, not self.overlap)
         if self.overlap:
             overlap_communication(module, entry_function(module))
         return module
@@ -198,10 +198,11 @@ class Search:
             alike.setdefault((c.layout, c.schedule), []).append(c)
         for (layout, schedule), same in alike.items():
             try:
-                entry = Assembler(staged, layout, schedule).build()
+                assembler = Assembler(staged, layout, schedule)
+                assembler.build()
                 wanted = [c.rows for c in same]
                 found = dict(zip(wanted, summaries.of(module, wanted), strict=True))
-                entry.detach()
+                assembler.remove()
             except (DistirError, OverflowError):
                 yield from map(self.evaluate, same)
                 continue

@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TupleType
+from xdsl.dialects.builtin import ModuleOp, TupleType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument, OpResult, SSAValue
+from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.sharding import Partial, Sharded
 from distir.passes.distribution.bundles import Group, Signature, accumulation, grouped, sole_user, travel_packed
-from distir.passes.distribution.layout import Layout, Tensor, part_of
+from distir.passes.distribution.layout import Tensor
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.stages import (
     BACKWARD,
@@ -49,22 +49,27 @@ class StagedProgram:
         tp: int,
     ):
         self.module, self.entry, self.tensors, self.calls, self.lowering = module, entry, tensors, calls, lowering
+        self.tp = tp
         self.stage_calls = stage_calls(entry)
         self.homes = parameter_homes(entry)
         self.argument_attributes = argument_attributes(entry)
         self.updated = {text(a, "dist.name", "") for a in result_attributes(entry)}
+        self.looped: set[SSAValue] = set()
+        """What calls before the loop or in it use."""
         self.users: dict[SSAValue, set[int]] = defaultdict(set)
         """Stages whose calls in the loop use a value."""
         self.by_task: dict[tuple[str, int], list[CallOp]] = defaultdict(list)
         for call in self.stage_calls:
             self.by_task[phase_of(call), stage_of(call)].append(call)
+            if phase_of(call) != UPDATE:
+                self.looped.update(call.operands)
             if phase_of(call) in (FORWARD, BACKWARD):
                 for value in call.operands:
                     self.users[value].add(stage_of(call))
         roles = [text(a, "dist.role", "input") for a in self.argument_attributes]
         self._inputs = {v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("input", "label")}
         self._accumulations: dict[tuple[CallOp, Group], str] = {}
-        self._ports: dict[int, list[DictionaryAttr]] = {}
+        self._sent: dict[CallOp, list[tuple[SSAValue, list[int]]]] = {}
         self._kept_for: dict[SSAValue, CallOp | None] = {}
         self._take_out()
         self.placed_functions = functions(module)
@@ -86,21 +91,6 @@ class StagedProgram:
             self.module.body.block.add_op(entry)
         else:
             self.module.body.block.insert_op_before(entry, self._next)
-
-    def ports(
-        self, index: int, known: Mapping[str, Attribute], tensor: Tensor, layout: Layout, replica: int
-    ) -> list[DictionaryAttr]:
-        """Attributes of the entry arguments that are a replica's parts of one argument, by tensor rank. Those of what all
-        replicas hold whole are made once."""
-        varies = isinstance(tensor.batch, Sharded)
-        if not varies and index in self._ports:
-            return self._ports[index]
-        ports = [
-            DictionaryAttr({**known, "dist.part": part_of(tensor, layout, replica, rank)}) for rank in range(layout.tp)
-        ]
-        if not varies:
-            self._ports[index] = ports
-        return ports
 
     def _signature(self, call: CallOp) -> Signature:
         """Parameters and what was computed before the loop are one tuple, so is what another call made for this one alone,
@@ -153,6 +143,17 @@ class StagedProgram:
         if isinstance(value, OpResult):
             return phase_of(value.op) in (FORWARD, BACKWARD)
         return isinstance(self.tensors[value].batch, Sharded)
+
+    def results_sent(self, call: CallOp) -> list[tuple[SSAValue, list[int]]]:
+        """The results of a call that calls of the loop on other stages use, and these stages."""
+        if call not in self._sent:
+            stages = [(result, sorted(self.users[result] - {stage_of(call)})) for result in call.results]
+            self._sent[call] = [(result, others) for result, others in stages if others]
+        return self._sent[call]
+
+    def group_of(self, value: OpResult) -> Group:
+        """The results that a call gives together with this one."""
+        return next(group for group in self.signatures[cast(CallOp, value.op)].results if value.index in group)
 
     def leaves_loop(self, value: SSAValue) -> bool:
         """Whether an update or the return uses a value of the loop."""
