@@ -3,8 +3,9 @@ state, repeated bodies tied by being one function, operations weighted by how of
 
 The objective is communication time in seconds (latency and bytes, from a cost model) with the bytes of values at one row
 of the batch, so that the choice does not depend on the batch size; a small tie-break prefers sharded parameters,
-few conversions and few pieces. Formulation: conversion flows are continuous, bounded by the producer's state and covering each
-consumer's need, which is tight (MetaDist's pairwise products are not)."""
+few conversions and few pieces. Formulation: for each use of a value, continuous flows from its produced to its needed state
+have both choices as marginals (the tight form of their product), and a conversion is paid once, by the largest of its flows
+over the uses. On the training steps of `benchmarks/pytorch_models.py` the linear relaxation is integral: no branching."""
 
 from __future__ import annotations
 
@@ -251,26 +252,37 @@ def _add_flow(
     is_model: bool,
     weight: int,
 ) -> None:
-    """Conversions of one value of so many bytes: each (from, to) is paid once however many consumers need it."""
+    """Conversions of one value of so many bytes: each (from, to) is paid once however many consumers need it. A consumer's
+    flows have the producer's choice and its own as marginals."""
     import pulp
 
-    needed = dict.fromkeys(state for need in consumers for state in need)
-    flows: dict[tuple[State, State], Any] = {}
-    for source, available in producer.items():
-        for target in needed:
+    prices: dict[tuple[State, State], float] = {}
+    for source in producer:
+        for target in dict.fromkeys(state for need in consumers for state in need):
             seconds = conversion_seconds(source, target, whole, model.space.shards, model.seconds)
-            if is_model and seconds > 0:
-                continue  # parameters are never communicated
-            flow = model.flow()
-            model.problem += flow <= available
-            flows[source, target] = flow
-            if seconds:
-                model.cost.append(weight * seconds * MICROSECONDS * flow)
-            if source != target:
-                model.ties.append(TIE_BREAK * 0.1 * weight * flow)
-    for need in consumers:
+            if not is_model or seconds == 0:  # parameters are never communicated
+                prices[source, target] = seconds
+    distinct = list({id(need): need for need in consumers}.values())
+    paid: dict[tuple[State, State], Any] = {}
+    for need in distinct:
+        flows = {(s, t): model.flow() for s, t in prices if t in need}
+        for source, available in producer.items():
+            model.problem += pulp.lpSum(z for (s, _), z in flows.items() if s == source) == available
         for target, wanted in need.items():
-            model.problem += pulp.lpSum(z for (_, t), z in flows.items() if t == target) >= wanted
+            model.problem += pulp.lpSum(z for (_, t), z in flows.items() if t == target) == wanted
+        for (source, target), flow in flows.items():
+            if source == target:
+                continue
+            if len(distinct) == 1:
+                paid[source, target] = flow
+                continue
+            if (source, target) not in paid:
+                paid[source, target] = model.flow()
+            model.problem += flow <= paid[source, target]
+    for (source, target), flow in paid.items():
+        if seconds := prices[source, target]:
+            model.cost.append(weight * seconds * MICROSECONDS * flow)
+        model.ties.append(TIE_BREAK * 0.1 * weight * flow)
 
 
 def describe(state: State) -> str:
