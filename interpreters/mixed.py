@@ -14,13 +14,20 @@ Each operation has several implementations; the first of these that fits its ope
     abstract      anything else                    -> types, by the operator's inference with the arrays that are known
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import DYNAMIC_INDEX, ModuleOp, NoneType, StringAttr, TensorType, UnrankedTensorType
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ModuleOp,
+    NoneType,
+    StringAttr,
+    TensorType,
+    UnrankedTensorType,
+)
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
@@ -30,7 +37,8 @@ from distir.dialects.onnx import Constant, OnnxOperation, without_encoding
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.interpreters.onnx_bodies import has_bodies
 from distir.interpreters.operator_dialects import MEANINGS, function_of
-from distir.interpreters.walk import Enter, Walk, values_read
+from distir.interpreters.shared import Shared
+from distir.interpreters.walk import NAMES, Enter, Walk, values_read
 
 Array = np.ndarray[Any, Any]
 MixedValue: TypeAlias = Array | Attribute | None
@@ -66,13 +74,16 @@ def given(function: func.FuncOp, index: int, arguments: Mapping[str, MixedValue]
 
 
 class MixedWalk(Walk):
-    """A walk that remembers what is known of each value."""
+    """A walk that remembers what is known of each value, and what an operation gave for what is known of its operands: a
+    program of many equal layers is inferred once for each distinct operation of a layer."""
 
     known: dict[SSAValue, MixedValue]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.known = {}
+        self._answers: dict[Hashable, PythonValues] = {}
+        self._shared = Shared()
 
     def enter(self, function: func.FuncOp, arguments: Sequence[MixedValue]) -> PythonValues:
         """Run a function to its end, remembering its arguments."""
@@ -82,11 +93,28 @@ class MixedWalk(Walk):
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
         if isinstance(op, OnnxOperation) and op.regions:
             results = mixed_operator(op, operands, self.remember)
-        else:
+        elif op.regions or type(op) in self._impls._impl_dict:  # pyright: ignore[reportPrivateUsage]
             results = super().run(op, operands)
+        else:
+            key = self._question(op, operands)
+            if (results := self._answers.get(key)) is None:
+                results = tuple(map(self._shared.value, super().run(op, operands)))
+                self._answers[key] = results
         if not (len(results) == 1 and isinstance(results[0], Enter)):
             self.remember(op.results, results)
         return results
+
+    def _question(self, op: Operation, operands: PythonValues) -> Hashable:
+        """Equal for operations of one class, with equal attributes and declared types, and operands of which the same is
+        known, wired alike."""
+        number, same = self._shared.number, {value: i for i, value in enumerate(op.operands)}
+        return (
+            type(op),
+            *(item for name, each in op.properties.items() for item in (name, number(each))),
+            *(item for name, each in op.attributes.items() if name not in NAMES for item in (name, number(each))),
+            *(item for v, known in zip(op.operands, operands, strict=True) for item in (same[v], number(known))),
+            *(number(value.type) for values in (op.operands, op.results) for value in values),
+        )
 
     def remember(self, values: Sequence[SSAValue], results: Sequence[MixedValue]) -> None:
         for value, result in zip(values, results, strict=True):

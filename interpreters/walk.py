@@ -27,6 +27,9 @@ from distir.dialects.errors import DistirError
 Program = Generator["Suspended", PythonValues | None, PythonValues]
 """A function on its way: yields what it waits for, is sent the values, returns its results."""
 
+NAMES = frozenset({"onnx_node_name"})
+"""Attributes that name an operation, and say nothing about what it does."""
+
 Default = Callable[[Operation, PythonValues], PythonValues]
 
 

@@ -11,26 +11,32 @@ the functions, or a DistirError that names the operation that leaves one. Keeps 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType, IntegerAttr, IntegerType, ModuleOp, Signedness, TensorType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import (
     GreedyRewritePatternApplier,
     PatternRewriter,
+    PatternRewriterListener,
     PatternRewriteWalker,
     RewritePattern,
 )
+from xdsl.rewriter import Rewriter
 from xdsl.traits import ConstantLike
+from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPERATORS, Constant, NoValue, TensorAttr
 from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
 from distir.passes.onnx_control_flow import KnownBranchIsTaken, KnownLoopIsUnrolled, note_opaque
-from distir.passes.onnx_narrow import RepeatedConstantsAreNarrow
+from distir.passes.onnx_narrow import BROADCASTING, RepeatedConstantsAreNarrow
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -53,93 +59,152 @@ class OnnxFoldShapesPass(ModulePass):
         require_static_arguments(main)
 
         values = infer(op)
-        while _write_out_control_flow(op, values):
+        while _write_out_control_flow(op, functions, values):
             values = infer(op)
         note_opaque(op, values)
         for function in functions:
             require_static(values, function)
-        patterns = GreedyRewritePatternApplier(
-            [KnownResultsBecomeConstants(values), TypesBecomeStatic(values)], dce_enabled=True
-        )
-        PatternRewriteWalker(patterns).rewrite_module(op)
-        PatternRewriteWalker(
-            GreedyRewritePatternApplier([RowOperatorNeedsNoFlatten(), RepeatedConstantsAreNarrow()], dce_enabled=True)
-        ).rewrite_module(op)
+        folding = Folding(values)
+        for function in functions:
+            folding.fold(function)
+            if _simplify(function):
+                _erase_dead(function.body)
         for function in functions:
             _make_signature_static(function, values)
 
 
-def _write_out_control_flow(module: ModuleOp, values: Mapping[SSAValue, object]) -> bool:
+def _write_out_control_flow(module: ModuleOp, functions: Sequence[FuncOp], values: Mapping[SSAValue, object]) -> bool:
+    if not any(op.regions for function in functions for block in function.body.blocks for op in block.ops):
+        return False
     patterns = GreedyRewritePatternApplier([KnownBranchIsTaken(values), KnownLoopIsUnrolled(values)])
     return PatternRewriteWalker(patterns).rewrite_module(module)
 
 
-@dataclass
-class KnownResultsBecomeConstants(RewritePattern):
-    """An operation whose used results are all known is replaced by `onnx.Constant`.
+class Folding:
+    """Rewrites functions by what is known of their values: operations whose used results are all known become constants,
+    operations that nothing uses go, and the results of the others get the types that were inferred.
 
     Floating results must be exact: what the operation rounds stays an operation, so that a program computed in a wider type
     (`distir verify`) does not keep the rounding of a narrower one."""
 
-    values: Mapping[SSAValue, object]
+    def __init__(self, values: Mapping[SSAValue, object]) -> None:
+        self.values = values
+        self.known: set[Operation] = set()
+        """The operations that become constants."""
+        self._attributes: dict[int, TensorAttr] = {}
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+    def fold(self, function: FuncOp) -> None:
+        """An operation that is erased can leave another one with no used results but known ones: again, until none is."""
+        while True:
+            self.known.clear()
+            for op in function.body.walk():
+                if self._is_known(op):
+                    self.known.add(op)
+            self._rewrite(function.body)
+            if not self.known:
+                return
+
+    def _is_known(self, op: Operation) -> bool:
         from numpy import ndarray
 
         if isinstance(op, Constant) or not op.results:
-            return
-        known = [self.values.get(result) for result in op.results]
-        constants: list[Constant | None] = []
-        for value, result in zip(known, op.results, strict=True):
-            if isinstance(value, ndarray):
-                attribute = TensorAttr.from_numpy(value)
-                constants.append(Constant(attribute, _placed(attribute.type, result.type)))
-            elif result.first_use is None:
-                constants.append(None)
-            else:
-                return
-        new_ops = [constant for constant in constants if constant is not None]
-        if new_ops and _is_exact(op, known):
-            rewriter.replace(op, new_ops, [None if c is None else c.output for c in constants])
-
-
-def _is_exact(op: Operation, results: Sequence[object]) -> bool:
-    """Whether an operation gives the same numbers when it computes in float64."""
-    import numpy as np
-
-    from distir.interpreters.reference import run_operator
-
-    floats = (np.float16, np.float32)
-    rounded = [isinstance(value, np.ndarray) and value.dtype in floats for value in results]
-    if not any(rounded) or op.regions or op.has_trait(ConstantLike):
-        return True
-    operands: list[object] = []
-    for value in op.operands:
-        owner = value.owner
-        if not isinstance(owner, Constant | NoValue):
             return False
-        array = owner.value.to_numpy() if isinstance(owner, Constant) else None
-        operands.append(array.astype(np.float64) if array is not None and array.dtype in floats else array)
-    with np.errstate(all="ignore"):
-        wide = run_operator(op, operands, np.dtype(np.float64))
-    return all(
-        np.array_equal(np.asarray(exact, np.float64), np.asarray(value, np.float64), equal_nan=True)
-        for exact, value, is_rounded in zip(wide, results, rounded, strict=True)
-        if is_rounded
-    )
+        results = [self.values.get(result) for result in op.results]
+        arrays = [isinstance(value, ndarray) for value in results]
+        all_known = all(known or r.first_use is None for known, r in zip(arrays, op.results, strict=True))
+        return all_known and any(arrays) and self._is_exact(op, results)
 
+    def _is_exact(self, op: Operation, results: Sequence[object]) -> bool:
+        """Whether an operation gives the same numbers when it computes in float64."""
+        import numpy as np
 
-@dataclass
-class TypesBecomeStatic(RewritePattern):
-    """Results get the types that were inferred for them."""
+        from distir.interpreters.reference import run_operator
 
-    values: Mapping[SSAValue, object]
+        floats = (np.float16, np.float32)
+        rounded = [isinstance(value, np.ndarray) and value.dtype in floats for value in results]
+        if not any(rounded) or op.regions or op.has_trait(ConstantLike):
+            return True
+        operands: list[object] = []
+        for value in op.operands:
+            owner = value.owner
+            if owner not in self.known and not isinstance(owner, Constant | NoValue):
+                return False
+            array = owner.value.to_numpy() if isinstance(owner, Constant) else self.values.get(value)
+            is_rounded = isinstance(array, np.ndarray) and array.dtype in floats
+            operands.append(cast("np.ndarray[Any, Any]", array).astype(np.float64) if is_rounded else array)
+        with np.errstate(all="ignore"):
+            wide = run_operator(op, operands, np.dtype(np.float64))
+        return all(
+            np.array_equal(np.asarray(exact, np.float64), np.asarray(value, np.float64), equal_nan=True)
+            for exact, value, is_rounded in zip(wide, results, rounded, strict=True)
+            if is_rounded
+        )
 
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+    def _rewrite(self, region: Region) -> None:
+        """From the last operation to the first, so that the users of a result are done before it."""
+        for block in reversed(region.blocks):
+            for op in reversed(list(block.ops)):
+                if op in self.known:
+                    self._become_constants(op, block)
+                elif is_trivially_dead(op):
+                    block.erase_op(op)
+                else:
+                    for inner in op.regions:
+                        self._rewrite(inner)
+                    self._become_static(op)
+
+    def _become_constants(self, op: Operation, block: Block) -> None:
+        for result in op.results:
+            if result.first_use is None:
+                continue
+            value = cast("np.ndarray[Any, Any]", self.values[result])
+            if (attribute := self._attributes.get(id(value))) is None:
+                attribute = self._attributes[id(value)] = TensorAttr.from_numpy(value)
+            constant = Constant(attribute, _placed(attribute.type, result.type))
+            block.insert_op_before(constant, op)
+            result.replace_all_uses_with(constant.output)
+        block.erase_op(op)
+
+    def _become_static(self, op: Operation) -> None:
         for result in op.results:
             inferred = self.values.get(result)
-            if isinstance(inferred, Attribute) and (type := _placed(inferred, result.type)) != result.type:
-                rewriter.replace_value_with_new_type(result, type)
+            if not isinstance(inferred, Attribute) or inferred is result.type:
+                continue
+            if (type := _placed(inferred, result.type)) != result.type:
+                Rewriter.replace_value_with_new_type(result, type)
+
+
+def _simplify(function: FuncOp) -> bool:
+    """Rewrites the operations that look at what their operands are made of, each one after those; whether any was."""
+    patterns: Mapping[type[Operation], RewritePattern] = {
+        OPERATORS["Reshape"]: RowOperatorNeedsNoFlatten(),
+        **dict.fromkeys(BROADCASTING, RepeatedConstantsAreNarrow()),
+    }
+    pending: list[Operation] = []
+    listener = PatternRewriterListener(operation_insertion_handler=[pending.append])
+    changed = False
+    for each in [op for op in function.body.walk() if type(op) in patterns]:
+        pending.append(each)
+        while pending:
+            op = pending.pop()
+            while op.parent is not None and (pattern := patterns.get(type(op))) is not None:
+                rewriter = PatternRewriter(op)
+                rewriter.extend_from_listener(listener)
+                pattern.match_and_rewrite(op, rewriter)
+                if not rewriter.has_done_action:
+                    break
+                changed = True
+    return changed
+
+
+def _erase_dead(region: Region) -> None:
+    for block in reversed(region.blocks):
+        for op in reversed(list(block.ops)):
+            if is_trivially_dead(op):
+                block.erase_op(op)
+            else:
+                for inner in op.regions:
+                    _erase_dead(inner)
 
 
 class RowOperatorNeedsNoFlatten(RewritePattern):
@@ -190,8 +255,6 @@ def _placed(type: Attribute, like: Attribute) -> Attribute:
 
 def _make_signature_static(function: FuncOp, values: Mapping[SSAValue, object]) -> None:
     """Arguments and the function's type follow what was inferred."""
-    from xdsl.rewriter import Rewriter
-
     inside = [region.block for op in function.body.walk() for region in op.regions if region.blocks]
     for argument in (*function.args, *(argument for block in inside for argument in block.args)):
         inferred = values.get(argument)

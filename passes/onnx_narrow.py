@@ -6,7 +6,7 @@ ties the program to whole batches. Where a broadcasting operator would repeat it
 
 from typing import Any, cast
 
-from xdsl.dialects.builtin import IntegerAttr, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
@@ -48,8 +48,8 @@ class RepeatedConstantsAreNarrow(RewritePattern):
 def _shape(value: SSAValue) -> tuple[int, ...] | None:
     if not isinstance(value.type, TensorType):
         return None
-    tensor = cast(TensorType[Attribute], value.type)
-    return tensor.get_shape() if tensor.has_static_shape() else None
+    shape = cast(TensorType[Attribute], value.type).get_shape()
+    return None if DYNAMIC_INDEX in shape else shape
 
 
 def _dropped(value: SSAValue, shapes: list[tuple[int, ...]], position: int, result: tuple[int, ...]) -> frozenset[int]:
@@ -87,6 +87,8 @@ def _repeated(value: SSAValue, depth: int = 0) -> set[int]:
         return set()
     dims = {dim for dim, size in enumerate(shape) if size > 1}
     for operand in owner.operands:
+        if not dims:
+            break
         sizes = _shape(operand)
         if sizes is None:
             return set()

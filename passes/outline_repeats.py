@@ -17,11 +17,8 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from distir.interpreters.entry import entry_function
-from distir.interpreters.walk import values_read
+from distir.interpreters.walk import NAMES, values_read
 from distir.passes.structure import is_constant, unique_symbol
-
-IGNORED_ATTRIBUTES = frozenset({"onnx_node_name"})
-"""Attributes that name an instance and say nothing about what it computes."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def _token(op: Operation) -> Hashable:
     """Equal for operations that compute the same function of operands of the same types."""
     if isinstance(op, CallOp) or len(values_read(op)) > len(op.operands):
         return id(op)
-    attributes = frozenset((k, v) for k, v in op.attributes.items() if k not in IGNORED_ATTRIBUTES)
+    attributes = frozenset((k, v) for k, v in op.attributes.items() if k not in NAMES)
     operands = tuple(_constant_content(v) or v.type for v in op.operands)
     regions = tuple(map(str, op.regions))
     return op.name, attributes, frozenset(op.properties.items()), operands, tuple(op.result_types), regions

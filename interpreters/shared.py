@@ -1,0 +1,54 @@
+"""Equal attributes and arrays as one object each, so that what is keyed by them is looked up without comparing contents: the
+mixed domain's memory of what operations give."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr, FloatData
+from xdsl.ir import Attribute, ParametrizedAttribute
+
+LARGEST_COMPARED = 1024
+"""Arrays of more elements are told apart as objects."""
+
+
+class Shared:
+    """One object for all equal attributes and all equal small arrays, so that they are compared as objects."""
+
+    def __init__(self) -> None:
+        self._of_object: dict[int, Any] = {}
+        self._of_content: dict[Hashable, Any] = {}
+        self._kept: list[Any] = []
+
+    def value(self, value: Any) -> Any:
+        """The object that stands for this value."""
+        found = self._of_object.get(id(value), self)
+        if found is not self:
+            return found
+        self._kept.append(value)  # an object that is gone would lend its id to another
+        shared = value
+        if isinstance(value, Attribute):
+            shared = self._of_content.setdefault(self._content(value), value)
+        elif isinstance(value, np.ndarray) and value.size <= LARGEST_COMPARED and value.dtype.kind != "O":
+            array = cast("np.ndarray[Any, Any]", value)
+            shared = self._of_content.setdefault((array.dtype.str, array.shape, array.tobytes()), array)
+        self._of_object[id(value)] = shared
+        return shared
+
+    def number(self, value: Any) -> int:
+        """Equal for values that share an object."""
+        return id(self.value(value))
+
+    def _content(self, value: Attribute) -> Hashable:
+        """Equal for equal attributes, of which the two zeros are different ones."""
+        match value:
+            case ParametrizedAttribute():
+                return type(value), *map(self.number, value.parameters)
+            case ArrayAttr():
+                return type(value), *map(self.number, value.data)
+            case FloatData():
+                return type(value), value.data.hex()
+            case _:
+                return type(value), value
