@@ -6,7 +6,7 @@ into `dist.call`; projection turns each into a `func.call` of the callee's proje
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from xdsl.dialects.builtin import I64, DenseArrayBase, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp
@@ -105,20 +105,25 @@ class CallOp(IRDLOperation):
 def function_devices(function: FuncOp) -> int:
     """How many local devices a function has: one more than the highest it names; 1 if it names none."""
     types = [*function.function_type.inputs.data, *function.function_type.outputs.data]
-    highest = max((on.device for on in placements(types)), default=0)
-    if not function.body.blocks:
-        return highest + 1
-    for op in function.body.block.ops:
-        highest = max(highest, *(on.device for on in placements(op.result_types)), 0)
-        if isinstance(op, CallOp):
-            highest = max(highest, *op.devices)
-    return highest + 1
+    lists: dict[bytes, Sequence[int]] = {}
+    if function.body.blocks:
+        for op in function.body.block.ops:
+            types += [result.type for result in op.results]
+            if isinstance(op, CallOp):
+                lists.setdefault(op.on.data.data, op.devices)
+    devices = [on.device for on in placements(_distinct(types))]
+    return 1 + max([0, *devices, *(device for each in lists.values() for device in each)])
+
+
+def _distinct(types: Sequence[Attribute]) -> Iterable[Attribute]:
+    """Each once: values of one type mostly have the same object."""
+    return {id(type_): type_ for type_ in types}.values()
 
 
 def is_placed(function: FuncOp) -> bool:
     """Whether any argument, result or operation of the function names a device."""
     types = [*function.function_type.inputs.data, *function.function_type.outputs.data]
-    if placements(types):
+    if placements(_distinct(types)):
         return True
     return bool(function.body.blocks) and any(placements(op.result_types) for op in function.body.block.ops)
 

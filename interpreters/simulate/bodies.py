@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ class Call(NamedTuple):
     makes: Slots
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Body:
     """A function. Compared by identity: equal functions are the same object."""
 
@@ -74,51 +75,62 @@ class Body:
     streams: list[Stream]
     steps: list[Run | Call]
     results: list[Slots]
-    arguments: int = 0
-    made: Slots = ()
-    """The slots that it makes and returns, once each."""
-    used: tuple[bool, ...] = ()
-    """Per argument slot, whether any operation uses it, also inside calls."""
-    operands: tuple[tuple[int, bool], ...] = ()
-    """Of each argument, its first slot, and whether all of its slots are used."""
-    devices: int = 0
-    messages: tuple[Message, ...] = ()
-    """Each once."""
-    calls: Counter[tuple[Body, Devices]] = field(default_factory=Counter["tuple[Body, tuple[int, ...]]"])
-    """How often it calls each function on each of its devices."""
-    counts: Counter[str] = field(default_factory=Counter[str])
-    """Its own operations by name."""
 
-    def __post_init__(self) -> None:
-        self.arguments = sum(self.arity)
-        self.made = tuple(s for s in dict.fromkeys(chain.from_iterable(self.results)) if s >= self.arguments)
+    @cached_property
+    def arguments(self) -> int:
+        """How many slots all arguments have."""
+        return sum(self.arity)
+
+    @cached_property
+    def made(self) -> Slots:
+        """The slots that it makes and returns, once each."""
+        return tuple(s for s in dict.fromkeys(chain.from_iterable(self.results)) if s >= self.arguments)
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        """Each once."""
+        return tuple(dict.fromkeys([s.cost for s in self.steps if isinstance(s, Run) and isinstance(s.cost, Message)]))
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """Its own operations by name."""
+        return Counter([step.name for step in self.steps if isinstance(step, Run)])
+
+    @cached_property
+    def calls(self) -> Counter[tuple[Body, Devices]]:
+        """How often it calls each function on each of its devices."""
+        return Counter([(step.callee, step.devices) for step in self.steps if isinstance(step, Call)])
+
+    @cached_property
+    def devices(self) -> int:
+        """How many devices it has."""
+        own = {device for device, _ in chain(self.slots, self.streams)}
+        return 1 + max(own.union(*[devices for _, devices in self.calls]), default=0)
+
+    @cached_property
+    def used(self) -> tuple[bool, ...]:
+        """Per argument slot, whether any operation uses it, also inside calls."""
         used: set[int] = set()
-        self.messages = tuple(
-            dict.fromkeys([s.cost for s in self.steps if isinstance(s, Run) and isinstance(s.cost, Message)])
-        )
         seen: set[tuple[int, Body, int]] = set()
-        devices = {device for device, _ in chain(self.slots, self.streams)}
         for step in self.steps:
             if isinstance(step, Run):
                 used.update(step.uses)
-                self.counts[step.name] += 1
-            else:
-                callee = step.callee
-                for slots, (first, wholly) in zip(step.uses, callee.operands, strict=True):
-                    if len(slots) == 1:
-                        if wholly:
-                            used.add(slots[0])
-                    elif (key := (id(slots), callee, first)) not in seen:
-                        seen.add(key)
-                        used.update(compress(slots, callee.used[first : first + len(slots)]))
-                devices.update(step.devices)
-                self.calls[step.callee, step.devices] += 1
-        self.used = tuple([slot in used for slot in range(self.arguments)])
+                continue
+            callee = step.callee
+            for slots, (first, wholly) in zip(step.uses, callee.operands, strict=True):
+                if len(slots) == 1:
+                    if wholly:
+                        used.add(slots[0])
+                elif (key := (id(slots), callee, first)) not in seen:
+                    seen.add(key)
+                    used.update(compress(slots, callee.used[first : first + len(slots)]))
+        return tuple([slot in used for slot in range(self.arguments)])
+
+    @cached_property
+    def operands(self) -> tuple[tuple[int, bool], ...]:
+        """Of each argument, its first slot, and whether all of its slots are used."""
         starts = accumulate(self.arity, initial=0)
-        self.operands = tuple(
-            [(start, all(self.used[start : start + n])) for start, n in zip(starts, self.arity, strict=False)]
-        )
-        self.devices = 1 + max(devices, default=0)
+        return tuple([(start, all(self.used[start : start + n])) for start, n in zip(starts, self.arity, strict=False)])
 
     def signature(self) -> tuple[object, ...]:
         """Everything that a simulation depends on."""

@@ -7,7 +7,7 @@ function (`Pattern`). Types and attributes are recognised by identity first: has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
 from xdsl.dialects import func
@@ -51,6 +51,7 @@ class Pattern(NamedTuple):
     slows: tuple[int, ...]
     rooms: list[Room | None]
     """What each result is held in; None if it is on no device."""
+    is_view: bool
     costs: dict[tuple[object, ...], Cost | Message]
     """By attributes."""
 
@@ -63,9 +64,12 @@ class Reader:
         self.library = library
         self.placings: dict[bool, dict[int, Placing]] = {True: {}, False: {}}
         """By the identity of types, of functions with and without placements. The module and the entries keep the types alive."""
+        self.rooms: dict[bool, dict[int, tuple[Room, ...]]] = {True: {}, False: {}}
+        """What values of a type are held in, likewise."""
         self._entries: list[func.FuncOp] = []
         self._bodies: dict[tuple[func.FuncOp, tuple[Room, ...], tuple[int, ...] | None], Body] = {}
         self._attributes: dict[int, int] = {}
+        self._stated: dict[type[Operation], frozenset[str]] = {}
         self._devices: dict[bytes, Devices] = {}
 
     def entry(self, name: str, devices: int) -> Body:
@@ -104,7 +108,8 @@ class Reader:
         if op.regions:
             return (op,)
         known, given = self._attributes, list[object]()
-        stated = STATED if isinstance(op, CommunicationOp) else ()
+        if (stated := self._stated.get(type(op))) is None:
+            stated = self._stated[type(op)] = STATED if isinstance(op, CommunicationOp) else frozenset()
         for attributes in (op.properties, op.attributes) if op.attributes else (op.properties,):
             for name, value in attributes.items():
                 if name in stated or name.startswith("dist."):
@@ -125,7 +130,7 @@ class FunctionReader:
         self.steps: list[Run | Call] = []
         self.values: dict[int, Slots] = {}
         """By the identity of SSA values."""
-        self._placings = reader.placings[frame.is_placed]
+        self._placings, self._rooms = reader.placings[frame.is_placed], reader.rooms[frame.is_placed]
         self._patterns: dict[tuple[object, ...], Pattern] = {}
         self._maps: dict[tuple[Body, Devices], tuple[int, ...]] = {}
 
@@ -134,27 +139,41 @@ class FunctionReader:
         function = self.reader.walk.function(self.frame.name)
         block = function.body.block
         if held is None:
-            arguments = [self._allocate(type_) for type_ in function.function_type.inputs.data]
+            arguments = self._allocate_all(function.function_type.inputs.data)
         else:
             rooms, arity = held
             numbers = iter(self._new(rooms))
             arguments = [tuple([next(numbers) for _ in range(count)]) for count in arity]
-        for argument, slots in zip(block.args, arguments, strict=True):
-            self.values[id(argument)] = slots
+        self.values.update(zip(map(id, block.args), arguments, strict=True))
         results = self._read(block)
         return self.library.body(tuple(map(len, arguments)), self.slots, list(self.streams), self.steps, results)
 
     def _allocate(self, type_: Attribute) -> Slots:
         """New storage for a value of this type, and of each element of a tuple."""
+        if (rooms := self._rooms.get(id(type_))) is None:
+            rooms = self._rooms[id(type_)] = self._rooms_of(type_)
+        return self._new(rooms)
+
+    def _allocate_all(self, types: Sequence[Attribute]) -> list[Slots]:
+        """The same for many values, of few types."""
+        for type_ in {id(type_): type_ for type_ in types}.values():
+            if id(type_) not in self._rooms:
+                self._rooms[id(type_)] = self._rooms_of(type_)
+        rooms = list(map(self._rooms.__getitem__, map(id, types)))
+        ends = list(accumulate(map(len, rooms), initial=len(self.slots)))
+        self.slots += chain.from_iterable(rooms)
+        return [(start,) if stop - start == 1 else tuple(range(start, stop)) for start, stop in pairwise(ends)]
+
+    def _rooms_of(self, type_: Attribute) -> tuple[Room, ...]:
         if isinstance(type_, TupleType):
-            return tuple([s for element in type_.types.data for s in self._allocate(element)])
+            return tuple([room for element in type_.types.data for room in self._rooms_of(element)])
         placing = self._placing(type_)
-        return () if placing.stream is None else self._new([(placing.stream[0], placing.bytes)])
+        return () if placing.stream is None else ((placing.stream[0], placing.bytes),)
 
     def _new(self, rooms: Sequence[Room]) -> Slots:
         first = len(self.slots)
         self.slots += rooms
-        return tuple(range(first, len(self.slots)))
+        return (first,) if len(rooms) == 1 else tuple(range(first, len(self.slots)))
 
     def _placing(self, type_: Attribute) -> Placing:
         if (placing := self._placings.get(id(type_))) is None:
@@ -216,7 +235,7 @@ class FunctionReader:
             made = [uses]
         elif kind is UnpackOp:
             made = [(slot,) for slot in uses]
-        elif is_view(op):
+        elif pattern.is_view:
             made = [operands[0] for _ in pattern.rooms]
         else:
             made = [() if room is None else self._new([room]) for room in pattern.rooms]
@@ -235,6 +254,7 @@ class FunctionReader:
             tuple([self._stream(stream) for stream in streams]),
             tuple([self._stream(stream) for stream in slowed_streams(op, tuple(streams))]),
             [None if p.stream is None else (p.stream[0], p.bytes) for p in results],
+            is_view(op),
             {},
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, TensorType, TupleType
@@ -210,16 +211,29 @@ def updating(
     entry: func.FuncOp, arguments: Sequence[Value], results: Sequence[Value], device_of: Sequence[int]
 ) -> set[int]:
     """The storages of results that are written into an argument's memory: those that update one on the same device."""
-    updated: set[tuple[str, int]] = set()
-    for value, attributes in zip(arguments, _dictionaries(entry.arg_attrs, len(arguments)), strict=True):
-        if _text(attributes, "dist.role") in ("parameter", "state"):
-            updated |= {(_text(attributes, "dist.name"), device_of[s]) for s in value}
-    return {
+    returned = _dictionaries(entry.res_attrs, len(results))
+    named = {_text(attributes, "dist.name") for attributes in returned}
+    given = _dictionaries(entry.arg_attrs, len(arguments))
+    distinct = {id(each): each for each in given}.values()  # replicas share theirs
+    names = {id(each): _text(each, "dist.name") for each in distinct}
+    stays = {
+        id(each) for each in distinct if _text(each, "dist.role") in ("parameter", "state") and names[id(each)] in named
+    }
+    if not stays:
+        return set()
+    updated = {
+        (names[id(attributes)], device_of[storage])
+        for value, attributes in zip(arguments, given, strict=True)
+        if id(attributes) in stays
+        for storage in value
+    }
+    found = {
         storage
-        for value, attributes in zip(results, _dictionaries(entry.res_attrs, len(results)), strict=True)
+        for value, attributes in zip(results, returned, strict=True)
         for storage in value
         if (_text(attributes, "dist.name"), device_of[storage]) in updated
-    }.difference(*arguments)
+    }
+    return found.difference(chain.from_iterable(arguments))
 
 
 def _dictionaries(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> Sequence[DictionaryAttr]:
