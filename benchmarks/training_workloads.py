@@ -22,9 +22,16 @@ def imported(make: Any, loss: Any, inputs: Any) -> ModuleOp:
     return import_step(step, example)
 
 
-def wide_resnet_step(width: int, batch: int, blocks: tuple[int, ...] = (3, 4, 6, 3), classes: int = 1000) -> ModuleOp:
+def wide_resnet_step(
+    width: int,
+    batch: int,
+    blocks: tuple[int, ...] = (3, 4, 6, 3),
+    classes: int = 1000,
+    channels: int = 64,
+    image: int = 224,
+) -> ModuleOp:
     """ResNet-50 (He et al., 2016) whose bottlenecks are `width` channels wide at first instead of 64 (Zagoruyko & Komodakis, 2016),
-    on images of 224 x 224."""
+    on square images. `channels` are those after the first convolution."""
     import torch
     from torch import nn
     from torch.nn.functional import cross_entropy
@@ -45,18 +52,18 @@ def wide_resnet_step(width: int, batch: int, blocks: tuple[int, ...] = (3, 4, 6,
             return torch.relu(self.body(x) + self.around(x))
 
     def make() -> nn.Module:
-        layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+        layers: list[nn.Module] = [nn.Conv2d(3, channels, 7, 2, 3, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
         layers.append(nn.MaxPool2d(3, 2, 1))
-        entering = 64
+        entering = channels
         for stage, count in enumerate(blocks):
             for i in range(count):
-                leaving = 256 << stage
+                leaving = 4 * channels << stage
                 layers.append(Bottleneck(entering, width << stage, leaving, 2 if stage and not i else 1))
                 entering = leaving
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(entering, classes))
 
     return imported(
-        make, cross_entropy, lambda: (torch.zeros(batch, 3, 224, 224), torch.zeros(batch, dtype=torch.long))
+        make, cross_entropy, lambda: (torch.zeros(batch, 3, image, image), torch.zeros(batch, dtype=torch.long))
     )
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from heapq import heappop, heappush
-from itertools import product
+from itertools import accumulate, product
 from math import gcd, prod
 
 from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
-from distir.passes.distribution.conversions import collective, hops, shard_extent, share
+from distir.passes.distribution.conversions import collective, hops, shard_extent, shard_ranges, share
 
 AxisStates = tuple[State, ...]
 """What a value is along each axis of the mesh, in mesh order."""
@@ -58,32 +58,45 @@ class Mesh:
             device = device * size + coordinate
         return device
 
-    def outer_cut(self, axis: int, dim: int, states: Sequence[State]) -> int:
-        """Into how many parts the axes before this one cut a dim."""
-        return prod(
-            size
-            for size, state in zip(self.sizes[:axis], states, strict=False)
-            if isinstance(state, Sharded) and state.dim == dim
-        )
+    def cuts(self, states: Sequence[State]) -> dict[int, dict[tuple[int, ...], int]]:
+        """For each dim that is cut, into how many parts its pieces are; those of the first axis come first."""
+        found: dict[int, dict[tuple[int, ...], int]] = {}
+        for size, state in zip(self.sizes, states, strict=False):
+            if isinstance(state, Sharded) and size > 1:
+                cuts = found.setdefault(state.dim, {})
+                cuts[state.pieces] = cuts.get(state.pieces, 1) * size
+        return found
 
     def local_state(self, axis: int, state: State, states: Sequence[State], device: int = 0) -> State:
-        """A state along one axis as the axes before it leave the dim to a device: its pieces are those of a shard of theirs."""
+        """A state along one axis as the axes before it leave the dim to a device: its pieces are those of a shard of theirs.
+        Of pieces finer than theirs, a shard has some, whole."""
         if not isinstance(state, Sharded):
             return state
         coordinates, pieces, counts = self.coordinates(device), state.pieces, state.counts
+        for other, parts in self.cuts(states[:axis]).get(state.dim, {}).items():
+            if len(other) < len(state.pieces):
+                kept = _inside(pieces, shard_ranges(Sharded(state.dim, other), 0, parts))
+                pieces, counts = (tuple(each[i] for i in kept) for each in (pieces, counts))
         for size, coordinate, outer in zip(self.sizes[:axis], coordinates, states, strict=False):
-            if isinstance(outer, Sharded) and outer.dim == state.dim:
-                shares = [share(count, coordinate, size) for count in counts]
-                local = tuple(stop - start for start, stop in shares)
-                pieces = tuple(p // c * n for p, c, n in zip(pieces, counts, local, strict=True))
-                counts = local
+            if not isinstance(outer, Sharded) or outer.dim != state.dim or len(outer.pieces) < len(state.pieces):
+                continue
+            if len(outer.pieces) > len(state.pieces):
+                pieces = tuple(piece // size for piece in pieces)
+                counts = counts if state.blocks else pieces
+                continue
+            shares = [share(count, coordinate, size) for count in counts]
+            local = tuple(stop - start for start, stop in shares)
+            pieces = tuple(p // c * n for p, c, n in zip(pieces, counts, local, strict=True))
+            counts = local
         return Sharded(state.dim, pieces, counts if state.blocks else ())
 
     def canonical(self, states: AxisStates) -> AxisStates:
         """Equal states for equal shards: blocks matter only where the axes that cut a dim do not divide them."""
 
+        cuts = self.cuts(states)
+
         def is_even(state: Sharded) -> bool:
-            parts = self.outer_cut(len(states), state.dim, states)
+            parts = cuts.get(state.dim, {}).get(state.pieces, 1)
             return all(count % parts == 0 for count in state.counts)
 
         return tuple(replace(s, blocks=()) if isinstance(s, Sharded) and is_even(s) else s for s in states)
@@ -97,7 +110,8 @@ class Mesh:
 
     def conflict(self, states: AxisStates) -> str | None:
         """Why no value can be in these states: axes that cut one dim, the first one outermost, cut it in the same
-        pieces, which all of them together divide; and addends of different reductions do not nest."""
+        pieces, which all of them together divide, or some in pieces of which the shards of the others have equally many
+        whole ones (the heads of each row, where the rows are cut); and addends of different reductions do not nest."""
         return _conflict(self, states)
 
     def local_shape(self, shape: Sequence[int], states: AxisStates, device: int = 0) -> tuple[int, ...]:
@@ -128,12 +142,22 @@ class Mesh:
 
     def ranges(self, state: Sharded, states: AxisStates, coordinates: Sequence[int]) -> list[tuple[int, int]]:
         """The ranges of a dim that one device holds, over all axes that cut it."""
+        every = dict.fromkeys(s for s in states if isinstance(s, Sharded) and s.dim == state.dim)
+        coarse, *finer = sorted(every, key=lambda s: len(s.pieces))
+        found = self._ranges(coarse, states, coordinates)
+        for fine in finer:
+            held = self._ranges(fine, states, coordinates)
+            found = [r for r in held if any(a <= r[0] and r[1] <= b for a, b in found)]
+        return found
+
+    def _ranges(self, state: Sharded, states: AxisStates, coordinates: Sequence[int]) -> list[tuple[int, int]]:
+        """Those of the axes that cut the dim in these pieces."""
         found: list[tuple[int, int]] = []
         offset = 0
         for piece, count in zip(state.pieces, state.counts, strict=True):
             start, stop = 0, count
             for size, coordinate, other in zip(self.sizes, coordinates, states, strict=True):
-                if isinstance(other, Sharded) and other.dim == state.dim:
+                if other == state:
                     first, last = share(stop - start, coordinate, size)
                     start, stop = start + first, start + last
             block = piece // count
@@ -152,7 +176,9 @@ class Mesh:
         machine takes the same route: cuts and reductions early, gathers late. The route depends on which dims are the same
         and on whether they divide, not on which dims they are."""
         if self.uneven:
-            return _cheapest_route(self, elements, source, target)
+            if self._even.conflict(source) or self._even.conflict(target):
+                return _cheapest_route(self, elements, source, target)
+            return self._even.route(elements, source, target)
         alike = self._alike(source, target)
         key = (elements, alike)
         if (found := self._routes.get(key)) is None:
@@ -164,12 +190,22 @@ class Mesh:
         return tuple((axis, REPLICATED if is_whole else target[axis]) for axis, is_whole in found)
 
     @cached_property
+    def _even(self) -> Mesh:
+        """The same mesh of even shards: values that are cut evenly take its routes, whoever asks."""
+        return replace(self, uneven=False)
+
+    @cached_property
     def _routes(self) -> dict[tuple[int, AxisStates], tuple[tuple[int, bool], ...]]:
         """Per hop of a route, its axis, and whether the value becomes whole along it."""
         return {}
 
     def _alike(self, source: AxisStates, target: AxisStates) -> AxisStates:
-        """Both, with dims numbered as they come, and of the pieces only which are the same and what divides all of them."""
+        """Both, with dims numbered as they come, and of a dim that is cut in the same pieces everywhere only what divides
+        all of them."""
+        every: dict[int, set[tuple[int, ...]]] = {}
+        for state in (*source, *target):
+            if isinstance(state, Sharded):
+                every.setdefault(state.dim, set()).add(state.pieces)
         dims: dict[int, dict[tuple[int, ...], Sharded]] = {}
         found: list[State] = []
         for state in (*source, *target):
@@ -178,9 +214,9 @@ class Mesh:
                     cuts = dims[state.dim] = {}
                 if (known := cuts.get(state.pieces)) is None:
                     common = gcd(self.devices, *state.pieces)
-                    count = 1 if len(state.pieces) == 1 else 2 + len(cuts)
                     number = list(dims).index(state.dim)
-                    known = cuts[state.pieces] = Sharded(number, (common,) * count)
+                    pieces = (common,) * min(len(state.pieces), 2) if len(every[state.dim]) == 1 else state.pieces
+                    known = cuts[state.pieces] = Sharded(number, pieces)
                 state = known
             found.append(state)
         return tuple(found)
@@ -192,21 +228,41 @@ COPY_SHARE = 1 / 16
 """A local copy moves an element this much faster than a link."""
 
 
+def _inside(pieces: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """Which pieces lie in one of the ranges."""
+    ends = list(accumulate(pieces))
+    return [
+        i
+        for i, (piece, end) in enumerate(zip(pieces, ends, strict=True))
+        if any(a <= end - piece and end <= b for a, b in ranges)
+    ]
+
+
+def _nests(coarse: Sharded, parts: int, fine: Sharded) -> bool:
+    """Whether each of so many even shards of the coarse pieces consists of fine ones, the same in each."""
+    if any(count % parts for count in coarse.counts):
+        return False
+    shards = [[fine.pieces[i] for i in _inside(fine.pieces, shard_ranges(coarse, n, parts))] for n in range(parts)]
+    return sum(shards[0]) * parts == sum(coarse.pieces) and all(shard == shards[0] for shard in shards)
+
+
 @lru_cache(maxsize=1 << 17)
 def _conflict(mesh: Mesh, states: AxisStates) -> str | None:
-    for axis, state in enumerate(states):
-        if not isinstance(state, Sharded):
-            continue
-        earlier = next((s for s in states[:axis] if isinstance(s, Sharded) and s.dim == state.dim), state)
-        if earlier.pieces != state.pieces:
-            return f"dim {state.dim} is cut in pieces {list(earlier.pieces)} and in pieces {list(state.pieces)}"
-        if earlier.counts != state.counts:
-            return f"dim {state.dim} is cut in blocks, {list(earlier.counts)} and {list(state.counts)} of them"
-        parts = mesh.outer_cut(axis, state.dim, states) * mesh.sizes[axis]
-        if not mesh.uneven and any(count % parts for count in state.counts):
-            return f"dim {state.dim} in pieces {list(state.pieces)} is not cut evenly into {parts} parts"
-        if any(count < parts for count in state.counts):
-            return f"dim {state.dim} has pieces of {list(state.counts)} blocks, too few for {parts} parts"
+    for dim, cuts in mesh.cuts(states).items():
+        here = dict.fromkeys(s for s in states if isinstance(s, Sharded) and s.dim == dim)
+        by_pieces = {pieces: [s for s in here if s.pieces == pieces] for pieces in cuts}
+        for (state, *others), parts in zip(by_pieces.values(), cuts.values(), strict=True):
+            if others:
+                return f"dim {dim} is cut in blocks, {list(state.counts)} and {list(others[0].counts)} of them"
+            if (not mesh.uneven or len(cuts) > 1) and any(count % parts for count in state.counts):
+                return f"dim {dim} in pieces {list(state.pieces)} is not cut evenly into {parts} parts"
+            if any(count < parts for count in state.counts):
+                return f"dim {dim} has pieces of {list(state.counts)} blocks, too few for {parts} parts"
+        if len(cuts) > 1:
+            (first, *_), (second, *_), *more = by_pieces.values()
+            coarse, fine = (first, second) if len(first.pieces) < len(second.pieces) else (second, first)
+            if more or not _nests(coarse, cuts[coarse.pieces], fine):
+                return f"dim {dim} is cut in pieces {list(first.pieces)} and in pieces {list(second.pieces)}"
     reductions = {state.reduction for state in states if isinstance(state, Partial)}
     return f"partial {' and partial '.join(sorted(reductions))}" if len(reductions) > 1 else None
 

@@ -77,15 +77,25 @@ def _carriers(inputs: Iterable[Iterable[InputDim]], factor: str) -> list[tuple[i
 
 class AxisSpace:
     """Options of every operation along one axis of `shards`, closed under pieces. `allowed` says which dims of which values
-    the axis may cut."""
+    the axis may cut, `inside` which factors it may cut inside others in a merged dim too, by the dims that they have of
+    their own: the heads inside rows of heads, and not what is inside every head."""
 
-    def __init__(self, module: ModuleOp, entry: FuncOp, shards: int, allowed: Callable[[SSAValue, int], bool]):
+    def __init__(
+        self,
+        module: ModuleOp,
+        entry: FuncOp,
+        shards: int,
+        allowed: Callable[[SSAValue, int], bool],
+        inside: Callable[[SSAValue, int], bool] = lambda value, dim: False,
+    ):
         self.module, self.entry, self.shards = module, entry, shards
         self.functions = calls_first(module, entry.sym_name.data)
         self.options: dict[Operation, list[Option]] = {}
         self._table = functions(module)
-        self._allowed = allowed
+        self._allowed, self._inside = allowed, inside
         self._pieces: dict[SSAValue, set[Sharded]] = defaultdict(set)
+        self._within: dict[SSAValue, set[Sharded]] = defaultdict(set)
+        """Those of the pieces that cut a factor inside others."""
         self._callers: dict[Operation | None, list[Operation]] = defaultdict(list)
         for function in self.functions:
             for op in function.body.block.ops:
@@ -121,23 +131,41 @@ class AxisSpace:
         """Renews the options of an op; returns the values for which it found new pieces."""
         values = (*values_read(op), *op.results)
         cuts = {state.pieces for v in values for state in self._pieces[v]}
-        found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._is_allowed(op, o)]
-        self.options[op] = self.keep(op, _outermost(op, [o for o in found if self._follows(values, o)]))
+        found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._follows(values, o)]
+        inside = {o for o in found if self._is_inside(op, o) or self._touches(self._within, values, o)}
+        outermost = _outermost(op, [o for o in found if o in inside or self._is_allowed(op, o)])
+        self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost])
         changed: list[SSAValue] = []
         for option in self.options[op]:
             for value, state in zip(values, (*option.operands, *option.results), strict=True):
-                if isinstance(state, Sharded) and 1 < len(state.pieces) <= MOST_PIECES:
-                    if state not in self._pieces[value]:
-                        self._pieces[value].add(state)
-                        changed.append(value)
+                if not isinstance(state, Sharded) or len(state.pieces) < 2:
+                    continue
+                if option in inside:
+                    self._within[value].add(state)
+                if (option in inside or len(state.pieces) <= MOST_PIECES) and state not in self._pieces[value]:
+                    self._pieces[value].add(state)
+                    changed.append(value)
         return changed
+
+    def _is_inside(self, op: Operation, option: Option) -> bool:
+        """Whether the option cuts a factor inside others in a merged dim, and may."""
+        rule, choice = rule_of(op), option.choice
+        if rule is None or not isinstance(choice, UseFactor) or not rule.outside(choice.factor):
+            return False
+        own = [(op.operands[i], d) for i, d in _carriers(rule.inputs, choice.factor)]
+        combines = zip(op.results, rule.combines[choice.factor], strict=True)
+        own += [(r, c.dim) for r, c in combines if isinstance(c, Gather) and not c.outer]
+        return any(self._inside(value, dim) for value, dim in own)
 
     def _follows(self, values: Sequence[SSAValue], option: Option) -> bool:
         """Whether pieces that the rule does not demand are those of a value of the op, in the dim that the option cuts."""
-        if not isinstance(option.choice, UseFactor) or not option.choice.pieces:
-            return True
+        demanded = not isinstance(option.choice, UseFactor) or not option.choice.pieces
+        return demanded or self._touches(self._pieces, values, option)
+
+    def _touches(self, known: Mapping[SSAValue, set[Sharded]], values: Sequence[SSAValue], option: Option) -> bool:
+        """Whether a value of the op is known to be cut as the option cuts it."""
         states = (*option.operands, *option.results)
-        return any(state in self._pieces[value] for value, state in zip(values, states, strict=True))
+        return any(state in known[value] for value, state in zip(values, states, strict=True))
 
     def _visit_call(self, call: CallOp) -> list[SSAValue]:
         """Shares pieces between a call's operands and results and those of its callee."""
@@ -145,11 +173,12 @@ class AxisSpace:
         returned = callee.last_op.operands if callee.last_op else ()
         changed: list[SSAValue] = []
         for a, b in (*zip(call.operands, callee.args, strict=True), *zip(call.results, returned, strict=True)):
-            union = self._pieces[a] | self._pieces[b]
-            for value in (a, b):
-                if self._pieces[value] != union:
-                    self._pieces[value] = set(union)
-                    changed.append(value)
+            for known in (self._pieces, self._within):
+                union = known[a] | known[b]
+                for value in (a, b):
+                    if known[value] != union:
+                        known[value] = set(union)
+                        changed.append(value)
         return changed
 
     def _is_allowed(self, op: Operation, option: Option) -> bool:

@@ -28,6 +28,9 @@ from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
 
+MOST_PIECES = 8
+"""Finer pieces are not resharded: gathering the heads of each row would copy as many slices as there are heads and rows."""
+
 
 @dataclass(frozen=True)
 class Conversion:
@@ -108,7 +111,7 @@ class Prices:
         return self._shard(self._value(type_), states).bytes
 
     def conversion(self, type_: Attribute, source: AxisStates, target: AxisStates) -> Conversion | None:
-        """A conversion of a value of this (global) type; None if no collectives do it."""
+        """A conversion of a value of this (global) type; None if no collectives do it, or only with more copies than pay."""
         value = self._value(type_)
         key = (source, target)
         if key not in value.conversions:
@@ -144,6 +147,8 @@ class Prices:
         picoseconds, most = 0, 0
         route: list[tuple[int, State, State]] = []
         for axis, after in hops:
+            if any(isinstance(s, Sharded) and len(s.pieces) > MOST_PIECES for s in (here.states[axis], after)):
+                return None
             hop = self._hop(value, here, axis, after)
             entering = 0 if here is first else first.bytes
             picoseconds, most = picoseconds + hop.picoseconds, max(most, entering + hop.memory - ends)

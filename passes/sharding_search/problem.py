@@ -124,7 +124,8 @@ def _axis_options(
         kind = "none" if size == 1 else restrictions.get(axis, "any")
         keys.append((kind, size))
         if (kind, size) not in found:
-            space = AxisSpace(module, main, size, allowed[kind])
+            inside = reach.is_model if kind in ("any", "model") else allowed["none"]
+            space = AxisSpace(module, main, size, allowed[kind], inside)
             space.close()
             found[kind, size] = _without_idle_addends(space.options)
     return [found[key] for key in keys]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from xdsl.context import Context
 from xdsl.dialects import func
@@ -59,14 +59,19 @@ def collectives(module: ModuleOp) -> list[str]:
     return [op.name for op in entry_function(module).body.block.ops if isinstance(op, CommunicationOp)]
 
 
-def states(
-    is_target: bool, cuts: Sequence[State] = (Sharded(0, (24,)), Sharded(1, (8,)), Sharded(0, (8, 16)))
-) -> st.SearchStrategy[dict[str, State]]:
+def states(is_target: bool, cuts: Sequence[State]) -> st.SearchStrategy[dict[str, State]]:
     options: list[State] = [REPLICATED, *cuts] + ([SUM] if is_target else [])
     return st.fixed_dictionaries({axis: st.sampled_from(options) for axis, _ in AXES})
 
 
-@given(states(False), states(True))
+CUTS = (Sharded(0, (24,)), Sharded(1, (8,)), Sharded(0, (8, 16)), Sharded(0, (4,) * 6), Sharded(0, (6,) * 4))
+ROWS, COLUMNS, _, _, IN_ROWS = CUTS
+
+
+@given(states(False, CUTS), states(True, CUTS))
+@example({"a": ROWS, "b": IN_ROWS, "c": COLUMNS}, {"a": COLUMNS, "b": IN_ROWS, "c": REPLICATED})
+@example({"a": IN_ROWS, "b": ROWS, "c": ROWS}, {"a": IN_ROWS, "b": SUM, "c": SUM})
+@example({"a": REPLICATED, "b": IN_ROWS, "c": REPLICATED}, {"a": ROWS, "b": IN_ROWS, "c": ROWS})
 @settings(max_examples=40)
 def test_any_sharding_reaches_any_other(source: dict[str, State], target: dict[str, State]):
     mesh = Mesh(AXES)

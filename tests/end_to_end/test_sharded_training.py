@@ -1,0 +1,124 @@
+"""Training steps of a GPT, a graph attention network and a ResNet as `ilp-shard` shards them, on one axis and on two: the plan's
+program computes what the step computes, in this process and as processes over gloo. On the machine below computing is slow
+beside sending, so that small models are worth cutting everywhere."""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.backends.torch import run as run_processes
+from distir.dialects.sharding import StrategyAttr, UseFactor
+from distir.interpreters.reference import run
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.ilp_shard import IlpShardPass
+from distir.tools.commands.values import values_for
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.gpt_training import gpt_step
+from benchmarks.training_workloads import gat_step, wide_resnet_step
+
+MACHINE = """
+name = "slow-processors"
+[device]
+name = "slow"
+memory_capacity_bytes = { value = 1000000000, source = "test" }
+memory_bandwidth_bytes_per_second = { value = 1.0e8, source = "test" }
+memory_efficiency = { value = 1.0, source = "test" }
+matmul_efficiency = { value = 1.0, source = "test" }
+matmul_half_efficiency_flops = { value = 1.0, source = "test" }
+kernel_floor_seconds = { value = 1.0e-7, source = "test" }
+[device.peak_flops_per_second]
+f32 = { value = 1.0e8, source = "test" }
+[[levels]]
+name = "node"
+devices = { value = 64, source = "test" }
+latency_seconds = { value = 1.0e-6, source = "test" }
+hop_seconds = { value = 1.0e-6, source = "test" }
+bandwidth_bytes_per_second = { value = 3.0e7, source = "test" }
+"""
+
+WORKLOADS: dict[str, Callable[[], ModuleOp]] = {
+    "gpt": lambda: gpt_step(layers=2, width=32, heads=4, vocabulary=64, batch=4, sequence=8),
+    "gat": lambda: gat_step(nodes=16, width=8, heads=4, classes=4),
+    "resnet": lambda: wide_resnet_step(8, 4, blocks=(2, 1), classes=8, channels=8, image=32),
+}
+
+
+@cache
+def step(workload: str) -> tuple[ModuleOp, dict[str, Any], dict[str, Any]]:
+    """A step, values for it, and what it computes on them."""
+    module = WORKLOADS[workload]()
+    values = values_for(module, 0, None)
+    return module, values, run(module, values, dtype=np.float64)
+
+
+def plan(workload: str, tmp_path: Path, **options: str) -> ModuleOp:
+    machine = tmp_path / "machine.toml"
+    machine.write_text(MACHINE)
+    module = step(workload)[0].clone()
+    IlpShardPass(machine=str(machine), **options).apply(Context(), module)
+    return module
+
+
+def strategies(module: ModuleOp, operation: str) -> Iterator[dict[str, Any]]:
+    """What all operations of this name choose along each axis."""
+    for op in module.walk():
+        if op.name == operation and isinstance(strategy := op.attributes.get("dist.strategy"), StrategyAttr):
+            yield strategy.choices
+
+
+ONE_AXIS, TWO_AXES = {"mesh": "tp=4"}, {"mesh": "dp=2,tp=2"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "options"),
+    [
+        ("gpt", TWO_AXES),
+        ("gat", ONE_AXIS),
+        pytest.param("gpt", ONE_AXIS, marks=pytest.mark.long),
+        pytest.param("gat", TWO_AXES, marks=pytest.mark.long),
+        pytest.param("resnet", ONE_AXIS, marks=pytest.mark.long),
+        pytest.param("resnet", TWO_AXES, marks=pytest.mark.long),
+    ],
+)
+def test_plans_compute_what_the_step_computes(workload: str, options: dict[str, str], tmp_path: Path):
+    _, values, expected = step(workload)
+    module = plan(workload, tmp_path, **options)
+    ApplyShardingPass().apply(Context(), module)
+    module.verify()
+    found = run(module, values, dtype=np.float64)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+def test_attention_is_cut_by_heads_within_the_rows_of_a_replica(tmp_path: Path):
+    """Data parallelism on one axis and Megatron's cut on the other (Shoeybi et al., 2019, section 3), which PyTorch's batched
+    products of [batch * heads, ...] have inside one dim: 4 rows of 4 heads."""
+    module = plan("gpt", tmp_path, mesh="dp=2,tp=2", restrict="dp=batch,tp=model")
+    products = list(strategies(module, "aten.bmm"))
+    assert products
+    assert all(choices == {"dp": UseFactor("S1"), "tp": UseFactor("S1", (4,) * 4)} for choices in products)
+    _, values, expected = step("gpt")
+    ApplyShardingPass().apply(Context(), module)
+    found = run(module, values, dtype=np.float64)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-10, err_msg=name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [ONE_AXIS, TWO_AXES], ids=str)
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_processes_compute_what_the_step_computes(workload: str, options: dict[str, str], tmp_path: Path):
+    _, values, expected = step(workload)
+    module = plan(workload, tmp_path, **options)
+    ApplyShardingPass().apply(Context(), module)
+    found = run_processes(module, values, backend="gloo")
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
