@@ -19,25 +19,39 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _SUFFIX = "_backward"
 
 
+_SIZES = "input_sizes"
+"""What gradients of views have in the place of `self`."""
+
+
 @cache
 def _forward(gradient: Any) -> Any:
-    """The operator of which this one is the gradient; None if there is none of that name."""
+    """The operator of which this one is the gradient; None if there is none of that name, or none of its overloads takes
+    what the gradient does."""
     name = gradient.overloadpacket.__name__
     if gradient.namespace != "aten" or not name.endswith(_SUFFIX):
         return None
-    return getattr(getattr(torch.ops.aten, name.removesuffix(_SUFFIX), None), gradient._overloadname, None)
+    packet = getattr(torch.ops.aten, name.removesuffix(_SUFFIX), None)
+    if packet is None or hasattr(packet, gradient._overloadname):
+        return getattr(packet, gradient._overloadname, None)
+    taken = {argument.name: str(argument.type) for argument in gradient._schema.arguments}
+    for overload in (getattr(packet, name) for name in packet.overloads()):
+        first, *others = overload._schema.arguments
+        if _SIZES in taken and str(first.type) == "Tensor":
+            if all(taken.get(a.name) == str(a.type).replace("Optional[int]", "int") for a in others):
+                return overload
+    return None
 
 
 def _arguments_of(forward: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the operator took, from what its gradient takes; None if that does not say. A tensor may be there as its sizes,
     and no shape depends on a number that is left out."""
     found: dict[str, Any] = {}
-    for argument in forward._schema.arguments:
+    for position, argument in enumerate(forward._schema.arguments):
         name, kind = argument.name, str(argument.type)
+        sizes = given.get(_SIZES if position == 0 and _SIZES in given else f"{name}_sizes")
         if name in given:
             found[name] = given[name]
-        elif "Tensor" in kind and given.get(f"{name}_sizes") is not None:
-            sizes = given[f"{name}_sizes"]
+        elif "Tensor" in kind and sizes is not None:
             found[name] = torch.empty(sizes, device="meta") if prod(sizes) else None
         elif kind.startswith("Optional"):
             found[name] = None

@@ -53,7 +53,12 @@ def test_kept_results_have_the_shapes_that_the_operator_gave() -> None:
 
 def test_nothing_is_said_of_what_has_no_operator_of_its_name() -> None:
     assert gradient_fits(aten.add.Tensor, (meta(4), meta(4)), {}) is None
-    assert gradient_fits(aten.slice_backward.default, (meta(4), [8], 0, 0, 4, 1), {}) is None
+    assert gradient_fits(aten.embedding_dense_backward.default, (meta(4, 2), meta(4), 8, -1, False), {}) is None
+
+
+def test_the_sizes_of_a_view_say_what_it_took() -> None:
+    assert gradient_fits(aten.slice_backward.default, (meta(4), [8], 0, 0, 4, 1), {})
+    assert gradient_fits(aten.slice_backward.default, (meta(2), [8], 0, 0, 4, 1), {}) is False
 
 
 BATCH, OUT, IN = "[gather(0), reduce(sum), {b}]", "[reduce(sum), gather(0), {o}]", "[gather(1), gather(1), identity]"
@@ -102,3 +107,20 @@ def test_all_ways_to_cut_the_gradient_of_a_convolution(
     tried = violations(op, rule, [rng.standard_normal(shape) for shape in shapes], rng)
     assert not tried.violations
     assert tried.factors >= 6
+
+
+def test_the_gradient_of_a_view_has_its_sizes() -> None:
+    """Of `x[:, 0]`: batch and features are cut in the gradient and in the sizes of what it is the gradient of."""
+
+    class First(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(x)[:, 0]
+
+    step = training_step(
+        nn.Sequential(nn.Linear(6, 6), First()), nn.functional.mse_loss, lambda p: torch.optim.SGD(p, lr=0.1)
+    )
+    module = import_step(step, (torch.randn(4, 5, 6), torch.randn(4, 6)))
+    op = next(op for op in module.walk() if op.name == "aten.select_backward")
+    assert "[S1, S2] -> {S1: gather(0), S2: gather(2)}, sizes = {input_sizes[0]: S1, input_sizes[2]: S2}" in str(
+        Discovery(InterpreterDomains()).rule(op)
+    )
