@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from xdsl.dialects.builtin import AnyFloat, ModuleOp, TensorType
@@ -26,16 +26,27 @@ from distir.passes.distribution.batch_axis import is_zero
 from distir.passes.distribution.options import RULE, rule_of
 from distir.passes.structure import functions, is_constant, shape_of
 
+if TYPE_CHECKING:
+    from distir.passes.shardcombine.discovery import Discovery
+
 LARGEST_CONSTANT = 4096
 
 
 def defer_scales(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int]) -> None:
     """Moves every scale by a value of the batch in the entry through what is linear in it."""
+    from distir.passes.shardcombine.cache import RuleCache
+    from distir.passes.shardcombine.discovery import Discovery
+    from distir.passes.shardcombine.domains import InterpreterDomains
+
     block = entry.body.block
     depends = _dependent(block, {block.args[i] for i in batch})
-    for op in list(block.ops):
-        if _is_scale(op, depends):
-            _Sinking(module, op).run(block)
+    scales = [op for op in block.ops if _is_scale(op, depends)]
+    if not scales:
+        return
+    discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
+    for op in scales:
+        _Sinking(module, op, discovery).run(block)
+    discovery.cache.save()
 
 
 def _dependent(block: Block, sources: set[SSAValue]) -> set[SSAValue]:
@@ -102,6 +113,8 @@ class _Sinking:
 
     module: ModuleOp
     scale: Operation
+    discovery: Discovery
+    """Where the rules of copies of the scale come from."""
     unscaled: set[SSAValue] = field(default_factory=set[SSAValue])
     """Values that lack the factor now."""
     scaled: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
@@ -135,7 +148,7 @@ class _Sinking:
                 properties=dict(self.scale.properties),
             )
             block.insert_op_before(copy, before)
-            copy.attributes[RULE] = RuleAttr(_discovered(copy))
+            copy.attributes[RULE] = RuleAttr(self.discovery.rule(copy))
             copy.results[0].name_hint = value.name_hint
             self.scaled[value] = copy.results[0]
         return self.scaled[value]
@@ -156,11 +169,3 @@ def _linear_results(module: ModuleOp, op: Operation, operands: set[int]) -> set[
                 return set()
             lacking.update(inner.results[r] for r in results)
     return set()
-
-
-def _discovered(op: Operation) -> Any:
-    from distir.passes.shardcombine.cache import RuleCache
-    from distir.passes.shardcombine.discovery import Discovery
-    from distir.passes.shardcombine.domains import InterpreterDomains
-
-    return Discovery(InterpreterDomains(), RuleCache.on_disk()).rule(op)
