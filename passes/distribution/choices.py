@@ -13,8 +13,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from distir.dialects.sharding import Choice, Sharded, State
-from distir.passes.distribution.ilp import Plan
 from distir.passes.distribution.options import Option
+from distir.passes.distribution.tensor_network import Plan
 from distir.passes.structure import shape_of
 
 Key = tuple[int, int, bool]

@@ -5,7 +5,8 @@ The objective is communication time in seconds (latency and bytes, from a cost m
 of the batch, so that the choice does not depend on the batch size; a small tie-break prefers sharded parameters,
 few conversions and few pieces. Formulation: for each use of a value, continuous flows from its produced to its needed state
 have both choices as marginals (the tight form of their product), and a conversion is paid once, by the largest of its flows
-over the uses. On the training steps of `benchmarks/pytorch_models.py` the linear relaxation is integral: no branching."""
+over the uses. On the training steps of `benchmarks/pytorch_models.py` the linear relaxation is integral: no branching. `solve`
+asks the solver only where elimination (`tensor_network`), of the same choices and costs, would need too large tables."""
 
 from __future__ import annotations
 
@@ -21,28 +22,12 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
-from distir.passes.distribution.options import Option
 from distir.passes.distribution.space import TensorSpace, model_values
+from distir.passes.distribution.tensor_network import MICROSECONDS, TIE_BREAK, Plan, TensorNetwork, parameter_shares
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
-
-MICROSECONDS = 1e6
-TIE_BREAK = 1e-3
-"""Microseconds for all parameters held whole rather than cut, and a tenth for each conversion and for each operation cut in
-pieces: below any latency."""
 
 States = dict[State, Any]
 """For each state, the linear expression that is 1 if it is chosen."""
-
-
-@dataclass
-class Plan:
-    """A solution: an option per operation, a state per function argument, and the objective's communication part."""
-
-    options: dict[Operation, Option]
-    arguments: dict[BlockArgument, State]
-    results: dict[str, list[State]]
-    """Per function, the states in which it returns its results."""
-    seconds: float
 
 
 @dataclass
@@ -78,12 +63,19 @@ def solve(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[
     """The best plan for one row, so that it is the same for all batches. `rows` is the batch extent that the program was
     localised to, `cut` the values that grow with it; `seconds(kind, bytes)` the time of a collective over the axis. Raises
     DistirError if the solver finds none."""
+    if (plan := TensorNetwork(space, rows, cut, seconds).best_plan()) is not None:
+        return plan
+    return solve_program(space, rows, cut, seconds)
+
+
+def solve_program(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[str, int], float]) -> Plan:
+    """The same by the integer program."""
     import pulp
 
     model = _Model(space, seconds, pulp.LpProblem("tensor_axis", pulp.LpMinimize))
     table = functions(space.module)
     counts = executions(space.functions, space.entry)
-    share = _shares(model_values(space.functions, space.entry, table))
+    share = parameter_shares(model_values(space.functions, space.entry, table))
     for function in space.functions:
         _add_function(model, function, counts[function.sym_name.data], share)
     _tie_updates(model)
@@ -211,13 +203,6 @@ def _result_states(model: _Model, producer: States, consumers: list[States]) -> 
     model.problem += pulp.lpSum(states.values()) == 1
     consumers.append(states)
     return states
-
-
-def _shares(model_args: set[SSAValue]) -> dict[SSAValue, float]:
-    """The part of all parameter bytes that each argument which holds a parameter is."""
-    sizes = {v: _bytes(v) for v in model_args}
-    total = sum(sizes.values()) or 1
-    return {v: size / total for v, size in sizes.items()}
 
 
 def _bytes(value: SSAValue) -> int:

@@ -27,7 +27,7 @@ from distir.passes.distribution.batch_axis import (
 )
 from distir.passes.distribution.choices import PlanByPosition, TensorChoices
 from distir.passes.distribution.deferred_scale import defer_scales
-from distir.passes.distribution.ilp import Plan, solve
+from distir.passes.distribution.ilp import solve
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.localize import Localizer
@@ -37,6 +37,7 @@ from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
+from distir.passes.distribution.tensor_network import Plan
 from distir.passes.distribution.variants import alternate
 from distir.passes.distribution.weights import stage_weights
 from distir.passes.structure import callee_of, calls_first, functions, shape_of, unique_symbol

@@ -55,6 +55,8 @@ class Assignment:
         self.groups: dict[Operation, Group] = {}
         self.home: dict[SSAValue, int] = {}
         self._available: dict[SSAValue, set[int]] = defaultdict(set)
+        ports = zip(entry.body.block.args, argument_attributes(entry), strict=True)
+        self._parameters = {v for v, a in ports if text(a, "dist.role", "input") in ("parameter", "state")}
         inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
         forward = _forward(entry, inside)
         self._assign_forward([op for op in inside if op in forward], stages, weigh)
@@ -97,9 +99,7 @@ class Assignment:
             self._put(op, Group(BACKWARD, min([flow, *(parameters or kept)])))
 
     def _is_parameter(self, value: SSAValue) -> bool:
-        if not isinstance(value, BlockArgument):
-            return False
-        return text(argument_attributes(self.entry)[value.index], "dist.role", "input") in ("parameter", "state")
+        return value in self._parameters
 
     def _assign_after(self, ops: Sequence[Operation]) -> None:
         for op in ops:

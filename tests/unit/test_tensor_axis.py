@@ -4,7 +4,9 @@ and what it refuses."""
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
@@ -12,6 +14,9 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.simulate import simulate
+from distir.passes.distribution import plan as plan_steps
+from distir.passes.distribution.ilp import solve, solve_program
+from distir.passes.distribution.tensor_network import Plan
 from distir.passes.structure import functions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -198,3 +203,26 @@ def test_devices_are_numbered_as_megatron_numbers_them():
 def test_refusals(options: dict[str, object], message: str):
     with pytest.raises(DistirError, match=message):
         gpt2(LAYERS).distributed(**options)
+
+
+# --- how it is chosen ---
+
+
+@pytest.mark.parametrize("pp", [1, 2])
+@pytest.mark.parametrize("model", [mlp, gpt2])
+def test_elimination_finds_what_the_integer_program_finds(
+    model: Callable[..., Any], pp: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Two methods, one problem: the least communication is the same to the solver's tolerance."""
+    found: list[tuple[float, float]] = []
+
+    def both(*problem: Any) -> Plan:
+        plan = solve(*problem)
+        found.append((plan.seconds, solve_program(*problem).seconds))
+        return plan
+
+    monkeypatch.setattr(plan_steps, "solve", both)
+    model().distributed(tp=2, pp=pp, microbatches=pp)
+    assert found
+    for eliminated, solved in found:
+        assert eliminated == pytest.approx(solved, rel=1e-6)

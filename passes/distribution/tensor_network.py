@@ -1,0 +1,296 @@
+"""The tensor axis as a network of tables, solved exactly by elimination (`sharding_search/elimination`): the same choices and
+costs as the integer program's (`ilp`), which remains for a program whose tables would be too large.
+
+One variable per operation, and per argument or result that is free; one table per value for its conversions. Programs are
+chains with few values alive across them, so this takes a fraction of the solver's time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+from math import inf, prod
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from distir.dialects.sharding import REPLICATED, Partial, State, UseFactor
+from distir.interpreters.walk import values_read
+from distir.passes.distribution.conversions import conversion_seconds
+from distir.passes.distribution.options import Option
+from distir.passes.distribution.space import TensorSpace, model_values
+from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+MICROSECONDS = 1e6
+TIE_BREAK = 1e-3
+"""Microseconds for all parameters held whole rather than cut, and a tenth for each conversion and for each operation cut in
+pieces: below any latency."""
+MOST_JOINT = 1 << 12
+"""Entries of the largest table of one value's conversions; a value that more choices depend on has one per pair."""
+
+
+@dataclass
+class Plan:
+    """A solution: an option per operation, a state per function argument, and the objective's communication part."""
+
+    options: dict[Operation, Option]
+    arguments: dict[BlockArgument, State]
+    results: dict[str, list[State]]
+    """Per function, the states in which it returns its results."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class View:
+    """The states of a value as a variable decides them: one for each of its choices."""
+
+    variable: int
+    states: tuple[State, ...]
+
+
+@dataclass(frozen=True)
+class _Conversions:
+    """Of a value of so many bytes: from the state in which it is produced to all in which it is needed."""
+
+    produced: View
+    needed: tuple[View, ...]
+    bytes: int
+    is_model: bool
+    """Parameters and state are never communicated."""
+
+
+class TensorNetwork:
+    """The network, function by function. `rows`, `cut` and `seconds` are as in `ilp.solve`."""
+
+    def __init__(self, space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[str, int], float]):
+        self.space, self.rows, self.cut, self.seconds = space, rows, cut, seconds
+        self.network = Network()
+        self._table = functions(space.module)
+        self._counts = executions(space.functions, space.entry)
+        self._shares = parameter_shares(model_values(space.functions, space.entry, self._table))
+        self._options: dict[Operation, int] = {}
+        self._produced: dict[SSAValue, View] = {}
+        self._needed: dict[SSAValue, list[View]] = {}
+        self._results: dict[str, list[View]] = {}
+        self._shared: dict[tuple[bool, frozenset[View]], View] = {}
+        self._weights: dict[_Conversions, int] = {}
+        self._prices: dict[tuple[State, State, int], float] = {}
+        for function in space.functions:
+            self._add_function(function, self._counts[function.sym_name.data])
+        self._tie_updates()
+        for conversions, weight in self._weights.items():
+            self._add_table(conversions, weight)
+
+    def best_plan(self) -> Plan | None:
+        """A cheapest plan; None if elimination does not find it."""
+        from distir.passes.sharding_search.bounds import cheapest
+
+        decided = cheapest(self.network)
+        if decided is None:
+            return None
+
+        def state(view: View) -> State:
+            return view.states[decided[view.variable]]
+
+        options = {op: self.space.options[op][decided[v]] for op, v in self._options.items()}
+        arguments = {v: state(view) for v, view in self._produced.items() if isinstance(v, BlockArgument)}
+        results = {name: [state(view) for view in views] for name, views in self._results.items()}
+        seconds = sum(
+            weight * self._price(state(c.produced), target, c.bytes)
+            for c, weight in self._weights.items()
+            for target in dict.fromkeys(state(view) for view in c.needed)
+        )
+        return Plan(options, arguments, results, seconds)
+
+    # --- functions ---
+
+    def _variable(self, states: Sequence[State]) -> View:
+        return View(self.network.variable([0.0] * len(states)), tuple(states))
+
+    def _add_function(self, function: FuncOp, count: int) -> None:
+        name, arguments = function.sym_name.data, function.body.block.args
+        is_entry = function is self.space.entry
+        returned: Sequence[SSAValue] = ()
+        for argument in arguments:
+            self._needed[argument] = []
+        for op in function.body.block.ops:
+            if isinstance(op, ReturnOp):
+                returned = list(op.operands)
+            elif isinstance(op, CallOp):
+                callee = op.callee.string_value()
+                for value, argument in zip(op.operands, self._table[callee].body.block.args, strict=True):
+                    self._need(value, self._produced[argument])
+                for result, view in zip(op.results, self._results[callee], strict=True):
+                    self._produced[result], self._needed[result] = view, []
+            else:
+                self._add_operation(op)
+        for argument in arguments:
+            self._produced[argument] = self._argument(self._needed[argument], is_entry)
+        for argument in arguments:
+            if argument in self._shares:
+                self._charge_whole(self._produced[argument], count * self._shares[argument])
+        self._results[name] = [self._produced[v] if is_entry else self._returned(v) for v in returned]
+        for value in (*arguments, *(r for op in function.body.block.ops for r in op.results)):
+            self._add_conversions(value, self._produced[value], self._needed[value], value in self._shares, count)
+
+    def _add_operation(self, op: Operation) -> None:
+        found = self.space.options[op]
+        pieces = [isinstance(o.choice, UseFactor) and len(o.choice.pieces) > 1 for o in found]
+        variable = self.network.variable([TIE_BREAK * 0.1 * cut for cut in pieces])
+        self._options[op] = variable
+        for i, value in enumerate(values_read(op)):
+            view = View(variable, tuple(option.operands[i] for option in found))
+            of_constant = isinstance(value, OpResult) and is_constant(value.op)
+            if not (of_constant and set(view.states) == {REPLICATED}):
+                self._need(value, view)
+        for i, result in enumerate(op.results):
+            self._produced[result] = View(variable, tuple(option.results[i] for option in found))
+            self._needed[result] = []
+
+    def _need(self, value: SSAValue, view: View) -> None:
+        if view not in self._needed[value]:
+            self._needed[value].append(view)
+
+    def _argument(self, needed: Sequence[View], is_input: bool) -> View:
+        """An argument with one user is what that user needs; otherwise it has a state of its own. Inputs of the program
+        never arrive as addends (replicas could not tell theirs apart)."""
+        addends = is_input and any(isinstance(state, Partial) for view in needed for state in view.states)
+        if len(needed) == 1 and not addends:
+            return needed[0]
+        key = (addends, frozenset(needed))
+        if not needed or key not in self._shared:
+            candidates = dict.fromkeys([REPLICATED, *(state for view in needed for state in view.states)])
+            self._shared[key] = self._variable([s for s in candidates if not (addends and isinstance(s, Partial))])
+        return self._shared[key]
+
+    def _returned(self, value: SSAValue) -> View:
+        """A result leaves as it was produced, or as the body converted it for itself anyway."""
+        produced, needed = self._produced[value], self._needed[value]
+        candidates = dict.fromkeys([*produced.states, *(state for view in needed for state in view.states)])
+        if len(candidates) == 1 or all(view == produced for view in needed):
+            return produced
+        view = self._variable(list(candidates))
+        self._need(value, view)
+        return view
+
+    def _charge_whole(self, view: View, share: float) -> None:
+        import numpy as np
+
+        whole = np.array([state == REPLICATED for state in view.states])
+        self.network.charge(view.variable, TIE_BREAK * share * whole)
+
+    def _tie_updates(self) -> None:
+        """A result that updates an argument leaves in the argument's state."""
+        entry = self.space.entry
+        named = zip(argument_attributes(entry), entry.body.block.args, strict=True)
+        arguments = {text(a, "dist.name", ""): v for a, v in named}
+        last = entry.body.block.last_op
+        returned = list(last.operands) if last is not None else []
+        views = self._results[entry.sym_name.data]
+        for value, attributes, view in zip(returned, result_attributes(entry), views, strict=True):
+            argument = arguments.get(text(attributes, "dist.name", ""))
+            if argument is not None:
+                self._add_conversions(value, view, [self._produced[argument]], False, 1)
+
+    # --- conversions ---
+
+    def _add_conversions(
+        self, value: SSAValue, produced: View, needed: Sequence[View], is_model: bool, count: int
+    ) -> None:
+        from distir.interpreters.work import type_bytes
+
+        others = tuple(view for view in needed if view != produced)
+        if others:
+            whole = type_bytes(value.type)
+            each = _Conversions(produced, others, whole // self.rows if value in self.cut else whole, is_model)
+            self._weights[each] = self._weights.get(each, 0) + count
+
+    def _price(self, source: State, target: State, bytes_: int) -> float:
+        key = source, target, bytes_
+        if key not in self._prices:
+            self._prices[key] = conversion_seconds(source, target, bytes_, self.space.shards, self.seconds)
+        return self._prices[key]
+
+    def _cost(self, conversions: _Conversions, weight: int, source: State, target: State) -> float:
+        """Microseconds, with the tie-break for a conversion that is free."""
+        seconds = self._price(source, target, conversions.bytes)
+        if conversions.is_model and seconds > 0:
+            return inf
+        return weight * (seconds * MICROSECONDS + TIE_BREAK * 0.1 * (source != target))
+
+    def _add_table(self, conversions: _Conversions, weight: int) -> None:
+        """What the conversions cost for all choices of the variables that decide them: each target is paid once, however
+        many need it."""
+        import numpy as np
+
+        views = [conversions.produced, *conversions.needed]
+        scope: dict[int, list[View]] = {}
+        for view in dict.fromkeys(views):
+            scope.setdefault(view.variable, []).append(view)
+        if prod(len(set(zip(*(view.states for view in own), strict=True))) for own in scope.values()) > MOST_JOINT:
+            self._add_pairs(conversions, weight)
+            return
+        states = list(dict.fromkeys(state for view in views for state in view.states))
+        numbers = {state: i for i, state in enumerate(states)}
+        classes: list[Array] = []
+        placed: dict[View, Array] = {}
+        dimensions: list[int] = []
+        for variable, own in scope.items():
+            seen: dict[tuple[State, ...], int] = {}
+            rows = zip(*(view.states for view in own), strict=True)
+            of_choices = [seen.setdefault(row, len(seen)) for row in rows]
+            if len(seen) > 1:
+                dimensions.append(variable)
+                classes.append(np.array(of_choices))
+            for view, column in zip(own, zip(*seen, strict=True), strict=True):
+                own_numbers = np.array([numbers[state] for state in column])
+                placed[view] = own_numbers if len(seen) > 1 else own_numbers[0]
+        for view in placed:
+            if view.variable in dimensions:
+                axis = dimensions.index(view.variable)
+                placed[view] = placed[view].reshape([-1 if a == axis else 1 for a in range(len(dimensions))])
+        matrix = np.full((len(states), len(states)), inf)
+        for source in dict.fromkeys(conversions.produced.states):
+            for target in states:
+                matrix[numbers[source], numbers[target]] = self._cost(conversions, weight, source, target)
+        source, *targets = (placed[view] for view in views)
+        costs = np.zeros([int(c.max()) + 1 for c in classes])
+        for i, target in enumerate(targets):
+            added = matrix[source, target]
+            for earlier in targets[:i]:
+                added = np.where(earlier == target, 0.0, added)
+            costs = costs + added
+        if dimensions:
+            self.network.add(Table(tuple(dimensions), tuple(classes), costs))
+        else:  # the same whatever is chosen
+            self.network.charge(conversions.produced.variable, costs)
+
+    def _add_pairs(self, conversions: _Conversions, weight: int) -> None:
+        """The same for a value that many need: for each state, a variable says whether the value is converted to it."""
+        import numpy as np
+
+        produced = conversions.produced
+        for target in dict.fromkeys(state for view in conversions.needed for state in view.states):
+            made = self.network.variable([0.0, 0.0])
+            price = np.array([[0.0, self._cost(conversions, weight, source, target)] for source in produced.states])
+            self.network.add(Table((produced.variable, made), (np.arange(len(price)), np.arange(2)), price))
+            for view in conversions.needed:
+                needs = np.array([int(state == target) for state in view.states])
+                if needs.any():
+                    table = np.array([[0.0, 0.0], [inf, 0.0]])
+                    self.network.add(Table((view.variable, made), (needs, np.arange(2)), table))
+
+
+def parameter_shares(held: set[SSAValue]) -> dict[SSAValue, float]:
+    """The part of all parameter bytes that each argument which holds a parameter is."""
+    from distir.interpreters.work import type_bytes
+
+    sizes = {v: type_bytes(v.type) for v in held}
+    total = sum(sizes.values()) or 1
+    return {v: size / total for v, size in sizes.items()}
