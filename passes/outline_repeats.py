@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeGuard
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -17,6 +18,7 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from distir.interpreters.entry import entry_function
+from distir.interpreters.shared import Shared
 from distir.interpreters.walk import NAMES, values_read
 from distir.passes.structure import is_constant, unique_symbol
 
@@ -53,7 +55,8 @@ def find_repeat(block: Block, minimum: int) -> Repeat | None:
 
     ops = [op for op in block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
     numbers: dict[Hashable, int] = {}
-    codes = np.array([numbers.setdefault(_token(op), len(numbers)) for op in ops], dtype=np.int64)
+    shared = Shared()
+    codes = np.array([numbers.setdefault(_token(op, shared), len(numbers)) for op in ops], dtype=np.int64)
     candidates: list[tuple[int, int, int, int]] = []  # covered, -period, first, length of the run of equal tokens
     for period in range(minimum, len(ops) // 2 + 1):
         equal = np.concatenate(([False], codes[:-period] == codes[period:], [False]))
@@ -73,55 +76,101 @@ def _repeats_shorter(unit: list[int], minimum: int) -> bool:
     return any(unit == unit[:size] * (len(unit) // size) for size in range(1, minimum) if len(unit) % size == 0)
 
 
-def _token(op: Operation) -> Hashable:
+def _token(op: Operation, shared: Shared) -> Hashable:
     """Equal for operations that compute the same function of operands of the same types."""
     if isinstance(op, CallOp) or len(values_read(op)) > len(op.operands):
         return id(op)
-    attributes = frozenset((k, v) for k, v in op.attributes.items() if k not in NAMES)
-    operands = tuple(_constant_content(v) or v.type for v in op.operands)
-    regions = tuple(map(str, op.regions))
-    return op.name, attributes, frozenset(op.properties.items()), operands, tuple(op.result_types), regions
+    number = shared.number
+    attributes = frozenset((k, number(v)) for k, v in op.attributes.items() if k not in NAMES)
+    properties = frozenset((k, number(v)) for k, v in op.properties.items())
+    operands = tuple(_constant_content(v, shared) or number(v.type) for v in op.operands)
+    results = tuple(number(result.type) for result in op.results)
+    return op.name, attributes, properties, operands, results, tuple(map(str, op.regions))
 
 
-def _constant_content(value: SSAValue) -> Hashable | None:
-    if isinstance(value, OpResult) and is_constant(value.op):
-        return value.op.name, frozenset(value.op.properties.items()), value.type
-    return None
+def _constant_content(value: SSAValue, shared: Shared) -> Hashable | None:
+    if not _is_constant(value):
+        return None
+    op = value.op
+    return op.name, frozenset((k, shared.number(v)) for k, v in op.properties.items()), shared.number(value.type)
+
+
+def _is_constant(value: SSAValue) -> TypeGuard[OpResult]:
+    return isinstance(value, OpResult) and is_constant(value.op)
 
 
 def _isomorphic_runs(ops: Sequence[Operation], period: int) -> Repeat | None:
     """Cuts a run of periodic tokens where fewest values cross, and keeps the repetitions wired like the first one."""
     repetitions = len(ops) // period
-    best: tuple[int, int, list[tuple[Operation, ...]]] | None = None
+    wires = _wires(ops)
+    escapes = _escapes(ops)
+    best: tuple[int, int, int] | None = None
     for shift in range(len(ops) - repetitions * period + 1):
-        runs = [tuple(ops[shift + i * period : shift + (i + 1) * period]) for i in range(repetitions)]
-        wiring = _wiring(runs[0])
+        starts = range(shift, shift + repetitions * period, period)
+        wiring = _wiring(wires, shift, period)
         alike = 1
-        while alike < len(runs) and _wiring(runs[alike]) == wiring:
+        while alike < repetitions and _wiring(wires, starts[alike], period) == wiring:
             alike += 1
         if alike > 1:
-            crossing = sum(len(_escaping(run)) for run in runs[:alike])
+            crossing = sum(_crossing(escapes, start, period) for start in starts[:alike])
             if best is None or (-alike, crossing) < best[:2]:
-                best = (-alike, crossing, runs[:alike])
-    return None if best is None else Repeat(tuple(best[2]))
+                best = (-alike, crossing, shift)
+    if best is None:
+        return None
+    count, _, shift = best
+    return Repeat(tuple(tuple(ops[shift + i * period : shift + (i + 1) * period]) for i in range(-count)))
 
 
-def _wiring(run: Sequence[Operation]) -> tuple[Hashable, ...]:
-    """How operands are wired: to a result inside the run, or to the n-th distinct value from outside."""
-    inside: dict[SSAValue, Hashable] = {r: (i, j) for i, op in enumerate(run) for j, r in enumerate(op.results)}
-    outside: dict[SSAValue, int] = {}
-    return tuple(
-        inside[v] if v in inside else ("constant" if _constant_content(v) else outside.setdefault(v, len(outside)))
-        for op in run
-        for v in op.operands
-    )
+_CONSTANT = -1, -1
+Wire: TypeAlias = tuple[int, int]
+"""An operand: position of the operation that gives it and number of its result; (-1, -1) for a constant; for a value from
+before the first operation, a number below -1 that is its own."""
+
+
+def _wires(ops: Sequence[Operation]) -> list[tuple[Wire, ...]]:
+    """The operands of each operation."""
+    wires: dict[SSAValue, Wire] = {r: (i, j) for i, op in enumerate(ops) for j, r in enumerate(op.results)}
+    found: list[tuple[Wire, ...]] = []
+    for op in ops:
+        for value in op.operands:
+            if value not in wires:
+                wires[value] = _CONSTANT if _is_constant(value) else (-2 - len(wires), 0)
+        found.append(tuple(wires[value] for value in op.operands))
+    return found
+
+
+def _wiring(wires: Sequence[tuple[Wire, ...]], start: int, period: int) -> list[Wire]:
+    """How the operands of a run are wired: to a result inside the run, or to the n-th distinct value from outside."""
+    outside: dict[Wire, Wire] = {}
+    wiring: list[Wire] = []
+    for operands in wires[start : start + period]:
+        for wire in operands:
+            if wire[0] >= start:
+                wiring.append((wire[0] - start, wire[1]))
+            elif wire is _CONSTANT:
+                wiring.append(wire)
+            else:
+                wiring.append(outside.setdefault(wire, (-2 - len(outside), 0)))
+    return wiring
+
+
+def _escapes(ops: Sequence[Operation]) -> list[list[int]]:
+    """For each result of each operation, the position of its last user: past the end for one that is none of these."""
+    place = {op: i for i, op in enumerate(ops)}
+    end = len(ops)
+    return [[max((place.get(use.operation, end) for use in r.uses), default=-1) for r in op.results] for op in ops]
+
+
+def _crossing(escapes: Sequence[Sequence[int]], start: int, period: int) -> int:
+    """How many results of a run are used after it."""
+    return sum(last >= start + period for results in escapes[start : start + period] for last in results)
 
 
 def _inputs(run: Sequence[Operation]) -> list[SSAValue]:
     """Distinct values from outside, by first use."""
     inside = {result for op in run for result in op.results}
     operands = (v for op in run for v in op.operands)
-    return list(dict.fromkeys(v for v in operands if v not in inside and _constant_content(v) is None))
+    return list(dict.fromkeys(v for v in operands if v not in inside and not _is_constant(v)))
 
 
 def _escaping(run: Sequence[Operation]) -> list[tuple[int, int]]:
@@ -161,7 +210,7 @@ def _function_of(run: Sequence[Operation], escaping: Sequence[tuple[int, int]], 
         argument.name_hint = value.name_hint
     for op in run:
         for value in op.operands:
-            if value not in mapping and isinstance(value, OpResult) and _constant_content(value) is not None:
+            if value not in mapping and _is_constant(value):
                 body.add_op(value.op.clone(mapping))
         body.add_op(op.clone(mapping))
     results = [mapping[run[i].results[j]] for i, j in escaping]

@@ -206,6 +206,13 @@ def open_dimensions(module: ModuleOp) -> list[tuple[str, str]]:
     return found
 
 
+def require_bound(module: ModuleOp, where: str) -> None:
+    """Raises DistirError, which names the option that binds it, if an argument of @main has an open dimension."""
+    if found := open_dimensions(module):
+        what, option = found[0]
+        raise DistirError(f"{where}: {what}: bind with distir import ... {option}")
+
+
 def make_static(module: ModuleOp, where: str) -> None:
     """Gives a level 1 or 2 program static types in place, which keeps the weights; DistirError if they stay open."""
     from xdsl.context import Context
@@ -213,9 +220,7 @@ def make_static(module: ModuleOp, where: str) -> None:
 
     from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 
-    if found := open_dimensions(module):
-        what, option = found[0]
-        raise DistirError(f"{where}: {what}: bind with distir import ... {option}")
+    require_bound(module, where)
     values = (value for op in module.walk() for value in op.results)
     if any(isinstance(value.type, TensorType) and not value.type.has_static_shape() for value in values):
         OnnxFoldShapesPass().apply(Context(), module)

@@ -132,10 +132,12 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
 def _binder(
     model: ModuleOp, name: str, shapes: dict[str, tuple[int, ...]], batch: dict[int, int]
 ) -> Callable[[int], ModuleOp]:
-    """Gives the model at a batch size: its batch dims set, its other open dims as `--shape` says."""
+    """Gives the model at a batch size: its batch dims set, its other open dims as `--shape` says. The types inside follow
+    when it is prepared; those of a program that is not prepared again, here."""
     from distir.frontends.shapes import argument_dims, argument_name, bind_arguments
     from distir.interpreters.entry import entry_function
-    from distir.tools.commands.model import make_static
+    from distir.passes.distribution.plan import is_annotated
+    from distir.tools.commands.model import make_static, require_bound
 
     def bind(size: int) -> ModuleOp:
         module = model.clone()
@@ -154,10 +156,12 @@ def _binder(
             elif len(known) == len(dims) - 1 and not isinstance(dims[dim], int):
                 known.insert(dim, size)
             else:
-                make_static(module, name)  # says which dimension is open, and how to bind it
+                require_bound(module, name)
             bound[argument] = tuple(known)
         bind_arguments(entry, bound)
-        make_static(module, name)
+        require_bound(module, name)
+        if is_annotated(module):
+            make_static(module, name)
         return module
 
     return bind
