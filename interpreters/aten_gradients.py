@@ -7,14 +7,23 @@ takes any there, and its kernel then reads outside of the smaller batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from xdsl.ir import Operation
+
+from distir.dialects.aten import AtenOperation
+from distir.interpreters.aten_calls import compile_call, overload
+from distir.interpreters.aten_reference import array_of, tensor_of
+from distir.interpreters.exact_scalars import PRIME, Scalar
+
+Array = np.ndarray[Any, Any]
 
 _SUFFIX = "_backward"
 
@@ -57,35 +66,74 @@ def _arguments_of(forward: Any, given: Mapping[str, Any]) -> dict[str, Any] | No
             found[name] = None
         elif kind in ("float", "number"):
             found[name] = 1.0
+        elif name == "output_size":  # of a pooling or resampling: the last dims of what it gives
+            found[name] = list(next(iter(given.values())).shape[-argument.N :])
         elif not argument.has_default_value():
             return None
     return found
 
 
-def _on_meta(value: Any) -> Any:
-    return torch.empty(value.shape, dtype=value.dtype, device="meta") if isinstance(value, Tensor) else value
+def _on_meta(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _given_by_operator(
+    function: Any, given: Mapping[str, Any], ready: Callable[[Tensor], Tensor]
+) -> dict[str, Tensor] | None:
+    """By argument of the gradient operator, the result of its operator on `ready` tensors: the first by the gradient of it,
+    others by what was kept of them. None where nothing says so; raises what the operator raises."""
+    names = [argument.name for argument in function._schema.arguments]
+    forward = _forward(function)
+    if forward is None or not isinstance(given.get(names[0]), Tensor):
+        return None
+    if (taken := _arguments_of(forward, given)) is None:
+        return None
+    results = forward(**{name: ready(value) if isinstance(value, Tensor) else value for name, value in taken.items()})
+    made: list[Tensor] = [results] if isinstance(results, Tensor) else list(results)
+    kept = [name for name in names[1:] if name not in taken and isinstance(given.get(name), Tensor)]
+    matched = {len(made): made, len(made) - 1: made[1:]}.get(len(kept), [])
+    return {names[0]: made[0], **dict(zip(kept, matched, strict=False))}
 
 
 def gradient_fits(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | None:
     """Whether the gradient and the kept results among these arguments have the shapes that the operator gave; None where
     nothing says so."""
-    if (forward := _forward(function)) is None:
-        return None
     names = [argument.name for argument in function._schema.arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    gradient = given.get(names[0])
-    if not isinstance(gradient, Tensor) or (taken := _arguments_of(forward, given)) is None:
-        return None
     try:
-        results = forward(**{name: _on_meta(value) for name, value in taken.items()})
+        results = _given_by_operator(function, given, _on_meta)
     except Exception:
         return False
-    made: list[Any] = [results] if isinstance(results, Tensor) else list(results)
-    kept = [value for name, value in given.items() if name not in (names[0], *taken) and isinstance(value, Tensor)]
-    expected = [made[0], *{len(made): made, len(made) - 1: made[1:]}.get(len(kept), [])]
-    return len(expected) <= 1 + len(kept) and all(
-        tensor.shape == result.shape for tensor, result in zip((gradient, *kept), expected, strict=False)
-    )
+    return None if results is None else all(given[name].shape == each.shape for name, each in results.items())
+
+
+def kept_integers(op: Operation, operands: Sequence[Array | None]) -> dict[int, Array]:
+    """By operand of a gradient operation, the integers that its operator gave, on these operands: the places of maxima,
+    which no kernel checks. Exact scalars count as floats."""
+    assert isinstance(op, AtenOperation)
+    function = overload(op.schema)
+    if _forward(function) is None:
+        return {}
+    tensors = [tensor_of(_machine_numbers(np.asarray(operand))) for operand in operands]
+    found: dict[int, Array] = {}
+
+    def find(**given: Any) -> list[None]:
+        for name, result in (_given_by_operator(function, given, lambda tensor: tensor) or {}).items():
+            if not result.dtype.is_floating_point:
+                found[next(i for i, tensor in enumerate(tensors) if tensor is given[name])] = array_of(result)
+        return [None] * len(op.results)
+
+    with torch.no_grad():
+        compile_call(op, function=find)(tensors)
+    return found
+
+
+def _machine_numbers(array: Array) -> Array:
+    """Exact scalars as floats around zero."""
+    if array.dtype != object:
+        return array
+    numbers = [Scalar.of(number).value / PRIME - 0.5 for number in array.reshape(-1).tolist()]
+    return np.array(numbers).reshape(array.shape)
 
 
 class FittingGradients(TorchDispatchMode):

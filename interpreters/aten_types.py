@@ -17,8 +17,8 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.aten_calls import compile_call, overload, result_types, torch_dtype
 from distir.interpreters.aten_gradients import gradient_fits
 
-FEW = 4096
-"""Elements that a shape is checked with."""
+FEW = 200_000
+"""Elements that a shape is checked with: as many as discovery runs an operator on at most."""
 
 _decomposed: set[type[Operation]] = set()
 """Operators whose decomposition has worked."""

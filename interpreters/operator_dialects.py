@@ -3,6 +3,7 @@
     reference   run(op, arrays, floats) -> arrays               what it computes (`distir.interpreters.reference`)
     types       infer(op, operand types) -> result types        (`distir.interpreters.mixed`)
     checked     run(op, arrays) -> arrays                       as reference, raising on an index out of range (discovery)
+    kept        kept(op, arrays) -> {operand: array}            integers that another operator gave on the others (discovery)
     work        work(op) -> Work | None                         flops of contractions; None: the default holds
 
 Modules are imported when an operation of the dialect is first met: a program without `aten` never imports torch."""
@@ -23,6 +24,8 @@ class Meaning(NamedTuple):
     """None: the mixed domain has its own implementations."""
     checked: str | None = None
     """None: the reference raises on an index out of range."""
+    kept: str | None = None
+    """None: every integer may be any in range."""
     work: str | None = None
     """None: `distir.interpreters.work` has them."""
 
@@ -31,6 +34,7 @@ MEANINGS = {
     "aten": Meaning(
         reference="distir.interpreters.aten_reference:run_aten",
         types="distir.interpreters.aten_types:infer_aten",
+        kept="distir.interpreters.aten_gradients:kept_integers",
         work="distir.interpreters.aten_work:aten_work",
     ),
     "grad": Meaning(

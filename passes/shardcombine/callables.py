@@ -176,6 +176,9 @@ class CallableDomains:
         ]
         return [*self._results(self.framework.infer(self.callable, types, self._filled(self._sizes(op))))]
 
+    def kept(self, op: Operation, operands: Sequence[Array | None]) -> dict[int, Array]:
+        return {}
+
     def _sizes(self, op: Operation) -> dict[str, Sequence[int]]:
         found: dict[str, Sequence[int]] = {}
         for name in self.template.sizes:

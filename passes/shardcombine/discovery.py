@@ -15,7 +15,7 @@ from distir.dialects.sharding import Combine, Gather, InputDim, PartialRule, Red
 from distir.passes.shardcombine.cache import RuleCache
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.probing import Probe, Survivor, factor_name
-from distir.passes.shardcombine.standins import Factor, StandIn, refined, stand_in
+from distir.passes.shardcombine.standins import Factor, StandIn, is_unexplained, refined, stand_in
 from distir.passes.shardcombine.subject import Shape, Subject
 
 
@@ -66,7 +66,7 @@ def _small(subject: Subject) -> tuple[Subject, StandIn | None]:
 
 def discover(subject: Subject, small: StandIn) -> Rule:
     """The rule of a class, found at its stand-in."""
-    if small.tied and (apart := refined(subject, small)) is not None:
+    if (small.tied or is_unexplained(subject, small)) and (apart := refined(subject, small)) is not None:
         small = apart
     probe = Probe(subject, small)
     if not probe.start():

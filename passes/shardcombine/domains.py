@@ -27,6 +27,11 @@ class Domains(Protocol):
         """The result types; a dim that cannot be known is dynamic. An absent result is None."""
         ...
 
+    def kept(self, op: Operation, operands: Sequence[Array | None]) -> dict[int, Array]:
+        """Operands that are integers which another operator gave on these other operands, with those integers: others
+        would be no operands of this one."""
+        ...
+
 
 class InterpreterDomains:
     """The reference executor's operators and the mixed domain's types."""
@@ -49,3 +54,9 @@ class InterpreterDomains:
             if type_ is not None and not isinstance(type_, TensorType):
                 raise TypeError(f"a result of type {type_}")
         return cast(list[TensorType[Any] | None], types)
+
+    def kept(self, op: Operation, operands: Sequence[Array | None]) -> dict[int, Array]:
+        from distir.interpreters.operator_dialects import MEANINGS, function_of
+
+        meaning = MEANINGS.get(op.dialect_name())
+        return {} if meaning is None or meaning.kept is None else function_of(meaning.kept)(op, operands)

@@ -114,7 +114,9 @@ class Probe:
         self.subject, self.small = subject, small
         self.rng = np.random.default_rng(seed)
         self.shapes = {i: subject.operand_shape(small.point, i) for i in subject.tensors}
-        self.bounds = {i: self._index_bounds(i) for i in subject.tensors if subject.kind(i) == "integer"}
+        kept = subject.kept(small.point, plain_arrays(subject, small.point, 0))
+        integers = [i for i in subject.tensors if subject.kind(i) == "integer"]
+        self.bounds = {i: (0, 1) if i in kept else self._index_bounds(i) for i in integers}
         self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
         self.named = {factor_name(factor): factor for factor in small.factors}
         self.arithmetic: Arithmetic = Exact()
@@ -220,6 +222,7 @@ class Probe:
         """Draw `number`; where the op does not take that kind, one of the first kind."""
         try:
             arrays = {i: self._draw_operand(i, arithmetic, number) for i in self.subject.tensors}
+            arrays = self.subject.consistent(self.small.point, arrays)
             return Draw(arrays, self._run(self.small.point, arrays, arithmetic))
         except Exception:
             if number == 0:
@@ -270,7 +273,7 @@ class Probe:
                 return
             outer = [s.cut.factor for s in survivors if i in s.cut.layouts]
             outer = [f for _, f in sorted(zip(taken, outer, strict=True), key=lambda pair: len(pair[0].outer))]
-            pieces = () if taken else self._pieces(factor, self.small.leftovers[i])
+            pieces = () if taken or i in self.small.altered else self._pieces(factor, self.small.leftovers[i])
             choices.append([Layout((), tuple(outer)), *map(Layout, pieces)])
         for layouts in product(*choices):
             yield Cut(factor, dict(zip(dims, layouts, strict=True)))
@@ -343,7 +346,8 @@ class Probe:
                     return None
                 candidates.append([Identity(), *map(Reduce, self._reductions(r))])
             else:
-                pieces = self._pieces(cut.factor, self.small.result_leftover(r, dim))
+                known = not self.small.altered
+                pieces = self._pieces(cut.factor, self.small.result_leftover(r, dim)) if known else []
                 candidates.append([Gather(dim), *(Gather(dim, 0, p) for p in pieces)])
                 gathers = [(s, c) for s in survivors if isinstance(c := s.combines[r], Gather) and c.dim == dim]
                 if gathers and not any(c.pieces for _, c in gathers):
@@ -375,6 +379,10 @@ class Probe:
         self, points: Sequence[Point], operands: Sequence[dict[int, Array]], arithmetic: Arithmetic
     ) -> list[list[Array | None]] | None:
         try:
+            for point, arrays in zip(points, operands, strict=True):
+                kept = self.subject.kept(point, arrays)
+                if not all(np.array_equal(arrays[i], integers) for i, integers in kept.items()):
+                    return None  # no kernel checks those
             return [self._run(point, arrays, arithmetic) for point, arrays in zip(points, operands, strict=True)]
         except Exception:
             return None
@@ -504,12 +512,12 @@ class Probe:
         return partial or None
 
     def copies(self, operands: Sequence[int], results: Sequence[int]) -> bool:
-        """Whether every element of these results is one of these operands. An op that copies and passes sums moves
+        """Whether every element of these results is one of these operands or zero. An op that copies and passes sums moves
         elements from fixed places to fixed places, so it passes every reduction."""
         if not isinstance(self.arithmetic, Exact):
             return False
         draw = self._draws[0]
-        known = np.concatenate([self.arithmetic.readable(draw.arrays[i]).reshape(-1) for i in operands])
+        known = np.concatenate([[0], *(self.arithmetic.readable(draw.arrays[i]).reshape(-1) for i in operands)])
         return all(result is not None and np.isin(result, known).all() for result in (draw.results[r] for r in results))
 
     def partial_candidates(self) -> list[tuple[int, ...]]:

@@ -59,10 +59,13 @@ def scaled_dims(types: Types, point: Point, members: Iterable[int]) -> tuple[tup
     return effects.pop()
 
 
-def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoScaling]:
+def co_scalings(
+    slots: Sequence[Slot], point: Point, types: Types, likely: Sequence[Sequence[int]] = ()
+) -> list[CoScaling]:
     """The co-scalings of an op at a point, smallest first.
 
-    Dims are seeds; a size entry that grows alone without effect is no size of the op, but may be a partner."""
+    Dims are seeds; a size entry that grows alone without effect is no size of the op, but may be a partner. Of sets of three
+    or more, the `likely` ones are tried first."""
 
     def effect_of(*members: int) -> tuple[tuple[int, int], ...] | None:
         return scaled_dims(types, point, members)
@@ -88,7 +91,7 @@ def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoSca
             found += _with_two_sizes(seed, pool, slots, effect_of)
         if seed in covered or slots[seed].is_size:
             continue
-        for members in _larger_sets(seed, pool, covered, slots, point, effect_of):
+        for members in _larger_sets(seed, pool, covered, slots, point, effect_of, likely):
             effect = effect_of(*members)
             if effect is not None:
                 found.append(CoScaling(members, effect))
@@ -96,7 +99,29 @@ def co_scalings(slots: Sequence[Slot], point: Point, types: Types) -> list[CoSca
     for seed in pool:
         if seed not in covered and not slots[seed].is_size:
             found += _within_another(seed, slots, alone, effect_of)
+        if seed not in covered and slots[seed].is_size and alone[seed] is None:
+            found += _around_a_size(seed, pool, found, slots, point, effect_of)
     return found
+
+
+def _around_a_size(
+    seed: int,
+    pool: Sequence[int],
+    found: Sequence[CoScaling],
+    slots: Sequence[Slot],
+    point: Point,
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> list[CoScaling]:
+    """What a size grows with that is in no co-scaling and may not grow alone: the number of groups, with all the channels,
+    of which those of results may grow without it too."""
+    known = {scaling.slots for scaling in found}
+    shown = [scaling.slots for scaling in found if scaling.results]
+    supersets = _larger_sets(seed, pool, set(), slots, point, effect_of)
+    supersets += [tuple(sorted({seed, *members, i})) for members in shown for i in (seed, *pool)]
+    for members in supersets:
+        if len(members) > 2 and members not in known and (effect := effect_of(*members)):
+            return [CoScaling(members, effect)]
+    return []
 
 
 def _bounded_sets(
@@ -184,6 +209,7 @@ def _larger_sets(
     slots: Sequence[Slot],
     point: Point,
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+    likely: Sequence[Sequence[int]] = (),
 ) -> list[tuple[int, ...]]:
     """Accepted sets of three or more slots around a seed: likely supersets thinned out, else all triples."""
 
@@ -193,6 +219,8 @@ def _larger_sets(
     open_dims = [i for i in pool if i not in covered and not slots[i].is_size]
     equal = [i for i in pool if point[i] == point[seed]]
     supersets = [
+        *(list(each) for each in likely if seed in each),
+        [i for i in equal if i not in covered],
         [i for i in equal if slots[i].position == slots[seed].position],
         [i for i in equal if from_right(i) == from_right(seed)],
         equal,
@@ -203,6 +231,7 @@ def _larger_sets(
             for o in dict.fromkeys(s.owner for s in slots if s.is_size)
         ),
         open_dims,
+        *([*equal, i] for i in pool if i not in equal and len(equal) > 1),
     ]
     accepted: list[tuple[int, ...]] = []
     for superset in supersets:

@@ -30,7 +30,12 @@ _EXTENTS = (4, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 19)
 LARGEST_LEFTOVER = 8
 LARGEST_STAND_IN = 20_000
 """Elements of any one tensor."""
+_MOST_RUN = 200_000
+"""Elements of any tensor of an op that is run to see whether it can."""
 _SMALL_LEFTOVERS = (3, 4)
+_SMALL_ENOUGH = 2_000
+_DIVISORS = (2, 3, 5, 7)
+"""Of an op without factors: its elements, and what its sizes are divided by until it has so few."""
 _LARGEST_SHRUNK = 24
 _LARGEST_JOINT = 2
 """Of leftovers that are made small together: sizes, and how many different ones."""
@@ -58,6 +63,8 @@ class StandIn:
     """Whether factors of equal extent at the op have equal extents here, so that they may be one."""
     evident: bool
     """Whether it is of an `evident` reading."""
+    altered: frozenset[int] = frozenset()
+    """The slots whose leftovers are not those of the op: they say nothing of pieces."""
 
     def result_leftover(self, result: int, dim: int) -> int:
         shape = self.shapes[result]
@@ -183,7 +190,8 @@ def _carries(subject: Subject, scaling: CoScaling, operand: int, dim: int) -> bo
 def factorizations(
     subject: Subject, point: Point, shapes: Shapes, scalings: Sequence[CoScaling], smallest: int = 2
 ) -> list[tuple[list[Factor], Point]]:
-    """Ways to read the slots as leftovers times factors: small leftovers, few factors and few crossings first."""
+    """Ways to read the slots as leftovers times factors: small leftovers (of sizes that grow with three dims, such as a
+    number of groups, before others), few factors and few crossings first."""
 
     def crossings(factors: Sequence[Factor]) -> int:
         """Pairs of factors in one order in one operand and in the other order in another."""
@@ -195,7 +203,8 @@ def factorizations(
         return count
 
     found = [_take_factors(point, shapes, scalings, rank, smallest) for rank in _ranks(subject)]
-    found.sort(key=lambda f: (math.prod(f[1]), len(f[0]), crossings(f[0])))
+    larger = {i for scaling in scalings if len(scaling.slots) > 3 for i in scaling.slots if subject.slots[i].is_size}
+    found.sort(key=lambda f: (math.prod(f[1][i] for i in larger), math.prod(f[1]), len(f[0]), crossings(f[0])))
     return [each for i, each in enumerate(found) if each not in found[:i]]
 
 
@@ -213,8 +222,10 @@ class _Reading:
     with_sizes: bool = False
     """Whether size entries of a factor's extent belong to it, though types do not need them."""
     evident: bool = False
-    """Whether a factor of size entries must show in a result dim in which no other factor does: types may let a stride grow
-    with what it strides over. If so, leftovers may be made small together."""
+    """Whether a factor of size entries and at most one dim must show in a result dim in which no other factor does: types may
+    let a stride grow with what it strides over. If so, leftovers may be made small together."""
+    likely: tuple[tuple[int, ...], ...] = ()
+    """Sets of slots that may grow together."""
     of_operands: bool = False
     """Whether a factor must be carried by a data operand: a size alone may have to stay above another (the end of a slice)."""
 
@@ -222,9 +233,14 @@ class _Reading:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
         types say nothing of them, so their sizes stay."""
         if self.evident:
-            plain = [f for f in factors if not any(subject.slots[i].is_size for i in f.slots)]
+            dims = [[i for i in f.slots if not subject.slots[i].is_size] for f in factors]
+            plain = [f for f, of_dims in zip(factors, dims, strict=True) if len(of_dims) == len(f.slots)]
             shown = {dim for f in plain for dim in f.results}
-            factors = [f for f in factors if f in plain or set(f.results) - shown]
+            factors = [
+                f
+                for f, of_dims in zip(factors, dims, strict=True)
+                if f in plain or len(of_dims) > 1 or set(f.results) - shown
+            ]
         if not self.tied or self.ties_results:
             return list(factors)
 
@@ -295,11 +311,12 @@ def runs(subject: Subject, point: Point) -> Shapes | None:
     shapes = subject.infer(point)
     if shapes is None or any(0 in shape for shape in shapes if shape is not None):
         return None
-    if _elements(subject, point, shapes) > 50 * LARGEST_STAND_IN:
+    if _elements(subject, point, shapes) > _MOST_RUN:
         return None
     for integer, distinct in product((0, 1), (False, True)):
         try:
-            results = subject.evaluate(point, plain_arrays(subject, point, integer, distinct))
+            arrays = plain_arrays(subject, point, integer, distinct)
+            results = subject.evaluate(point, subject.consistent(point, arrays))
         except Exception:
             continue
         if tuple(None if result is None else result.shape for result in results) == shapes:
@@ -334,6 +351,41 @@ def stand_in(subject: Subject) -> StandIn | None:
         for small in _stand_ins(subject, subject.point, reading):
             if runs(subject, small.point) is not None:
                 return small
+    return _divided(subject)
+
+
+def _divided(subject: Subject) -> StandIn | None:
+    """The op with its sizes divided, all that are equal together and those of two values where types want it, until it is
+    small; without factors, which running it will show. None if it does not run there."""
+    point = subject.point
+    while (smaller := _divided_once(subject, point)) is not None:
+        point = smaller
+    shapes = subject.infer(point)
+    if shapes is None or _elements(subject, point, shapes) > LARGEST_STAND_IN or runs(subject, point) is None:
+        return None
+    altered = frozenset(i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new)
+    return StandIn(point, shapes, (), point, tied=True, evident=False, altered=altered)
+
+
+def _divided_once(subject: Subject, point: Point) -> Point | None:
+    """None if it is small, or types want nothing divided."""
+    shapes = subject.infer(point)
+    if shapes is None or _elements(subject, point, shapes) <= _SMALL_ENOUGH:
+        return None
+
+    def of(values: set[int]) -> tuple[int, ...]:
+        return tuple(i for i, value in enumerate(point) if value in values)
+
+    large = sorted({value for value in point if value > LARGEST_LEFTOVER}, reverse=True)
+    others = sorted(set(point), reverse=True)
+    together = [of({value, other}) for value in large for other in (value, *others)]
+    together += [s.slots for s in co_scalings(subject.slots, point, subject.infer) if len(s.slots) > 1]
+    for slots, divisor in product(together, _DIVISORS):
+        if any(point[i] % divisor or point[i] == divisor for i in slots):
+            continue
+        smaller = tuple(each // divisor if i in slots else each for i, each in enumerate(point))
+        if subject.infer(smaller) is not None:
+            return smaller
     return None
 
 
@@ -358,7 +410,7 @@ def _stand_ins(subject: Subject, point: Point, reading: _Reading) -> Iterator[St
     shapes = reading.types(point)
     if shapes is None:
         return
-    scalings = co_scalings(subject.slots, point, reading.types)
+    scalings = co_scalings(subject.slots, point, reading.types, reading.likely)
     if reading.of_operands:
         scalings = [s for s in scalings if not all(subject.slots[i].is_size for i in s.slots)]
     if reading.with_sizes:
@@ -437,10 +489,31 @@ def _if_small(subject: Subject, small: StandIn, leftovers: Sequence[int]) -> Sta
     shapes = subject.infer(point)
     if shapes is None or _elements(subject, point, shapes) > LARGEST_STAND_IN:
         return None
-    return replace(small, point=point, shapes=shapes, leftovers=tuple(leftovers))
+    altered = {i for i, (old, new) in enumerate(zip(small.leftovers, leftovers, strict=True)) if old != new}
+    return replace(
+        small, point=point, shapes=shapes, leftovers=tuple(leftovers), altered=small.altered | frozenset(altered)
+    )
+
+
+def is_unexplained(subject: Subject, small: StandIn) -> bool:
+    """Whether a size that no factor explains must fit other sizes, which types did not say: a number of groups."""
+    for i, leftover in enumerate(small.leftovers):
+        if leftover > 1 and subject.slots[i].is_size:
+            larger = tuple(3 * value if i == j else value for j, value in enumerate(small.point))
+            if runs(subject, larger) is None:
+                return True
+    return False
 
 
 def refined(subject: Subject, small: StandIn) -> StandIn | None:
-    """The stand-in with factors told apart by running the op: what ties of equal extents had joined."""
-    reading = _Reading(cache(lambda point: runs(subject, point)), evident=small.evident)
-    return next(_stand_ins(subject, small.point, reading), None)
+    """The stand-in with the factors that running the op shows: those that ties of equal extents had joined, and those that
+    type inference does not see."""
+    tied: dict[int, set[int]] = {}
+    for factor in small.factors:
+        tied.setdefault(factor.extent, set()).update(factor.slots)
+    likely = tuple(tuple(sorted(each)) for each in tied.values())
+    reading = _Reading(cache(lambda point: runs(subject, point)), evident=small.evident, likely=likely)
+    if (found := next(_stand_ins(subject, small.point, reading), None)) is None:
+        return None
+    moved = {i for i, leftover in enumerate(found.leftovers) if leftover != small.leftovers[i]}
+    return replace(found, altered=found.altered | small.altered | moved)

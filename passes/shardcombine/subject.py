@@ -107,6 +107,7 @@ class Subject:
             if isinstance(operand, np.ndarray) and i not in self.size_operands:
                 if draw_constants or operand.ndim > 1 or element_kind(self._type(i)) != "integer":
                     self.operands[i] = self._type(i)
+        self._keeps: bool | None = None
         self.slots: tuple[Slot, ...] = ()
         values: list[int] = []
         slots: list[Slot] = []
@@ -264,12 +265,28 @@ class Subject:
 
     def evaluate(self, point: Point, arrays: dict[int, Array]) -> list[Array | None]:
         """The results at a point on these data operands; raises what the op raises."""
+        op, concrete = self._concrete(point, arrays)
+        results = self.domains.evaluate(op, concrete)
+        return [None if result is None else np.asarray(result) for result in results]
+
+    def _concrete(self, point: Point, arrays: Mapping[int, Array]) -> tuple[Operation, list[Array | None]]:
         op, operands = self.at(point)
         concrete: list[Array | None] = []
         for i, operand in enumerate(operands):
             concrete.append(arrays[self.source[i]] if isinstance(operand, TensorType) else operand)
-        results = self.domains.evaluate(op, concrete)
-        return [None if result is None else np.asarray(result) for result in results]
+        return op, concrete
+
+    def consistent(self, point: Point, arrays: Mapping[int, Array]) -> dict[int, Array]:
+        """These data operands, with the integers that another operator gave on the others where it must have been so."""
+        return {**arrays, **self.kept(point, arrays)}
+
+    def kept(self, point: Point, arrays: Mapping[int, Array]) -> dict[int, Array]:
+        """Those integers, by operand."""
+        if self._keeps is False:
+            return {}
+        found = {self.source[i]: array for i, array in self.domains.kept(*self._concrete(point, arrays)).items()}
+        self._keeps = bool(found)
+        return found
 
     def text(self, point: Point) -> str:
         """The op at a point, in words: equal texts, equal rules."""

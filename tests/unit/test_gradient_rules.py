@@ -72,41 +72,44 @@ CONVOLUTIONS: list[tuple[str, dict[str, Any], int, bool]] = [
 ]
 
 
-def gradients(convolution: nn.Conv2d, rows: int) -> list[Operation]:
-    """Of the weight, the bias and the input, in a step that trains something before the convolution too."""
-    model = nn.Sequential(nn.Conv2d(1, 6, 1), convolution, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+def operations(name: str, layers: list[nn.Module], rows: int, outputs: int) -> list[Operation]:
+    """Those of this name in a step that trains a convolution of 6 channels, then the layers; gradients are the last first."""
+    model = nn.Sequential(nn.Conv2d(1, 6, 1), *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     step = training_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
-    module = import_step(step, (torch.randn(8, 1, rows, rows), torch.randn(8, 10)))
+    module = import_step(step, (torch.randn(8, 1, rows, rows), torch.randn(8, outputs)))
     functions = [f for f in module.ops if isinstance(f, FuncOp)]
-    return [op for f in functions for op in f.body.block.ops if op.name == "aten.convolution_backward"]
+    return [op for f in functions for op in f.body.block.ops if op.name == name]
+
+
+def rule_that_holds(op: Operation) -> str:
+    """The rule as text, after it has held on random operands."""
+    rule = Discovery(InterpreterDomains()).rule(op)
+    rng = np.random.default_rng(0)
+    shapes = [operand.type.get_shape() for operand in op.operands]  # pyright: ignore
+    operands = [rng.standard_normal(shape) for shape in shapes]
+    for i, array in InterpreterDomains().kept(op, operands).items():
+        operands[i] = array
+    tried = violations(op, rule, operands, rng)
+    assert not tried.violations
+    assert tried.factors >= 4, rule
+    return str(rule)
 
 
 @pytest.mark.parametrize(("name", "options", "rows", "is_plain"), CONVOLUTIONS, ids=[c[0] for c in CONVOLUTIONS])
 def test_all_ways_to_cut_the_gradient_of_a_convolution(
     name: str, options: dict[str, Any], rows: int, is_plain: bool
 ) -> None:
-    op = gradients(nn.Conv2d(6, 10, **options), rows)[0]
-    discovery = Discovery(InterpreterDomains())
-    rule = discovery.rule(op)
+    text = rule_that_holds(operations("aten.convolution_backward", [nn.Conv2d(6, 10, **options)], rows, 10)[0])
     bias = options.get("bias", True)
-    text = str(rule)
     plain, patches = (
         "[S1, S2, _, _], [S1, S3, _, _], [S2, S3, _, _]",
         "[S1, S2, S3, S4], [S1, S5, S3, S4], [S2, S5, _, _]",
     )
     assert (plain if is_plain else patches) in text
-    for factor in (
-        BATCH.format(b="reduce(sum)" if bias else "identity"),
-        OUT.format(o="gather(0)" if bias else "identity"),
-        IN,
-    ):
-        assert factor in text
+    of_bias = {"b": "reduce(sum)" if bias else "identity", "o": "gather(0)" if bias else "identity"}
+    for factor in (BATCH, OUT, IN):
+        assert factor.format(**of_bias) in text
     assert "bias_sizes[0]: S2" in text or not bias
-    rng = np.random.default_rng(0)
-    shapes = [operand.type.get_shape() for operand in op.operands]  # pyright: ignore
-    tried = violations(op, rule, [rng.standard_normal(shape) for shape in shapes], rng)
-    assert not tried.violations
-    assert tried.factors >= 6
 
 
 def test_the_gradient_of_a_view_has_its_sizes() -> None:
@@ -124,3 +127,29 @@ def test_the_gradient_of_a_view_has_its_sizes() -> None:
     assert "[S1, S2] -> {S1: gather(0), S2: gather(2)}, sizes = {input_sizes[0]: S1, input_sizes[2]: S2}" in str(
         Discovery(InterpreterDomains()).rule(op)
     )
+
+
+def test_groups_are_cut_together() -> None:
+    """Of a grouped convolution and its gradient, groups are independent: every channel dim and the number of groups."""
+    grouped, depthwise = nn.Conv2d(6, 12, 3, groups=3), nn.Conv2d(6, 6, 3, groups=6, bias=False)
+    forward = operations("aten.convolution", [grouped], 6, 12)[1]
+    text = rule_that_holds(forward)
+    assert "[S1, S2, _, _], [S2 * S3, _, _, _], [S2 * S3] -> {S1: gather(0), S2: gather(1)" in text
+    assert "sizes = {groups[0]: S2}" in text
+    gradient = operations("aten.convolution_backward", [depthwise], 8, 6)[0]
+    text = rule_that_holds(gradient)
+    assert "S2: [gather(1), gather(0), identity]}, sizes = {groups[0]: S2}" in text
+
+
+def test_the_groups_of_a_norm() -> None:
+    (forward,) = operations("aten.native_group_norm", [nn.Conv2d(6, 16, 1), nn.GroupNorm(4, 16)], 9, 16)
+    (backward,) = operations("aten.native_group_norm_backward", [nn.Conv2d(6, 16, 1), nn.GroupNorm(4, 16)], 9, 16)
+    sizes = "sizes = {N[0]: S1, C[0]: S2, group[0]: S2}"
+    assert "S2: [gather(1), gather(1), gather(1)]}, " + sizes in rule_that_holds(forward)
+    assert "S2: [gather(1), gather(0), gather(0)]}, " + sizes in rule_that_holds(backward)
+
+
+def test_the_places_of_maxima_are_those_that_pooling_gave() -> None:
+    """No kernel checks them: any others would be written outside of the result."""
+    op = operations("aten.max_pool2d_with_indices_backward", [nn.MaxPool2d(2)], 6, 6)[0]
+    assert "[S1, S2, _, _], [S1, S2, _, _], [S1, S2, _, _] -> {S1: gather(0), S2: gather(1)}" in rule_that_holds(op)
