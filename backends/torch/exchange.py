@@ -4,6 +4,8 @@
     3.mlir                the program of rank 3
     3.inputs.safetensors  its arguments, in order, but for
     3.mapped.json         those that are parts of weight files: where, and which part
+    3.next.json           which arguments are not the same in the next step: updated by which results, or given,
+    3.next.1.safetensors  and those that are given for it
     3.outputs.safetensors its results, in order, and the seconds of each timed run
     3.error.json          or why it failed, and when
     3.log                 what it printed
@@ -48,6 +50,8 @@ class Job:
     measure: int
     """Timed runs, after one that is not; 0 runs once."""
     in_float64: bool
+    following: int = 0
+    """Steps after the first."""
 
     def save(self, folder: Path) -> None:
         _write_text(folder / "job.json", json.dumps(asdict(self)))
@@ -93,6 +97,20 @@ def load_arguments(folder: Path, rank: int) -> Iterator[Array]:
             yield array
         else:
             return
+
+
+def save_next(folder: Path, rank: int, updates: Sequence[tuple[int, int]], given: Sequence[int]) -> None:
+    """Says which arguments of a rank are results in the next step (argument, result), and which are given."""
+    _write_text(folder / f"{rank}.next.json", json.dumps({"updates": list(updates), "given": list(given)}))
+
+
+def load_next(folder: Path, rank: int) -> tuple[list[tuple[int, int]], list[int]]:
+    content = json.loads((folder / f"{rank}.next.json").read_text())
+    return [(argument, result) for argument, result in content["updates"]], content["given"]
+
+
+def next_path(folder: Path, rank: int, step: int) -> Path:
+    return folder / f"{rank}.next.{step}.safetensors"
 
 
 def inputs_path(folder: Path, rank: int) -> Path:

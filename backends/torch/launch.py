@@ -32,10 +32,12 @@ from distir.backends.torch.exchange import (
     inputs_path,
     load_arrays,
     log_path,
+    next_path,
     outputs_path,
     program_path,
     save_arrays,
     save_mapped,
+    save_next,
 )
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
@@ -72,13 +74,16 @@ def execute(
     *,
     entry: str = "main",
     dtype: DTypeLike | None = None,
+    following: Sequence[Mapping[str, Array]] = (),
     measure: int = 0,
     timeout_seconds: float | None = None,
 ) -> Execution:
     """Runs a program of level 1 (on one process) or 3 (one process per device) on global arrays.
 
     An argument without an input gets the value that the module carries. With `dtype=np.float64` floating point is
-    computed in double. `measure` repeats the run that many times, after one that is not timed. Raises DistirError for
+    computed in double. `following` are inputs of further steps, by the same names each: what a step updates (results with the
+    name of an argument) goes into the next, other arguments stay; outputs are those of the last. `measure` repeats the last
+    run that many times, after one that is not timed. Raises DistirError for
     an input that is missing or does not fit, and for a rank that fails or dies."""
     from distir.frontends.weights import weights_of
     from distir.passes.project_to_rank import project
@@ -92,11 +97,15 @@ def execute(
     values = ChainMap(dict(inputs), cast(dict[str, Array], weights))
     floating = None if dtype is None else np.dtype(dtype)
     mapped = _mapped(arguments, inputs, weights)
+    results = [Site(rank, port) for rank, function in enumerate(functions) for port in results_of(function)]
     sites = [site for i, site in enumerate(arguments) if i not in mapped]
     parts = distribute(sites, values, floating)
     with TemporaryDirectory(prefix="distir-") as name:
         folder = Path(name)
-        Job(backend, world, entry, communication_groups(programs), measure, floating is not None).save(folder)
+        Job(backend, world, entry, communication_groups(programs), measure, floating is not None, len(following)).save(
+            folder
+        )
+        _save_following(folder, arguments, results, following, floating)
         for rank, program in enumerate(programs):
             program_path(folder, rank).write_text(str(program))
             own = [part for site, part in zip(sites, parts, strict=True) if site.device == rank]
@@ -107,10 +116,36 @@ def execute(
         with Workers(folder, world) as workers:
             workers.wait(timeout_seconds)
         answers = [load_arrays(outputs_path(folder, rank)) for rank in range(world)]
-    results = [Site(rank, port) for rank, function in enumerate(functions) for port in results_of(function)]
     outputs = assemble(results, [array for arrays, _ in answers for array in arrays])
     slowest = [max(seconds) for seconds in zip(*(seconds for _, seconds in answers), strict=True)]
     return Execution(outputs, statistics.median(slowest), tuple(slowest))
+
+
+def _save_following(
+    folder: Path,
+    arguments: Sequence[Site],
+    results: Sequence[Site],
+    following: Sequence[Mapping[str, Array]],
+    dtype: np.dtype[Any] | None,
+) -> None:
+    """Writes what every rank's arguments are in the steps after the first."""
+    if not following:
+        return
+    names = following[0].keys()
+    updated = {site.port.name for site in results} - names
+    given = [site for site in arguments if site.port.name in names]
+    parts = [distribute(given, inputs, dtype) for inputs in following]
+    for rank in sorted({site.device for site in arguments}):
+        own = [site.port for site in arguments if site.device == rank]
+        made = {(r.name, r.part): i for i, r in enumerate(site.port for site in results if site.device == rank)}
+        updates = [(i, (port.name, port.part)) for i, port in enumerate(own) if port.name in updated]
+        if lost := [name for _, (name, part) in updates if (name, part) not in made]:
+            raise DistirError(f"the update of {lost[0]} is not on rank {rank}, where its next step needs it")
+        places = [i for i, port in enumerate(own) if port.name in names]
+        save_next(folder, rank, [(i, made[key]) for i, key in updates], places)
+        for step, values in enumerate(parts, 1):
+            mine = [value for site, value in zip(given, values, strict=True) if site.device == rank]
+            save_arrays(next_path(folder, rank, step), mine)
 
 
 def _mapped(sites: Sequence[Site], inputs: Mapping[str, Array], weights: Mapping[str, Array]) -> dict[int, FilePart]:

@@ -25,6 +25,9 @@ from distir.backends.torch.exchange import (
     Failure,
     Job,
     load_arguments,
+    load_arrays,
+    load_next,
+    next_path,
     outputs_path,
     program_path,
     save_arrays,
@@ -76,6 +79,13 @@ def work(folder: Path, rank: int, job: Job) -> None:
 
     with torch.inference_mode():
         results, first = timed_run()
+        for step in range(1, job.following + 1):
+            updates, given = load_next(folder, rank)
+            for argument, result in updates:
+                arguments[argument] = results[result]
+            for argument, array in zip(given, load_arrays(next_path(folder, rank, step))[0], strict=True):
+                arguments[argument] = types.tensor(array, device)
+            results, first = timed_run()
         seconds = [timed_run()[1] for _ in range(job.measure)] or [first]
     save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results], seconds)
     dist.barrier()

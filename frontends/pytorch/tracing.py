@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -62,13 +63,17 @@ def _decompositions() -> dict[Any, Any]:
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
-    filled: dict[Any, Any] = {aten.new_zeros.default: partial(_filled, 0), aten.new_ones.default: partial(_filled, 1)}
-    return filled | {
+    ours: dict[Any, Any] = {
+        aten.new_zeros.default: partial(_filled, 0),
+        aten.new_ones.default: partial(_filled, 1),
+        aten.var_mean.correction: _var_mean,
+    }
+    return ours | {
         operator: decomposition
         for operator, decomposition in decomposition_table.items()
         if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
         and (
-            operator is torch.ops.aten.native_batch_norm.default
+            operator in (aten.native_batch_norm.default, aten.native_batch_norm_backward.default)
             or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
         )
     }
@@ -76,6 +81,17 @@ def _decompositions() -> dict[Any, Any]:
 
 def _filled(value: int, like: Tensor, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
     return torch.full(size, value, dtype=dtype or like.dtype)
+
+
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = list(range(x.dim())) if dim is None else list(dim)
+    count = prod(x.shape[d] for d in dims)
+    mean = x.sum(dims, keepdim=True) / count
+    centered = x - mean
+    var = (centered * centered).sum(dims, keepdim=keepdim) / max(count - (1 if correction is None else correction), 0)
+    return var, mean if keepdim else mean.reshape(var.shape)
 
 
 def _writes(node: fx.Node) -> bool:

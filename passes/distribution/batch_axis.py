@@ -53,11 +53,12 @@ class BatchAxis:
 
 
 class NeedsWhole(Exception):
-    """An operation needs a whole value where the axis holds parts."""
+    """An operation needs a whole value where the axis holds parts: `beside` the whole of what all parts were reduced to, or
+    by its rule."""
 
-    def __init__(self, op: Operation, operand: int, state: State):
+    def __init__(self, op: Operation, operand: int, state: State, beside: SSAValue | None = None):
         super().__init__(op.name)
-        self.op, self.operand, self.state = op, operand, state
+        self.op, self.operand, self.state, self.beside = op, operand, state, beside
 
 
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
@@ -154,7 +155,8 @@ class BatchPropagation:
             return Option(Replicate(), operands, replicate(op).results)
         first = next(i for i, s in enumerate(operands) if not isinstance(s, Replicated))
         index = addends[0] if self.shards == 1 else first
-        raise NeedsWhole(op, index, operands[index])
+        beside = values_read(op)[addends[0]] if addends and index not in addends else None
+        raise NeedsWhole(op, index, operands[index], beside)
 
     def _obtain(self, op: Operation, option: Option, operands: Sequence[State], axis: FunctionAxis) -> bool:
         """Whether replicated operands can be produced cut instead (an expand to the batch, a literal that repeats, what is
@@ -261,7 +263,7 @@ def follow_batch(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shar
                     raise
                 phases[op] = Phase.AFTER
         if phases[op] is Phase.AFTER:
-            _follow_after(op, axis, shards)
+            _follow_after(op, axis, phases, shards)
         elif phases[op] is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
             phases[op] = Phase.INSIDE
     for op, phase in phases.items():  # producers that were asked to give cut values run inside after all
@@ -278,12 +280,14 @@ def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operat
     return Phase.INSIDE if cut or Phase.INSIDE in producers else Phase.BEFORE
 
 
-def _follow_after(op: Operation, axis: FunctionAxis, shards: int) -> None:
+def _follow_after(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase], shards: int) -> None:
     """After the loop every addend has been accumulated; a value in several parts would have to be gathered, which is
     refused."""
-    for index, value in enumerate(values_read(op)):
+    values = values_read(op)
+    reduced = (v for v in values if isinstance(v, OpResult) and phases[v.op] is Phase.AFTER)
+    for index, value in enumerate(values):
         if isinstance(state := axis.states[value], Sharded) and shards > 1:
-            raise NeedsWhole(op, index, state)
+            raise NeedsWhole(op, index, state, next(reduced, None))
     if not isinstance(op, CallOp):
         axis.chosen[op] = replicate(op)
     axis.states.update((result, REPLICATED) for result in op.results)
@@ -293,6 +297,13 @@ def explain(error: NeedsWhole, shards: int) -> DistirError:
     """The user's view of a program whose batch cannot be cut: the op and the rule that forbids it."""
     value = values_read(error.op)[error.operand]
     name = value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
+    if error.beside is not None:
+        whole = f"%{error.beside.name_hint or 'value'} {list(shape_of(error.beside))}"
+        return DistirError(
+            f"{error.op.name} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
+            f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts (batch norm "
+            "in training mode; call model.eval(), synchronise it by ilp-shard as in docs/pytorch.md, or do not cut the batch)"
+        )
     rule = rule_of(error.op)
     known = (
         "it has no rule (shardcombine-annotate finds them)"

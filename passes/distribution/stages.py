@@ -60,9 +60,11 @@ class Assignment:
         inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
         forward = _forward(entry, inside)
         self._assign_forward([op for op in inside if op in forward], stages, weigh)
+        before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
+        self._assign_before(before)  # parameters that are reached through these live where their results are used
         self._assign_backward([op for op in inside if op not in forward])
         self._assign_after([op for op in self.ops if axis.phases[op] is Phase.AFTER])
-        self._assign_before([op for op in self.ops if axis.phases[op] is Phase.BEFORE])
+        self._assign_before(before)
 
     def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh) -> None:
         if len(ops) < stages:
@@ -102,23 +104,54 @@ class Assignment:
         return value in self._parameters
 
     def _assign_after(self, ops: Sequence[Operation]) -> None:
+        """Updates run where their parameter lives, with all that only they need; what several stages need, where it is."""
+        settled = self._updated_stages(ops)
         for op in ops:
-            homes = [self.home[v] for v in values_read(op) if self._is_parameter(v) and v in self.home]
             producers = [self.groups[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in self.groups]
-            stage = homes[0] if homes else max((g.stage for g in producers), default=0)
+            stage = settled.get(op, max((g.stage for g in producers), default=0))
             level = max(
                 (g.level + (g.stage != stage) for g in producers if g.phase == UPDATE),
                 default=0,
             )
             self._put(op, Group(UPDATE, stage, level))
 
-    def _assign_before(self, ops: Sequence[Operation]) -> None:
-        """What does not depend on the batch is computed once, on the first stage that uses it."""
+    def _updated_stages(self, ops: Sequence[Operation]) -> dict[Operation, int]:
+        """Of operations after the loop, the stage of the one parameter that they are for."""
+        names = {
+            text(a, "dist.name", ""): self.home.get(v)
+            for a, v in zip(argument_attributes(self.entry), self.entry.body.block.args, strict=True)
+        }
+        last = self.entry.body.block.last_op
+        wanted: dict[Operation, set[int]] = defaultdict(set)
+        for value, a in zip(last.operands if last else (), result_attributes(self.entry), strict=True):
+            stage = names.get(text(a, "dist.name", ""))
+            if isinstance(value, OpResult) and stage is not None:
+                wanted[value.op].add(stage)
+        settled: dict[Operation, int] = {}
         for op in reversed(ops):
-            used_by = (user_of(r, use) for r in op.results for use in r.uses)
-            users = [self.groups[user] for user in used_by if user in self.groups]
-            stage = min((g.stage for g in users), default=0)
+            homes = [self.home[v] for v in values_read(op) if self._is_parameter(v) and v in self.home]
+            stages = set(homes[:1]) or wanted[op]
+            if len(stages) == 1:
+                settled[op] = next(iter(stages))
+            for value in values_read(op):
+                if isinstance(value, OpResult):
+                    wanted[value.op] |= stages
+        return settled
+
+    def _assign_before(self, ops: Sequence[Operation]) -> None:
+        """What does not depend on the batch is computed once, on the first stage that uses it, or where a parameter that it
+        takes lives. Nothing is said of what no operation uses that has a group."""
+        for op in reversed(ops):
+            used_by = [user_of(r, use) for r in op.results for use in r.uses]
+            stages = [self.groups[user].stage for user in used_by if user in self.groups]
+            if not stages and any(user in self.axis.phases for user in used_by):
+                continue
+            homes = [self.home[v] for v in values_read(op) if isinstance(v, BlockArgument) and v in self.home]
+            stage = min([*stages, *homes], default=0)
             self.groups[op] = Group(BEFORE, stage)
+            for value in values_read(op):
+                if isinstance(value, BlockArgument):
+                    self.home[value] = min(self.home.get(value, stage), stage)
 
 
 def _forward(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
