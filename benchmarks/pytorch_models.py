@@ -1,10 +1,13 @@
 """Training steps of real models: those of `transformers` with random weights, and a graph attention network, through distir.
 
-    python -m benchmarks.pytorch_models [--no-plans] [NAME ...]        # needs pip install 'distir[models]'
+    python -m benchmarks.pytorch_models [--no-plans] [--no-processes] [NAME ...]      # needs pip install 'distir[models]'
 
 For each: seconds to import, operations, the largest difference of loss, parameters and buffers to eager PyTorch after three
-steps with momentum (relative to the largest element; in float64 and in float32), and of `dtp-parallelize` with D=2 x T=2,
-P=2 x K=4 and D=2 x T=2 x P=2 either the largest difference to the sequential program in float64 or why it refuses.
+steps with momentum (relative to the largest element; in float64 and in float32). Of `dtp-parallelize` with D=2 x T=2,
+P=2 x K=4 (1f1b) and D=2 x T=2 x P=2: CPU-seconds to transform, the largest difference to the sequential program in float64
+(`verify`), and, of as many gloo processes as the plan has devices that train the three steps, that of loss, parameters and
+buffers to eager PyTorch (`train`); or why it refuses. ResNet is in training mode, `resnet_eval` with batch norm that only
+scales.
 """
 
 import argparse
@@ -22,6 +25,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from benchmarks import onnx_models
+from distir.backends.torch import execute
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.frontends.weights import weights_of
@@ -30,6 +34,7 @@ from distir.passes.dtp_parallelize import DtpParallelizePass
 
 CLASSES = 2
 PLANS = ({"dp": 2, "tp": 2}, {"pp": 2, "microbatches": 4}, {"dp": 2, "tp": 2, "pp": 2})
+"""The schedule is 1f1b."""
 
 
 class GraphAttention(nn.Module):
@@ -60,12 +65,30 @@ def gat() -> tuple[nn.Module, list[Tensor]]:
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, list[Tensor]]]] = {
     name: getattr(onnx_models, name) for name in ("gpt2", "llama", "bert", "vit", "resnet", "mixtral")
-} | {"gat": gat}
+} | {"resnet_eval": onnx_models.resnet, "gat": gat}
+TRAINED = ("resnet",)
+"""Models in training mode; the others have no batch norm, and dropout."""
 
 
 def per_element(output: Tensor, label: Tensor) -> Tensor:
     """Cross-entropy of every row of the last dim."""
     return cross_entropy(output.flatten(0, -2), label.flatten())
+
+
+@dataclass(frozen=True)
+class Distributed:
+    """What came of one plan of one model."""
+
+    seconds: float
+    """CPU time of the transform."""
+    verified: float
+    """The largest difference to the sequential program, in float64."""
+    trained: float | None = None
+    """Of processes that train three steps, to eager PyTorch."""
+
+    def __str__(self) -> str:
+        trained = "" if self.trained is None else f"  train {self.trained:.1e}"
+        return f"{self.seconds:5.1f} s  verify {self.verified:.1e}{trained}"
 
 
 @dataclass
@@ -75,7 +98,7 @@ class Outcome:
     seconds: float
     operations: int
     differences: dict[str, float] = field(default_factory=dict[str, float])
-    plans: dict[str, float | str] = field(default_factory=dict[str, "float | str"])
+    plans: dict[str, Distributed | str] = field(default_factory=dict[str, "Distributed | str"])
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
@@ -99,26 +122,44 @@ def batches(inputs: list[Tensor], output: Tensor) -> list[tuple[Tensor, ...]]:
     return found
 
 
-def three_steps(model: nn.Module, data: Sequence[tuple[Tensor, ...]]) -> tuple[ModuleOp, float, float]:
-    """The program, seconds to import it, and the largest difference to eager PyTorch."""
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Three steps of a model, in the element types that it has."""
+
+    module: ModuleOp
+    seconds: float
+    """To import it."""
+    given: list[Arrays]
+    """What each step is given, beside the state."""
+    final: Arrays
+    """Loss, parameters and buffers of eager PyTorch after them."""
+    difference: float
+    """The largest of the program to eager PyTorch, after any of them."""
+
+
+def three_steps(model: nn.Module, data: Sequence[tuple[Tensor, ...]]) -> Trained:
+    """Trains a copy of the model eagerly and the program by the reference executor."""
     eager = copy.deepcopy(model)
     start = time.perf_counter()
     module = import_step(training_step(model, per_element, optimizer), data[0])
     seconds = time.perf_counter() - start
-    made, state, largest = optimizer(eager.parameters()), dict(weights_of(module)), 0.0
+    made, state, largest, final = optimizer(eager.parameters()), dict(weights_of(module)), 0.0, Arrays()
     names = [a for a in _names(module) if a not in state]
-    for batch in data:
+    given = [{n: t.numpy() for n, t in zip(names, batch, strict=True)} for batch in data]
+    for batch, own in zip(data, given, strict=True):
         made.zero_grad()
         loss = per_element(eager(*batch[:-1]), batch[-1])
         loss.backward()
         made.step()
-        results = run(module, state | {n: t.numpy() for n, t in zip(names, batch, strict=True)})
-        largest = max(largest, difference(loss.detach().numpy(), results["loss"]))
-        tied = dict(eager.named_parameters()) | dict(eager.named_buffers())
-        for name, value in tied.items():
-            largest = max(largest, difference(value.detach().numpy(), results.get(name, state[name])))
+        results = run(module, state | own)
+        now = {"loss": loss.detach(), **dict(eager.named_parameters()), **dict(eager.named_buffers())}
+        final = {name: value.detach().numpy() for name, value in now.items()}
+        largest = max(largest, *(difference(final[n], results[n] if n in results else state[n]) for n in final))
         state |= {name: value for name, value in results.items() if name != "loss"}
-    return module, seconds, largest
+    return Trained(module, seconds, given, final, largest)
 
 
 def _names(module: ModuleOp) -> list[str]:
@@ -127,42 +168,45 @@ def _names(module: ModuleOp) -> list[str]:
     return [p.name for p in arguments_of(entry_function(module))]
 
 
-def imported(name: str) -> tuple[ModuleOp, dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
-    """A model's step in float64, its weights and state, and the inputs and labels of three steps."""
+def in_float64(name: str) -> tuple[nn.Module, list[tuple[Tensor, ...]]]:
+    """A model and three batches."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
-    model = model.eval().double()
-    double = [x.double() if x.is_floating_point() else x for x in inputs]
-    data = batches(double, model(*double))
-    module = import_step(training_step(model, per_element, optimizer), data[0])
-    state = dict(weights_of(module))
-    names = [a for a in _names(module) if a not in state]
-    return module, state, [{n: t.numpy() for n, t in zip(names, batch, strict=True)} for batch in data]
-
-
-def examine(name: str, plans: Sequence[dict[str, int]] = PLANS) -> Outcome:
-    """Imports the model's step, compares it to eager PyTorch, and distributes it."""
-    torch.manual_seed(0)
-    model, inputs = MODELS[name]()
-    model = model.train() if name == "resnet" else model.eval()
+    model = model.train(name in TRAINED)
     data = batches(inputs, model(*inputs))
-    double = [tuple(t.double() if t.is_floating_point() else t for t in batch) for batch in data]
-    _, seconds, single = three_steps(copy.deepcopy(model), data)
-    wide, _, exact = three_steps(model.double(), double)
-    outcome = Outcome(seconds, sum(1 for _ in wide.walk()), {"float64": exact, "float32": single})
-    values = dict(weights_of(wide))
-    given = values | {
-        n: t.numpy() for n, t in zip([a for a in _names(wide) if a not in values], double[0], strict=True)
-    }
+    return model.double(), [tuple(t.double() if t.is_floating_point() else t for t in batch) for batch in data]
+
+
+def distribute(trained: Trained, plan: dict[str, int], processes: bool = True) -> Distributed:
+    """Verifies a plan of a model's step, and trains it. Raises DistirError where it is refused."""
+    state = dict(weights_of(trained.module))
+    distributed = trained.module.clone()
+    start = time.process_time()
+    DtpParallelizePass(**plan).apply(Context(), distributed)
+    seconds = time.process_time() - start
+    given = state | trained.given[0]
+    expected, found = (run(each, given, dtype=np.float64) for each in (trained.module, distributed))
+    verified = max(difference(expected[key], found[key]) for key in expected)
+    if not processes:
+        return Distributed(seconds, verified)
+    outputs = execute(distributed, given, following=trained.given[1:]).outputs
+    final = {name: value for name, value in trained.final.items() if name in outputs}
+    return Distributed(seconds, verified, max(difference(value, outputs[name]) for name, value in final.items()))
+
+
+def examine(name: str, plans: Sequence[dict[str, int]] = PLANS, processes: bool = True) -> Outcome:
+    """Imports the model's step, compares it to eager PyTorch, and distributes it."""
+    model, data = in_float64(name)
+    narrow = [tuple(t.float() if t.is_floating_point() else t for t in batch) for batch in data]
+    single = three_steps(copy.deepcopy(model).float(), narrow)
+    exact = three_steps(model, data)
+    operations = sum(1 for _ in exact.module.walk())
+    outcome = Outcome(single.seconds, operations, {"float64": exact.difference, "float32": single.difference})
     for plan in plans:
-        distributed = wide.clone()
         try:
-            DtpParallelizePass(**plan).apply(Context(), distributed)
+            outcome.plans[str(plan)] = distribute(exact, plan, processes)
         except DistirError as error:
             outcome.plans[str(plan)] = str(error)
-            continue
-        expected, found = run(wide, given, dtype=np.float64), run(distributed, given, dtype=np.float64)
-        outcome.plans[str(plan)] = max(difference(expected[key], found[key]) for key in expected)
     return outcome
 
 
@@ -170,18 +214,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Training steps of real models through distir.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}; by default all")
     parser.add_argument("--no-plans", action="store_true", help="no distributed programs")
+    parser.add_argument(
+        "--no-processes", action="store_true", help="distributed programs by the reference executor only"
+    )
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     for name in args.names or MODELS:
         try:
-            outcome = examine(name, () if args.no_plans else PLANS)
+            outcome = examine(name, () if args.no_plans else PLANS, not args.no_processes)
         except DistirError as error:
-            print(f"{name:8} {error}", flush=True)
+            print(f"{name:11} {error}", flush=True)
             continue
         differences = "  ".join(f"{key} {value:.1e}" for key, value in outcome.differences.items())
-        print(f"{name:8} {outcome.seconds:5.1f} s  {outcome.operations:5} operations  {differences}", flush=True)
+        print(f"{name:11} {outcome.seconds:5.1f} s  {outcome.operations:5} operations  {differences}", flush=True)
         for plan, result in outcome.plans.items():
-            print(f"         {plan}: {result if isinstance(result, str) else f'{result:.1e}'}", flush=True)
+            print(f"            {plan}: {result}", flush=True)
 
 
 if __name__ == "__main__":
