@@ -43,11 +43,11 @@ def _forward(gradient: Any) -> Any:
     if packet is None or hasattr(packet, gradient._overloadname):
         return getattr(packet, gradient._overloadname, None)
     taken = {argument.name: str(argument.type) for argument in gradient._schema.arguments}
-    for overload in (getattr(packet, name) for name in packet.overloads()):
-        first, *others = overload._schema.arguments
+    for candidate in (getattr(packet, name) for name in packet.overloads()):
+        first, *others = candidate._schema.arguments
         if _SIZES in taken and str(first.type) == "Tensor":
             if all(taken.get(a.name) == str(a.type).replace("Optional[int]", "int") for a in others):
-                return overload
+                return candidate
     return None
 
 
