@@ -159,8 +159,9 @@ class Search:
         return module
 
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
-        """Simulates all configurations. Those that differ in the batch alone are one program, built once."""
-        if len({c.batch for c in configurations}) > 1 and not self.overlap:
+        """Simulates all configurations. Those that differ in the batch alone are one program, built once, and those of equal
+        stages share these."""
+        if len(configurations) > 1 and not self.overlap:
             self._take_any_batch(configurations[0].batch)
         if self._any_batch is None:
             yield from map(self.evaluate, configurations)

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import runpy
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -101,15 +102,15 @@ def test_a_memory_limit_drops_plans_with_the_reason(gpt2: Path, capsys: pytest.C
 def test_ctrl_c_reports_what_was_found(
     gpt2: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, seen = Search.evaluate, []
+    outcomes = Search.outcomes
 
-    def interrupted(self: Search, configuration: Configuration) -> Outcome:
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-        seen.append(configuration)
-        return evaluate(self, configuration)
+    def interrupted(self: Search, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
+        found = outcomes(self, configurations)
+        yield next(found)
+        yield next(found)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(Search, "evaluate", interrupted)
+    monkeypatch.setattr(Search, "outcomes", interrupted)
     assert main([*SEARCH, "--microbatches", "2", "--csv", "plans.csv"]) == 130
     assert "2 of 6 plans simulated" in capsys.readouterr().out
     assert len(plans(gpt2 / "plans.csv")) == 2
