@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -86,6 +87,7 @@ def grows(attribute: Attribute) -> bool:
             return False
 
 
+@lru_cache(maxsize=1 << 14)
 def attribute_at(attribute: Attribute, rows: int) -> Attribute:
     """A type or a property, at so many rows."""
     if not grows(attribute):
@@ -310,6 +312,15 @@ class BatchSummaries:
         self.library, self.frames = BatchLibrary(costs), Frames(costs)
         self.liveness, self.timing = BatchLiveness(len(self.rows)), BatchTiming()
         self._reader: Reader | None = None
+        self._ceilings: dict[Frame, NDArray[np.float64]] = {}
+
+    def _ceiling(self, frame: Frame) -> NDArray[np.float64]:
+        """No less than the time of a frame's own operations, and than the bytes of its storages."""
+        if (known := self._ceilings.get(frame)) is None:
+            costs = [step.picoseconds for step in frame.program if isinstance(step, Local | Joint)]
+            known = np.maximum(_total(costs), _total([size for _, size in frame.body.slots]))
+            self._ceilings[frame] = known
+        return known
 
     def of(self, module: ModuleOp, wanted: Sequence[int] | None = None, entry: str = "main") -> list[BatchSummary]:
         """The summary of a program of `MARK` rows at each number of rows, or at those that are wanted, equal to that of the
@@ -326,9 +337,10 @@ class BatchSummaries:
         frame = self.frames.entry(body, devices)
         executions = [(body, devices, frame, 1), *self.frames.executions(body, devices)]
         columns = [self.rows.index(rows) for rows in wanted or self.rows]
-        ceiling = np.zeros(len(self.rows))
+        runs: Counter[Frame] = Counter()
         for _, _, each, times in executions:
-            ceiling += _ceiling(each) * times
+            runs[each] += times
+        ceiling = sum([self._ceiling(each) * times for each, times in runs.items()])
         if max(ceiling[columns]) >= LARGEST:
             raise OverflowError("times or bytes")
         clocks = self.timing.run(frame, [np.zeros(len(self.rows), np.int64) for _ in body.streams])
@@ -355,12 +367,8 @@ class BatchSummaries:
         ]
 
 
-def _ceiling(frame: Frame) -> NDArray[np.float64]:
-    """No less than the time of a frame's own operations, and than the bytes of its storages."""
-    costs = [step.picoseconds for step in frame.program if isinstance(step, Local | Joint)]
-    sizes = [size for _, size in frame.body.slots]
-    return np.maximum(_total(costs), _total(sizes))
-
-
 def _total(columns: Sequence[int]) -> Any:
-    return sum([_data(each).astype(np.float64) for each in columns], np.zeros(1))
+    """Their sum, as floating-point numbers; equal objects are added once."""
+    by_identity = {id(each): each for each in columns}
+    counts = Counter(map(id, columns))
+    return sum([_data(each).astype(np.float64) * counts[key] for key, each in by_identity.items()], np.zeros(1))
