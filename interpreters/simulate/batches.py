@@ -340,7 +340,7 @@ class BatchSummaries:
         runs: Counter[Frame] = Counter()
         for _, _, each, times in executions:
             runs[each] += times
-        ceiling = sum([self._ceiling(each) * times for each, times in runs.items()])
+        ceiling = sum([self._ceiling(each) * times for each, times in runs.items()], np.zeros(len(self.rows)))
         if max(ceiling[columns]) >= LARGEST:
             raise OverflowError("times or bytes")
         clocks = self.timing.run(frame, [np.zeros(len(self.rows), np.int64) for _ in body.streams])

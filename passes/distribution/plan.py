@@ -37,7 +37,7 @@ from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
-from distir.passes.distribution.tensor_network import Plan
+from distir.passes.distribution.tensor_network import Plan, choose
 from distir.passes.distribution.variants import alternate
 from distir.passes.distribution.weights import stage_weights
 from distir.passes.structure import callee_of, calls_first, functions, shape_of, unique_symbol
@@ -167,7 +167,11 @@ def choose_tensors(
             f"tp = {tp}: no contraction can be cut into {tp} parts; {op.name} of {[list(shape_of(v)) for v in op.operands]} "
             f"has the rule {op.attributes['dist.rule']}: choose a tp that divides its parameters' dims"
         )
-    return solve(space, program.rows, program.cut, collective_seconds(machine, tp))
+    seconds = collective_seconds(machine, tp)
+    best = choose(space, program.rows, program.cut, seconds)
+    if best is not None:
+        space.options = {op: [best[op]] for op in space.options}
+    return solve(space, program.rows, program.cut, seconds)
 
 
 def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan | None) -> Lowering:

@@ -2,14 +2,16 @@
 costs as the integer program's (`ilp`), which remains for a program whose tables would be too large.
 
 One variable per operation, and per argument or result that is free; one table per value for its conversions. Programs are
-chains with few values alive across them, so this takes a fraction of the solver's time."""
+chains with few values alive across them, so this takes a fraction of the solver's time. Options are chosen first, on a network
+that grows with distinct bodies, not with layers (`choose`); then the states in which functions exchange values."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
@@ -65,13 +67,38 @@ class _Conversions:
     """Parameters and state are never communicated."""
 
 
-class TensorNetwork:
-    """The network, function by function. `rows`, `cut` and `seconds` are as in `ilp.solve`."""
+def choose(
+    space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[str, int], float]
+) -> dict[Operation, Option] | None:
+    """The best option of every operation; None if elimination does not find it."""
+    return TensorNetwork(space, rows, cut, seconds, joined=True).best_options()
 
-    def __init__(self, space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[str, int], float]):
+
+class TensorNetwork:
+    """The network, function by function. `rows`, `cut` and `seconds` are as in `ilp.solve`.
+
+    If it is `joined`, a function that is called in one place (a stage) is part of its caller, and updates that are alike are
+    one variable: all that follows are options."""
+
+    def __init__(
+        self,
+        space: TensorSpace,
+        rows: int,
+        cut: Set[SSAValue],
+        seconds: Callable[[str, int], float],
+        joined: bool = False,
+    ):
         self.space, self.rows, self.cut, self.seconds = space, rows, cut, seconds
         self.network = Network()
         self._table = functions(space.module)
+        calls = Counter(o.callee.string_value() for f in space.functions for o in f.body.block.ops if _is_call(o))
+        self._apart = {name for name, count in calls.items() if count > 1 or not joined}
+        """Functions with variables of their own for arguments and results."""
+        self._is_joined = joined
+        self._same: dict[SSAValue, SSAValue] = {}
+        """For values of functions that are part of their callers, the same where it comes from."""
+        self._users: dict[SSAValue, list[tuple[Operation, int]]] = defaultdict(list)
+        self._alike: dict[object, int] = {}
         self._counts = executions(space.functions, space.entry)
         self._shares = parameter_shares(model_values(space.functions, space.entry, self._table))
         self._options: dict[Operation, int] = {}
@@ -82,10 +109,20 @@ class TensorNetwork:
         self._weights: dict[_Conversions, int] = {}
         self._prices: dict[tuple[State, State, int], float] = {}
         for function in space.functions:
-            self._add_function(function, self._counts[function.sym_name.data])
+            if function is space.entry or function.sym_name.data in self._apart:
+                self._add_function(function, self._counts[function.sym_name.data])
         self._tie_updates()
         for conversions, weight in self._weights.items():
             self._add_table(conversions, weight)
+
+    def best_options(self) -> dict[Operation, Option] | None:
+        """The options of a cheapest plan; None if elimination does not find it."""
+        from distir.passes.sharding_search.bounds import cheapest
+
+        decided = cheapest(self.network)
+        if decided is None:
+            return None
+        return {op: self.space.options[op][decided[v]] for op, v in self._options.items()}
 
     def best_plan(self) -> Plan | None:
         """A cheapest plan; None if elimination does not find it."""
@@ -116,35 +153,63 @@ class TensorNetwork:
     def _add_function(self, function: FuncOp, count: int) -> None:
         name, arguments = function.sym_name.data, function.body.block.args
         is_entry = function is self.space.entry
-        returned: Sequence[SSAValue] = ()
         for argument in arguments:
             self._needed[argument] = []
-        for op in function.body.block.ops:
-            if isinstance(op, ReturnOp):
-                returned = list(op.operands)
-            elif isinstance(op, CallOp):
+        ops, returned = self._operations(function)
+        for op in ops:
+            if isinstance(op, CallOp):
                 callee = op.callee.string_value()
                 for value, argument in zip(op.operands, self._table[callee].body.block.args, strict=True):
-                    self._need(value, self._produced[argument])
+                    self._need(self._source(value), self._produced[argument])
                 for result, view in zip(op.results, self._results[callee], strict=True):
                     self._produced[result], self._needed[result] = view, []
             else:
-                self._add_operation(op)
+                self._add_operation(op, returned if is_entry else ())
         for argument in arguments:
             self._produced[argument] = self._argument(self._needed[argument], is_entry)
         for argument in arguments:
             if argument in self._shares:
                 self._charge_whole(self._produced[argument], count * self._shares[argument])
         self._results[name] = [self._produced[v] if is_entry else self._returned(v) for v in returned]
-        for value in (*arguments, *(r for op in function.body.block.ops for r in op.results)):
+        for value in (*arguments, *(r for op in ops for r in op.results)):
             self._add_conversions(value, self._produced[value], self._needed[value], value in self._shares, count)
 
-    def _add_operation(self, op: Operation) -> None:
+    def _operations(self, function: FuncOp) -> tuple[list[Operation], Sequence[SSAValue]]:
+        """The operations of a function and of those that are part of it, in order, and what it returns."""
+        found: list[Operation] = []
+        for op in function.body.block.ops:
+            if isinstance(op, ReturnOp):
+                return found, [self._source(v) for v in op.operands]
+            if isinstance(op, CallOp) and op.callee.string_value() not in self._apart:
+                callee = self._table[op.callee.string_value()]
+                given = [self._source(v) for v in op.operands]
+                self._same.update(zip(callee.body.block.args, given, strict=True))
+                inner, returned = self._operations(callee)
+                self._same.update(zip(op.results, returned, strict=True))
+                found += inner
+                continue
+            found.append(op)
+            for index, value in enumerate(values_read(op)):
+                self._users[self._source(value)].append((op, index))
+        return found, ()
+
+    def _source(self, value: SSAValue) -> SSAValue:
+        return self._same.get(value, value)
+
+    def _add_operation(self, op: Operation, returned: Sequence[SSAValue]) -> None:
         found = self.space.options[op]
+        key: object = op
+        if len(found) == 1:
+            key = None  # one variable for all that have no choice
+        elif self._is_joined and (end := self._end(op, returned)) is not None:
+            key = (type(op), tuple(found), end)
+        if key not in self._alike:
+            self._alike[key] = self.network.variable([0.0] * len(found))
+        variable = self._options[op] = self._alike[key]
         pieces = [isinstance(o.choice, UseFactor) and len(o.choice.pieces) > 1 for o in found]
-        variable = self.network.variable([TIE_BREAK * 0.1 * cut for cut in pieces])
-        self._options[op] = variable
-        for i, value in enumerate(values_read(op)):
+        if any(pieces):
+            self._charge(variable, [TIE_BREAK * 0.1 * cut for cut in pieces])
+        for i, value in enumerate(map(self._source, values_read(op))):
             view = View(variable, tuple(option.operands[i] for option in found))
             of_constant = isinstance(value, OpResult) and is_constant(value.op)
             if not (of_constant and set(view.states) == {REPLICATED}):
@@ -152,6 +217,26 @@ class TensorNetwork:
         for i, result in enumerate(op.results):
             self._produced[result] = View(variable, tuple(option.results[i] for option in found))
             self._needed[result] = []
+
+    def _end(self, op: Operation, returned: Sequence[SSAValue]) -> tuple[object, ...] | None:
+        """Where an operation ends the program, on what functions apart return and on arguments that otherwise only these use
+        (the update of a parameter): what it shares with the updates of other layers. The best choice for one is the best for
+        all, since nothing else depends on it."""
+        if not returned or any(self._users[result] for result in op.results):
+            return None
+        found: list[object] = []
+        for value in map(self._source, values_read(op)):
+            if isinstance(value, BlockArgument):
+                users = [(user, index) for user, index in self._users[value] if user is not op]
+                calls = [(user.callee.string_value(), index) for user, index in users if isinstance(user, CallOp)]
+                if len(calls) < len(users):
+                    return None
+                found.append((value.type, tuple(sorted(calls))))
+            elif isinstance(value.owner, CallOp):
+                found.append(self._produced[value])
+            else:
+                return None
+        return tuple(found)
 
     def _need(self, value: SSAValue, view: View) -> None:
         if view not in self._needed[value]:
@@ -180,10 +265,12 @@ class TensorNetwork:
         return view
 
     def _charge_whole(self, view: View, share: float) -> None:
+        self._charge(view.variable, [TIE_BREAK * share * (state == REPLICATED) for state in view.states])
+
+    def _charge(self, variable: int, costs: Sequence[float]) -> None:
         import numpy as np
 
-        whole = np.array([state == REPLICATED for state in view.states])
-        self.network.charge(view.variable, TIE_BREAK * share * whole)
+        self.network.charge(variable, np.array(costs))
 
     def _tie_updates(self) -> None:
         """A result that updates an argument leaves in the argument's state."""
@@ -191,7 +278,7 @@ class TensorNetwork:
         named = zip(argument_attributes(entry), entry.body.block.args, strict=True)
         arguments = {text(a, "dist.name", ""): v for a, v in named}
         last = entry.body.block.last_op
-        returned = list(last.operands) if last is not None else []
+        returned = [self._source(v) for v in last.operands] if last is not None else []
         views = self._results[entry.sym_name.data]
         for value, attributes, view in zip(returned, result_attributes(entry), views, strict=True):
             argument = arguments.get(text(attributes, "dist.name", ""))
@@ -285,6 +372,10 @@ class TensorNetwork:
                 if needs.any():
                     table = np.array([[0.0, 0.0], [inf, 0.0]])
                     self.network.add(Table((view.variable, made), (needs, np.arange(2)), table))
+
+
+def _is_call(op: object) -> TypeGuard[CallOp]:
+    return isinstance(op, CallOp)
 
 
 def parameter_shares(held: set[SSAValue]) -> dict[SSAValue, float]:
