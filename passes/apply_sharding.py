@@ -15,7 +15,7 @@ from xdsl.ir import BlockArgument, Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import VerifyException
 
-from distir.dialects.sharding import REPLICATED, MeshOp, Replicate, ShardingAttr, State, StrategyAttr
+from distir.dialects.sharding import REPLICATED, MeshOp, Replicate, ShardingAttr, State, StrategyAttr, Windowed
 
 if TYPE_CHECKING:
     from distir.passes.distribution.options import Option
@@ -114,7 +114,8 @@ def argument_states(
                 callee = functions(module)[first.operation.callee.string_value()]
                 found[argument] = found[callee.body.block.args[first.index]]
             elif first.operation in chosen:
-                found[argument] = tuple(option.operands[first.index] for option in chosen[first.operation])
+                needed = (option.operands[first.index] for option in chosen[first.operation])
+                found[argument] = tuple(state.base if isinstance(state, Windowed) else state for state in needed)
     return found
 
 

@@ -43,7 +43,7 @@ class _Inexpressible(Exception):
 def rule_to_shardy(rule: Rule, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape]) -> OpRule:
     """The rule at these shapes. Factors that Shardy cannot express or not soundly need replication."""
     extents = {f: factor_extent(rule, f, operand_shapes, result_shapes) for f in rule.factors}
-    halos = _with_halo(rule)
+    halos = set(rule.windowed)
     usable = {f for f in rule.factors if rule.partner(f) is None and f not in rule.offsets}
     while True:
         try:
@@ -57,11 +57,6 @@ def rule_to_shardy(rule: Rule, operand_shapes: Sequence[Shape], result_shapes: S
         except _Inexpressible as error:
             usable -= error.factors
     return _numbered(rule, tensors, len(operands), halos)
-
-
-def _with_halo(rule: Rule) -> set[str]:
-    inputs = {d.factor for dims in rule.inputs for d in dims if d.halo and d.factor is not None}
-    return inputs | {f for f, cs in rule.combines.items() if any(isinstance(c, Gather) and c.halo for c in cs)}
 
 
 def _gathered(rule: Rule, result: int, shape: Shape) -> list[_Dim]:

@@ -3,8 +3,8 @@ and the sharding of a value. They print as part of the `dist` dialect."""
 
 from distir.dialects.sharding.mesh import AxesAttr, MeshOp
 from distir.dialects.sharding.rule_text import RuleAttr
-from distir.dialects.sharding.rules import Combine, Gather, Identity, InputDim, PartialRule, Reduce, Rule
-from distir.dialects.sharding.states import REPLICATED, Partial, Replicated, Sharded, State
+from distir.dialects.sharding.rules import NO_HALO, Combine, Gather, Halo, Identity, InputDim, PartialRule, Reduce, Rule
+from distir.dialects.sharding.states import REPLICATED, Partial, Replicated, Sharded, State, Windowed
 from distir.dialects.sharding.strategies import (
     Choice,
     Replicate,
@@ -15,11 +15,13 @@ from distir.dialects.sharding.strategies import (
 )
 
 __all__ = [
+    "NO_HALO",
     "REPLICATED",
     "AxesAttr",
     "Choice",
     "Combine",
     "Gather",
+    "Halo",
     "Identity",
     "InputDim",
     "MeshOp",
@@ -36,4 +38,5 @@ __all__ = [
     "StrategyAttr",
     "UseFactor",
     "UsePartial",
+    "Windowed",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xdsl.ir import Data
 from xdsl.irdl import irdl_attr_definition
@@ -11,7 +12,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding.rules import Combine, Gather, Identity, InputDim, PartialRule, Reduce, Rule
+from distir.dialects.sharding.rules import NO_HALO, Combine, Gather, Halo, Identity, InputDim, PartialRule, Reduce, Rule
 
 
 def _parse_pieces(parser: AttrParser) -> tuple[int, ...]:
@@ -19,33 +20,55 @@ def _parse_pieces(parser: AttrParser) -> tuple[int, ...]:
     return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer))
 
 
-def parse_options(parser: AttrParser) -> tuple[int, tuple[int, ...]]:
-    """`halo = 1, pieces = [1, 1]` in any order, until the closing parenthesis."""
-    halo, pieces, _ = _parse_options(parser, "`halo` or `pieces`")
-    return halo, pieces
+@dataclass
+class _Options:
+    """What may stand in the parentheses of a dim or combine."""
+
+    halo: Halo = NO_HALO
+    pieces: tuple[int, ...] = ()
+    outer: tuple[str, ...] = ()
+    stride: int = 1
 
 
-def _parse_options(parser: AttrParser, expected: str) -> tuple[int, tuple[int, ...], tuple[str, ...]]:
-    """The options named in `expected`."""
-    halo, pieces, outer = 0, (), ()
+def parse_pieces(parser: AttrParser) -> tuple[int, ...]:
+    """`pieces = [1, 1]`, until the closing parenthesis."""
+    return _parse_options(parser, "`pieces`").pieces
+
+
+def _parse_halo(parser: AttrParser) -> Halo:
+    both = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+    if both is None:
+        width = parser.parse_integer()
+        return width, width
+    if len(both) != 2:
+        parser.raise_error(f"expected a halo to the left and to the right, got {both}")
+    return both[0], both[1]
+
+
+def _parse_options(parser: AttrParser, expected: str) -> _Options:
+    """The options named in `expected`, in any order."""
+    found = _Options()
     while True:
         keyword = parser.parse_identifier(expected)
         if f"`{keyword}`" not in expected:
             parser.raise_error(f"expected {expected}, got `{keyword}`")
-        if keyword == "halo":
-            parser.parse_punctuation("=")
-            halo = parser.parse_integer()
-        elif keyword == "pieces":
-            pieces = _parse_pieces(parser)
+        if keyword == "pieces":
+            found.pieces = _parse_pieces(parser)
         else:
             parser.parse_punctuation("=")
-            outer = _parse_product(parser, "a factor")
+        if keyword == "halo":
+            found.halo = _parse_halo(parser)
+        elif keyword == "stride":
+            found.stride = parser.parse_integer()
+        elif keyword == "outer":
+            found.outer = _parse_product(parser, "a factor")
         if parser.parse_optional_punctuation(",") is None:
-            return halo, pieces, outer
+            return found
 
 
-def _format_options(halo: int, pieces: Sequence[int], outer: Sequence[str] = ()) -> list[str]:
-    texts = [f"halo = {halo}"] if halo else []
+def _format_options(halo: Halo, pieces: Sequence[int], outer: Sequence[str] = (), stride: int = 1) -> list[str]:
+    texts = [f"halo = {halo[0] if halo[0] == halo[1] else list(halo)}"] if halo != NO_HALO else []
+    texts += [f"stride = {stride}"] if stride != 1 else []
     texts += [f"pieces = {list(pieces)}"] if pieces else []
     return texts + ([f"outer = {' * '.join(outer)}"] if outer else [])
 
@@ -63,14 +86,14 @@ def _parse_input_dim(parser: AttrParser) -> InputDim:
     if factor == "_" and not inner:
         return InputDim()
     if not inner and parser.parse_optional_punctuation("("):
-        halo, pieces = parse_options(parser)
+        options = _parse_options(parser, "`halo`, `stride` or `pieces`")
         parser.parse_punctuation(")")
-        return InputDim(factor, halo, pieces)
+        return InputDim(factor, options.halo, options.pieces, stride=options.stride)
     return InputDim(factor, inner=tuple(inner))
 
 
 def _format_input_dim(dim: InputDim) -> str:
-    options = _format_options(dim.halo, dim.pieces)
+    options = _format_options(dim.halo, dim.pieces, stride=dim.stride)
     return (" * ".join(dim.factors) or "_") + (f"({', '.join(options)})" if options else "")
 
 
@@ -87,7 +110,8 @@ def _parse_combine(parser: AttrParser) -> Combine:
         dim = parser.parse_integer()
         combine = Gather(dim)
         if parser.parse_optional_punctuation(","):
-            combine = Gather(dim, *_parse_options(parser, "`halo`, `pieces` or `outer`"))
+            options = _parse_options(parser, "`halo`, `pieces` or `outer`")
+            combine = Gather(dim, options.halo, options.pieces, options.outer)
     parser.parse_punctuation(")")
     return combine
 
@@ -211,6 +235,8 @@ class RuleAttr(Data[Rule]):
         carried = [*(d.factors for dims in rule.inputs for d in dims), *rule.sizes.values()]
         named = {factor for factors in carried for factor in factors}
         for factor, combines in rule.combines.items():
+            if any(d.stride < 1 for dims in rule.inputs for d in dims):
+                raise VerifyException("expected strides of at least 1")
             if factor not in named:
                 raise VerifyException(f"factor {factor} is combined but no input dim or size carries it")
             for outer in (o for c in combines if isinstance(c, Gather) for o in c.outer):

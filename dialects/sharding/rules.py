@@ -11,18 +11,30 @@ from typing import Any, cast
 
 from distir.dialects.reductions import Reduction
 
+Halo = tuple[int, int]
+"""To the left and to the right."""
+NO_HALO: Halo = (0, 0)
+
 
 @dataclass(frozen=True)
 class InputDim:
     """One dim of an operand: the factor it carries (None is the paper's NoShardDim) and how shards of it are cut."""
 
     factor: str | None = None
-    halo: int = 0
+    halo: Halo = NO_HALO
+    """How many indices beyond its own a shard reads on either side, at most; where the dim ends, as many as there are."""
     pieces: tuple[int, ...] = ()
     """Relative sizes of the segments that are each cut evenly; empty is one segment."""
     inner: tuple[str, ...] = ()
     """Factors inside `factor`, outermost first: a view's dim is their product in row-major order, and one of them is cut
     within every index of those before it."""
+    stride: int = 1
+    """Indices of the dim per index of the result: the rows that a window moves on."""
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether shards overlap, or a step of the factor is not one of the dim."""
+        return self.halo != NO_HALO or self.stride != 1
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -35,7 +47,9 @@ class Gather:
     """The shards' results concatenate along `dim` (per piece)."""
 
     dim: int
-    halo: int = 0
+    halo: Halo = NO_HALO
+    """How much of a shard's result its neighbours have too on either side: negative halos are discarded, positive ones
+    added (MetaDist, figure 5). Where the dim ends there is none."""
     pieces: tuple[int, ...] = ()
     outer: tuple[str, ...] = ()
     """Factors outside this one in a dim that a view merged: the shards concatenate within every index of them."""
@@ -102,6 +116,13 @@ class Rule:
     def factors(self) -> tuple[str, ...]:
         """Those that need no offset."""
         return tuple(factor for factor in self.combines if factor not in self.offsets)
+
+    @property
+    def windowed(self) -> frozenset[str]:
+        """Factors whose shards overlap."""
+        inputs = {d.factor for dims in self.inputs for d in dims if d.is_windowed and d.factor is not None}
+        trimmed = {f for f, cs in self.combines.items() if any(isinstance(c, Gather) and c.halo != NO_HALO for c in cs)}
+        return frozenset(inputs | trimmed)
 
     def outside(self, factor: str) -> set[str]:
         """The factors that this one lies inside, in some dim."""

@@ -11,7 +11,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding.rule_text import parse_options
+from distir.dialects.sharding.rule_text import parse_pieces
 from distir.dialects.sharding.states import REPLICATED, Partial, Sharded, State
 
 
@@ -67,7 +67,7 @@ class StrategyAttr(Data[tuple[str, tuple[tuple[str, Choice], ...]]]):
                 with parser.in_parens():
                     return axis, UsePartial(parser.parse_integer())
             if parser.parse_optional_punctuation("("):
-                _, pieces = parse_options(parser)
+                pieces = parse_pieces(parser)
                 parser.parse_punctuation(")")
                 return axis, UseFactor(name, pieces)
             return axis, UseFactor(name)

@@ -15,13 +15,14 @@ from distir.dialects.dist import (
     AllToAllOp,
     ConcatOp,
     ReduceScatterOp,
+    SendOp,
     SliceOp,
     ZerosOp,
 )
 from distir.dialects.dist.checks import replaced
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed
 
 Insert = Callable[[Operation], object]
 
@@ -30,6 +31,9 @@ def hops(source: State, target: State) -> list[State]:
     """The states on the way from source (exclusive) to target: one hop, or through the replicated value."""
     if source == target:
         return []
+    if isinstance(target, Windowed):
+        near = isinstance(source, Replicated) or (isinstance(source, Sharded) and source.dim == target.dim)
+        return [target] if near else [*hops(source, target.base), target]
     direct = (
         isinstance(source, Replicated)
         or isinstance(target, Replicated)
@@ -54,6 +58,8 @@ def collective(source: State, target: State) -> str | None:
             return "allgather"
         case Sharded(), Sharded():
             return "alltoall"
+        case Sharded(), Windowed():
+            return "send"
         case _:
             return None
 
@@ -93,6 +99,10 @@ def _hop(
         return [step(i, v) if i in members else v for i, v in enumerate(values)]
 
     match source, target:
+        case Replicated(), Windowed(dim):
+            return each(values, lambda i, v: _cut(v, dim, *window(target, i, n), insert))
+        case Sharded(), Windowed():
+            return exchange(values, source, target, insert, members)
         case Replicated(), Sharded():
             return each(values, lambda i, v: take_shard(v, target, i, n, insert))
         case Replicated(), Partial(Reduction.SUM):
@@ -183,6 +193,42 @@ def _parts(state: Sharded, shard: int, shards: int) -> list[tuple[int, int]]:
 def shard_extent(state: Sharded, shard: int, shards: int) -> int:
     """How much of the dim one shard holds."""
     return sum(stop - start for start, stop in _parts(state, shard, shards))
+
+
+def window(state: Windowed, shard: int, shards: int) -> tuple[int, int]:
+    """What one shard reads of the dim."""
+    return state.range(*share(state.steps, shard, shards))
+
+
+def exchange(
+    values: Sequence[SSAValue], source: Sharded, target: Windowed, insert: Insert, members: Collection[int]
+) -> list[SSAValue]:
+    """Every shard's window of the dim: what it lacks is sent by those that hold it, neighbours with neighbours, all pairs
+    that do not share a device at the same time."""
+    n, dim = len(values), target.dim
+    parts: list[dict[int, SSAValue]] = [{} for _ in values]
+    sends: list[tuple[tuple[int, ...], int, int, int, SSAValue]] = []
+    for holder, value in enumerate(values):
+        offset = 0
+        for start, stop in shard_ranges(source, holder, n):
+            for reader in range(n):
+                low, high = window(target, reader, n)
+                first, last = max(start, low), min(stop, high)
+                if first < last and (holder != reader or reader in members):
+                    part = _cut(value, dim, offset + first - start, offset + last - start, insert)
+                    distance, leftmost = abs(holder - reader), min(holder, reader)
+                    order = (distance, int(holder > reader), leftmost // max(distance, 1) % 2, leftmost)
+                    sends.append((order, reader, first, holder, part))
+            offset += stop - start
+    for _, reader, first, holder, part in sorted(sends, key=lambda send: send[0]):
+        there = cast(TensorType[Any], values[reader].type).encoding
+        type_ = cast(TensorType[Any], part.type)
+        sent = TensorType(type_.element_type, type_.get_shape(), there)
+        parts[reader][first] = part if holder == reader else _add(SendOp(part, sent), insert)
+    return [
+        _join([held[start] for start in sorted(held)], dim, insert) if i in members else value
+        for i, (held, value) in enumerate(zip(parts, values, strict=True))
+    ]
 
 
 def take_shard(value: SSAValue, state: Sharded, shard: int, shards: int, insert: Insert) -> SSAValue:

@@ -27,6 +27,7 @@ from distir.dialects.dist import ScaleOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
+from distir.passes.distribution.margins import margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
 from distir.passes.distribution.positions import positions_of
@@ -125,6 +126,9 @@ class OperationRunsOnShards(RewritePattern):
             types = [
                 self.shards.placed_type(r.type, states, device) for r, states in zip(op.results, results, strict=True)
             ]
+            for i in range(len(types)):
+                for margin in margins_of(options, mesh, device, i):
+                    types[i] = margin.widened(types[i])
             captured = dict(zip(read[len(op.operands) :], own[len(op.operands) :], strict=True))
             regions = [placed_copy(region, captured, device) for region in op.regions]
             copy = type(op).create(
@@ -137,6 +141,9 @@ class OperationRunsOnShards(RewritePattern):
             copies.append(rewriter.insert(copy))
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
+            for device in range(mesh.devices):
+                for margin in margins_of(options, mesh, device, i):
+                    values[device] = margin.trimmed(values[device], rewriter.insert)
             if positions is not None:
                 values = [
                     rewriter.insert(InsideOp(v, index, positions.dims, *positions.range(device))).output

@@ -14,8 +14,8 @@ from math import gcd, prod
 from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State
-from distir.passes.distribution.conversions import collective, hops, shard_extent, shard_ranges, share
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed
+from distir.passes.distribution.conversions import collective, hops, shard_extent, shard_ranges, share, window
 
 AxisStates = tuple[State, ...]
 """What a value is along each axis of the mesh, in mesh order."""
@@ -119,8 +119,11 @@ class Mesh:
         if (self.uneven or len(self.axes) > 1) and (why := self.conflict(states)) is not None:
             raise DistirError(f"a value of shape {list(shape)} cannot be sharded over {dict(self.axes)}: {why}")
         local, coordinates = list(shape), self.coordinates(device)
-        for state in states:
-            if isinstance(state, Sharded):
+        for state, size, coordinate in zip(states, self.sizes, coordinates, strict=True):
+            if isinstance(state, Windowed):
+                start, stop = window(state, coordinate, size)
+                local[state.dim] = stop - start
+            elif isinstance(state, Sharded):
                 local[state.dim] = sum(stop - start for start, stop in self.ranges(state, states, coordinates))
         return tuple(local)
 
@@ -175,6 +178,8 @@ class Mesh:
         collective moves (ring algorithms; Patarasuk & Yuan, JPDC 2009) and a constant for its latency, so that every
         machine takes the same route: cuts and reductions early, gathers late. The route depends on which dims are the same
         and on whether they divide, not on which dims they are."""
+        if any(isinstance(state, Windowed) for state in target):
+            return _cheapest_route(self, elements, source, target)
         if self.uneven:
             if self._even.conflict(source) or self._even.conflict(target):
                 return _cheapest_route(self, elements, source, target)
@@ -222,6 +227,11 @@ class Mesh:
         return tuple(found)
 
 
+def dim_of(state: State) -> int | None:
+    """The dim that a state cuts."""
+    return state.dim if isinstance(state, Sharded | Windowed) else None
+
+
 LATENCY_ELEMENTS = 1 << 18
 """What a collective's latency is worth: 10 us at 100 GB/s are 1 MB."""
 COPY_SHARE = 1 / 16
@@ -248,6 +258,12 @@ def _nests(coarse: Sharded, parts: int, fine: Sharded) -> bool:
 
 @lru_cache(maxsize=1 << 17)
 def _conflict(mesh: Mesh, states: AxisStates) -> str | None:
+    for axis, state in enumerate(states):
+        if isinstance(state, Windowed):
+            if any(a != axis and dim_of(other) == state.dim for a, other in enumerate(states)):
+                return f"dim {state.dim} is cut with a halo, which only one axis can do"
+            if state.steps < mesh.sizes[axis]:
+                return f"dim {state.dim} makes {state.steps} rows, too few for {mesh.sizes[axis]} parts"
     for dim, cuts in mesh.cuts(states).items():
         here = dict.fromkeys(s for s in states if isinstance(s, Sharded) and s.dim == dim)
         by_pieces = {pieces: [s for s in here if s.pieces == pieces] for pieces in cuts}
@@ -281,7 +297,8 @@ def _cheapest_route(mesh: Mesh, elements: int, source: AxisStates, target: AxisS
             continue
         done.add(here)
         for axis, state in enumerate(here):
-            for there in dict.fromkeys((target[axis], REPLICATED)):
+            wanted = target[axis]
+            for there in dict.fromkeys((wanted, *([wanted.base] if isinstance(wanted, Windowed) else []), REPLICATED)):
                 added = _hop_weight(mesh, elements, here, axis, there)
                 if state != there and added is not None:
                     count += 1
@@ -294,19 +311,22 @@ def _cheapest_route(mesh: Mesh, elements: int, source: AxisStates, target: AxisS
 def _hop_weight(mesh: Mesh, elements: int, here: AxisStates, axis: int, there: State) -> float | None:
     """None where one hop does not do it: it takes two, or an axis inside cuts the dim that changes."""
     before, n = here[axis], mesh.sizes[axis]
-    touched = {s.dim for s in (before, there) if isinstance(s, Sharded)}
-    if any(isinstance(s, Sharded) and s.dim in touched for s in here[axis + 1 :]):
+    touched = {dim_of(s) for s in (before, there)} - {None}
+    if any(dim_of(s) in touched for s in here[axis + 1 :]):
         return None
     if len(hops(before, there)) != 1 or mesh.conflict((*here[:axis], there, *here[axis + 1 :])):
         return None
     if isinstance(there, Partial) and there.reduction in (Reduction.PROD, Reduction.MEAN):
         return None
-    local = elements / prod(s for a, s in enumerate(mesh.sizes) if a != axis and isinstance(here[a], Sharded))
+    local = elements / prod(s for a, s in enumerate(mesh.sizes) if a != axis and dim_of(here[a]) is not None)
     match collective(before, there):
         case None:
             return local * COPY_SHARE / n
         case "allreduce":
             moved = 2 * (n - 1) / n * local
+        case "send":
+            assert isinstance(there, Windowed)
+            moved = local * there.stride * (there.before + there.after + 1) / there.extent
         case "alltoall":
             moved = (n - 1) / n * local / n
         case _:

@@ -61,14 +61,14 @@ def options(
     uneven: bool = False,
 ) -> list[Option]:
     """All options of an op along an axis of `shards`, replication first, by its rule unless another is given; in even shards
-    unless `uneven`.
+    unless `uneven`, and without overlap.
 
     `pieces` are ways to cut a factor beside the one as a whole; those that do not fit a factor's extent are skipped."""
     found = [replicate(op)]
     rule = rule or rule_of(op)
     if rule is None:
         return found
-    for factor in rule.factors:
+    for factor in (f for f in rule.factors if f not in rule.windowed):
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
         candidates = {option for option in cuts if option is not None}
         found += sorted(candidates, key=str)

@@ -17,6 +17,7 @@ from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.probing import Probe, Survivor, factor_name
 from distir.passes.shardcombine.standins import Factor, StandIn, is_unexplained, refined, stand_in
 from distir.passes.shardcombine.subject import Shape, Subject
+from distir.passes.shardcombine.windows import altered, windows
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Discovery:
         if small is None:
             rule = _rule_without_factors(subject.op)
         else:
-            key = "class: " + subject.text(small.point)
+            key = " ".join(["class:", subject.text(small.point), *sorted(map(str, altered(subject, small)))])
             rule = self.cache.get(key)
             if rule is None:
                 self.probed += 1
@@ -96,7 +97,7 @@ def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
             continue
         if (cut := next(probe.cuts(factor, survivors), None)) is not None and probe.looks_up(cut, survivors):
             survivors.append(Survivor(cut, (Reduce(Reduction.SUM),), is_offset=True))
-    return survivors
+    return survivors + windows(probe, survivors)
 
 
 def _share_a_dim(one: Factor, other: Factor) -> bool:
@@ -155,12 +156,14 @@ def _rule_without_factors(op: Operation) -> Rule:
 
 
 def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
-    """The rule with factors named in the order in which operands, then sizes, show them; those that need an offset last."""
+    """The rule with factors named in the order in which operands, then sizes, show them; those whose shards overlap, and
+    those that need an offset, last."""
 
-    def first_shown(survivor: Survivor) -> tuple[bool, tuple[bool, int], int]:
+    def first_shown(survivor: Survivor) -> tuple[bool, bool, tuple[bool, int], int]:
         slots = survivor.cut.factor.slots
+        is_windowed = any(layout.is_windowed for layout in survivor.cut.layouts.values())
         depth = max((len(layout.outer) for layout in survivor.cut.layouts.values()), default=0)
-        return survivor.is_offset, min((subject.slots[i].is_size, i) for i in slots), depth
+        return survivor.is_offset, is_windowed, min((subject.slots[i].is_size, i) for i in slots), depth
 
     in_order = sorted(survivors, key=first_shown)
     names = {factor_name(s.cut.factor): f"S{number}" for number, s in enumerate(in_order, 1)}
@@ -179,7 +182,9 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
             factors = (*(names[factor_name(outer)] for outer in layout.outer), name)
             for operand in subject.uses((slot.owner,)) if isinstance(slot.owner, int) else ():
                 if len(factors) > len(inputs[operand][slot.position].factors):
-                    inputs[operand][slot.position] = InputDim(factors[0], 0, layout.pieces, factors[1:])
+                    inputs[operand][slot.position] = InputDim(
+                        factors[0], layout.halo, layout.pieces, factors[1:], layout.stride
+                    )
         if survivor.partners:
             reduced = tuple(r for r, combine in enumerate(survivor.combines) if combine == Reduce(Reduction.SUM))
             partials.append(PartialRule(Reduction.SUM, subject.uses(survivor.partners), reduced, name))

@@ -18,6 +18,7 @@ from distir.dialects.sharding import (
     Rule,
     Sharded,
     State,
+    Windowed,
 )
 
 Shape = Sequence[int]
@@ -128,6 +129,8 @@ def instantiate(
 
     `pieces` sum to `factor_extent`. None if some piece of some dim or size does not divide by the number of shards (with
     `uneven`, if it has fewer blocks than there are shards), or if an operand carries the factor twice."""
+    if factor in rule.windowed:
+        return _windowed(rule, factor, operand_shapes, result_shapes, shards, uneven) if pieces is None else None
     reading = _Reading(rule, operand_shapes, result_shapes, sizes)
     extent = reading.extent(factor)
     if extent is None:
@@ -166,6 +169,35 @@ def instantiate(
             means.append(r)
         results.append(state)
     return Instance(tuple(operands), tuple(results), tuple(means))
+
+
+def _windowed(
+    rule: Rule, factor: str, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape], shards: int, uneven: bool
+) -> Instance | None:
+    """The op cut along a factor whose shards overlap: results are cut as any other, operands are read in windows. None if
+    these extents are not related as the rule says, or if there are fewer rows than shards."""
+    combines = rule.combines[factor]
+    gathers = [(c, shape) for c, shape in zip(combines, result_shapes, strict=True) if isinstance(c, Gather)]
+    steps, halos = {shape[c.dim] for c, shape in gathers}, {c.halo for c, _ in gathers}
+    if any(isinstance(c, Reduce) for c in combines) or len(steps) != 1 or len(halos) != 1:
+        return None
+    (rows,), ((left, right),) = steps, halos
+    before, after = -left, -right
+    if min(before, after) < 0 or (rows < shards if uneven else rows % shards):
+        return None
+    operands: list[State] = []
+    for dims, shape in zip(rule.inputs, operand_shapes, strict=True):
+        carried = [(d, dim) for d, dim in enumerate(dims) if factor in dim.factors]
+        state: State = REPLICATED
+        for d, dim in carried:
+            beyond = shape[d] - dim.stride * (rows - after)
+            fits = dim.halo[1] - dim.stride < beyond <= dim.halo[1] and dim.halo[0] == dim.stride * before
+            if len(carried) > 1 or dim.pieces or dim.inner or not fits:
+                return None
+            state = Windowed(d, shape[d], rows, dim.stride, before, after)
+        operands.append(state)
+    results = (Sharded(c.dim, (rows,)) if isinstance(c, Gather) else REPLICATED for c in combines)
+    return Instance(tuple(operands), tuple(results))
 
 
 def partial_instance(rule: Rule, index: int, result_count: int) -> Instance | None:

@@ -15,7 +15,7 @@ import numpy as np
 from xdsl.dialects.builtin import TensorType
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import Combine, Gather, Identity, Reduce
+from distir.dialects.sharding import NO_HALO, Combine, Gather, Halo, Identity, Reduce
 from distir.interpreters.exact_scalars import beyond_ring
 from distir.passes.shardcombine.arithmetic import Arithmetic, Exact, Floats, draw_integers, reduces
 from distir.passes.shardcombine.domains import Array
@@ -53,10 +53,13 @@ def shard_indices(size: int, pieces: Pieces, parts: Sequence[int], shard: int) -
 
 @dataclass(frozen=True)
 class Layout:
-    """How a factor lies in a dim: in pieces, or once within every index of the factors outside it."""
+    """How a factor lies in a dim: in pieces, or once within every index of the factors outside it, or in windows."""
 
     pieces: Pieces = ()
     outer: tuple[Factor, ...] = ()
+    halo: Halo = NO_HALO
+    stride: int = 1
+    is_windowed: bool = False
 
     @property
     def segments(self) -> Pieces:
@@ -133,10 +136,10 @@ class Probe:
             self.arithmetic, self._draws = arithmetic, []
             try:
                 before = beyond_ring()
-                self._draws = [self._draw(arithmetic, 0)]
+                self._draws = [self.draw(arithmetic, 0)]
                 if isinstance(arithmetic, Exact) and beyond_ring() == before:
                     self._draw_floats()
-                self._draws.append(self._draw(arithmetic, 1))
+                self._draws.append(self.draw(arithmetic, 1))
             except Exception:
                 self.arithmetic, self._draws = previous
                 continue
@@ -189,11 +192,25 @@ class Probe:
     def _draw_floats(self) -> None:
         try:
             floats = Floats(positive=False)
-            self._floats = Trial(self._draw(floats, 0), max(SHARDS), floats)
+            self._floats = Trial(self.draw(floats, 0), max(SHARDS), floats)
         except Exception:
             self._floats = None
 
-    def _trials(self, candidates: Sequence[Sequence[Combine]]) -> Iterator[Trial]:
+    @property
+    def is_constant(self) -> bool:
+        """Whether some result was seen to depend on nothing."""
+        results = self._draws[0].results
+        return any(c and r is not None for c, r in zip(self._constant, results, strict=True))
+
+    def draws_tried(self) -> Iterator[Trial]:
+        """Each draw that it takes to believe that results concatenate."""
+        seen: list[Draw] = []
+        for trial in self.trials([]):
+            if not any(trial.draw is draw for draw in seen):
+                seen.append(trial.draw)
+                yield trial
+
+    def trials(self, candidates: Sequence[Sequence[Combine]]) -> Iterator[Trial]:
         """As many trials as it takes to believe the candidates, which may get fewer meanwhile. Floats come first where they
         are fast: they reject, and what they accept is tried on exact scalars, in fewest shards."""
         number = 0
@@ -201,7 +218,7 @@ class Probe:
             yield self._floats
         while number < self._enough or (number < MANY_DRAWS and any(c and c[0] in _BY_ORDER for c in candidates)):
             if number == len(self._draws):
-                self._draws.append(self._draw(self.arithmetic, number))
+                self._draws.append(self.draw(self.arithmetic, number))
             for shards in SHARDS if self._floats is None else SHARDS[:1]:
                 yield Trial(self._draws[number], shards, self.arithmetic)
             number += 1
@@ -218,7 +235,7 @@ class Probe:
         dtype, stated = self.subject.integer_dtype(i), self.subject.stated_integers
         return draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
 
-    def _draw(self, arithmetic: Arithmetic, number: int) -> Draw:
+    def draw(self, arithmetic: Arithmetic, number: int) -> Draw:
         """Draw `number`; where the op does not take that kind, one of the first kind."""
         try:
             arrays = {i: self._draw_operand(i, arithmetic, number) for i in self.subject.tensors}
@@ -227,7 +244,7 @@ class Probe:
         except Exception:
             if number == 0:
                 raise
-        return self._draw(arithmetic, 0)
+        return self.draw(arithmetic, 0)
 
     def _run(self, point: Point, arrays: dict[int, Array], arithmetic: Arithmetic) -> list[Array | None]:
         results = self.subject.evaluate(point, arrays)
@@ -315,7 +332,7 @@ class Probe:
             return None
         if (candidates := self._gathers(cut, survivors)) is None:
             return None
-        for trial in self._trials(candidates):
+        for trial in self.trials(candidates):
             draw, shards = trial.draw, trial.shards
             parts = portions(cut.factor.extent, shards)
             points = [self.local_point(cut.factor, part) for part in parts]
@@ -327,7 +344,7 @@ class Probe:
                 addends = trial.arithmetic.addends(draw.arrays[i], shards, Reduction.SUM, self.rng)
                 for shard, addend in enumerate(addends):
                     operands[shard][i] = addend
-            if (results := self._run_shards(points, operands, trial.arithmetic)) is None:
+            if (results := self.run_shards(points, operands, trial.arithmetic)) is None:
                 return None
             weights = [Fraction(part, cut.factor.extent) for part in parts]
             candidates[:] = self._holding(trial, results, candidates, parts, weights)
@@ -348,12 +365,12 @@ class Probe:
             else:
                 known = not self.small.altered
                 pieces = self._pieces(cut.factor, self.small.result_leftover(r, dim)) if known else []
-                candidates.append([Gather(dim), *(Gather(dim, 0, p) for p in pieces)])
+                candidates.append([Gather(dim), *(Gather(dim, NO_HALO, p) for p in pieces)])
                 gathers = [(s, c) for s in survivors if isinstance(c := s.combines[r], Gather) and c.dim == dim]
                 if gathers and not any(c.pieces for _, c in gathers):
                     gathers.sort(key=lambda pair: len(pair[1].outer))
                     outer = tuple(factor_name(s.cut.factor) for s, _ in gathers)
-                    candidates[-1].append(Gather(dim, 0, (), outer))
+                    candidates[-1].append(Gather(dim, NO_HALO, (), outer))
         return candidates
 
     def _reductions(self, result: int) -> list[Reduction]:
@@ -375,7 +392,7 @@ class Probe:
             arrays[slot.owner] = np.take(array, indices, slot.position)
         return arrays
 
-    def _run_shards(
+    def run_shards(
         self, points: Sequence[Point], operands: Sequence[dict[int, Array]], arithmetic: Arithmetic
     ) -> list[list[Array | None]] | None:
         try:
@@ -429,7 +446,7 @@ class Probe:
         if dims is None or not self._counts_negatives(index, cut.factor.extent):
             return False
         candidates: list[list[Combine]] = [[Reduce(Reduction.SUM)]]
-        for trial in self._trials(candidates):
+        for trial in self.trials(candidates):
             parts = portions(cut.factor.extent, trial.shards)
             points = [self.local_point(cut.factor, part) for part in parts]
             if any(
@@ -442,7 +459,7 @@ class Probe:
             shifted = [arrays[index] - start for arrays, start in zip(operands, starts, strict=True)]
             for arrays, local, part in zip(operands, shifted, parts, strict=True):
                 arrays[index] = np.clip(local, 0, part - 1)
-            if (results := self._run_shards(points, operands, trial.arithmetic)) is None:
+            if (results := self.run_shards(points, operands, trial.arithmetic)) is None:
                 return False
             for shard, local, part in zip(results, shifted, parts, strict=True):
                 if (value := shard[0]) is None:
@@ -463,7 +480,7 @@ class Probe:
             slot = next((i for i, s in enumerate(self.subject.slots) if (s.owner, s.position) == (index, d)), None)
             combine = next((s.combines[0] for s in survivors if slot in s.cut.layouts), None)
             match combine:
-                case Gather(dim, 0, (), ()):
+                case Gather(dim, (0, 0), (), ()):
                     found.append(dim)
                 case None if extent == 1:
                     found.append(-1)
@@ -478,7 +495,7 @@ class Probe:
 
         def results(value: int) -> list[Array | None] | None:
             arrays[index] = np.full_like(arrays[index], value)
-            return (self._run_shards([self.small.point], [arrays], self.arithmetic) or [None])[0]
+            return (self.run_shards([self.small.point], [arrays], self.arithmetic) or [None])[0]
 
         for value in (-100, *range(-extent - 1, 0)):
             if (got := results(value)) is None or got[0] is None:
@@ -495,14 +512,14 @@ class Probe:
         candidates: list[list[Combine]] = [[Identity(), Reduce(reduction)] for _ in self.kinds]
         if all(kind != "float" for kind in self.kinds):
             return None
-        for trial in self._trials(candidates):
+        for trial in self.trials(candidates):
             draw, shards = trial.draw, trial.shards
             locals_ = [dict(draw.arrays) for _ in range(shards)]
             for i in operands:
                 addends = trial.arithmetic.addends(draw.arrays[i], shards, reduction, self.rng)
                 for local, addend in zip(locals_, addends, strict=True):
                     local[i] = addend
-            if (results := self._run_shards([self.small.point] * shards, locals_, trial.arithmetic)) is None:
+            if (results := self.run_shards([self.small.point] * shards, locals_, trial.arithmetic)) is None:
                 return None
             weights = [Fraction(1, shards)] * shards
             candidates[:] = self._holding(trial, results, candidates, (1,) * shards, weights)

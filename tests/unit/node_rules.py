@@ -39,6 +39,8 @@ class Outcome:
 
     tests: int = 0
     factors: int = 0
+    windows: int = 0
+    """Those factors whose shards overlap."""
     partials: int = 0
     without: list[str] = field(default_factory=list[str])
     """Tests with no rule to try: of sequences and strings, of one element, random.."""
@@ -88,6 +90,7 @@ def check(name: str, model: ModelProto, inputs: Sequence[Any], discovery: Discov
                 tried = violations(op, rule, operands, rng)
                 ways += tried.factors + tried.partials
                 outcome.factors += tried.factors
+                outcome.windows += tried.windows
                 outcome.partials += tried.partials
                 outcome.false += [f"{name}: {each}; {rule}" for each in tried.violations]
             values.update(zip(op.results, discovery.domains.evaluate(op, operands), strict=True))

@@ -34,6 +34,7 @@ class Tried:
     """What was run, and what of it did not hold."""
 
     factors: int = 0
+    windows: int = 0
     partials: int = 0
     violations: list[str] = field(default_factory=list[str])
 
@@ -195,6 +196,45 @@ class _Check:
             found[i] = found[same] if same is not None else addends(self.operands[i], shards, reduction, self.rng)
         return found
 
+    def window(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
+        """A factor whose shards overlap: each computes some rows of its neighbours too, which are dropped."""
+        combines = [(r, c) for r, c in enumerate(self.rule.combines[factor]) if isinstance(c, Gather)]
+        rows = sum(parts)
+        left, right = (-width for width in combines[0][1].halo)
+        made: dict[int, list[Any]] = {r: [] for r, _ in combines}
+        for shard, part in enumerate(parts):
+            first = sum(parts[:shard])
+            low, high = max(0, first - left), min(rows, first + part + right)
+            operands = list(self.operands)
+            for i, dims in enumerate(self.rule.inputs):
+                for d, dim in enumerate(dims):
+                    if dim.factor == factor:
+                        stop = operands[i].shape[d] - dim.stride * (rows - high)
+                        operands[i] = np.take(operands[i], range(dim.stride * low, stop), d)
+            try:
+                results = self.run(self.op, operands)
+            except Exception as error:
+                yield f"{factor} in {parts}: shard {shard} raises {error}"
+                return
+            for r, combine in combines:
+                made[r].append(np.take(results[r], range(first - low, first - low + part), combine.dim))
+        for r, combine in combines:
+            if not agree(np.concatenate(made[r], combine.dim), self.wholes[r]):
+                yield f"{factor} in {parts}: result {r} by {combine} differs"
+
+    def window_rows(self, factor: str) -> int:
+        """How many rows the result has; 0 where the operand's extent is not one that the rule speaks of."""
+        found = ((r, c) for r, c in enumerate(self.rule.combines[factor]) if isinstance(c, Gather))
+        result, combine = next(found)
+        rows = self.shapes[1][result][combine.dim]
+        for i, dims in enumerate(self.rule.inputs):
+            for d, dim in enumerate(dims):
+                if dim.factor == factor:
+                    beyond = self.shapes[0][i][d] - dim.stride * (rows + combine.halo[1])
+                    if not dim.halo[1] - dim.stride < beyond <= dim.halo[1]:
+                        return 0
+        return rows
+
     def factor(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
         of, partner = sum(parts), self.rule.partner(factor)
         split = self.split(partner.operands if partner else (), len(parts), Reduction.SUM)
@@ -265,7 +305,11 @@ def violations(
             for factor in rule.factors:
                 if factor in rule.offsets:  # the indices of each shard are shifted: `test_offsets.py` runs those
                     continue
-                if parts := uneven(check.extent([factor]), count):
+                if factor in rule.windowed:
+                    if parts := uneven(check.window_rows(factor), count):
+                        tried.violations += check.window(factor, parts)
+                        tried.windows += 1
+                elif parts := uneven(check.extent([factor]), count):
                     tried.violations += check.factor(factor, parts)
                     tried.factors += 1
             finite = all(o is None or o.dtype.kind in "iubOSU" or np.isfinite(o).all() for o in check.operands)

@@ -20,8 +20,8 @@
 
 // -----
 
-// CHECK: expected `halo` or `pieces`, got `stride`
-"test.op"() {rule = #dist.rule<[S1(stride = 1)] -> {S1: gather(0)}>} : () -> ()
+// CHECK: expected `halo`, `stride` or `pieces`, got `width`
+"test.op"() {rule = #dist.rule<[S1(width = 1)] -> {S1: gather(0)}>} : () -> ()
 
 // -----
 
