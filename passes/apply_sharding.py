@@ -15,7 +15,7 @@ from xdsl.ir import BlockArgument, Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import VerifyException
 
-from distir.dialects.sharding import REPLICATED, MeshOp, Replicate, ShardingAttr, State, StrategyAttr, Windowed
+from distir.dialects.sharding import REPLICATED, MeshOp, Partial, Replicate, ShardingAttr, State, StrategyAttr, Windowed
 
 if TYPE_CHECKING:
     from distir.passes.distribution.options import Option
@@ -94,7 +94,8 @@ def chosen_options(op: Operation, mesh: MeshOp, uneven: bool = False) -> list[Op
 def argument_states(
     ordered: list[FuncOp], mesh: MeshOp, chosen: Mapping[Operation, list[Option]]
 ) -> dict[BlockArgument, tuple[State, ...]]:
-    """States of all arguments, callees first: as the user says, else what the first consumer needs."""
+    """States of all arguments, callees first: as the user says, else what the first consumer needs; the entry's are never
+    addends."""
     from distir.passes.distribution.lower import SHARDING
     from distir.passes.structure import argument_attributes, functions, shape_of
 
@@ -116,6 +117,8 @@ def argument_states(
             elif first.operation in chosen:
                 needed = (option.operands[first.index] for option in chosen[first.operation])
                 found[argument] = tuple(state.base if isinstance(state, Windowed) else state for state in needed)
+            if function is ordered[-1]:  # replicas could not tell their addends apart
+                found[argument] = tuple(REPLICATED if isinstance(s, Partial) else s for s in found[argument])
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from xdsl.context import Context
 from xdsl.dialects import func
@@ -34,7 +34,7 @@ from distir.passes.structure import argument_attributes, shape_of
 sys.path.insert(0, str(Path(__file__).parent))
 from random_models import Program, models
 
-QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "phases": [Phase.explicit, Phase.generate]}
 
 
 def parse(text: str) -> ModuleOp:
