@@ -298,7 +298,8 @@ def _cheapest_route(mesh: Mesh, elements: int, source: AxisStates, target: AxisS
         done.add(here)
         for axis, state in enumerate(here):
             wanted = target[axis]
-            for there in dict.fromkeys((wanted, *([wanted.base] if isinstance(wanted, Windowed) else []), REPLICATED)):
+            via: list[State] = [wanted.base] if isinstance(wanted, Windowed) else []
+            for there in dict.fromkeys((wanted, *via, REPLICATED)):
                 added = _hop_weight(mesh, elements, here, axis, there)
                 if state != there and added is not None:
                     count += 1
