@@ -72,6 +72,9 @@ def options(
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
         candidates = {option for option in cuts if option is not None}
         found += sorted(candidates, key=str)
+    for factor in rule.offsets:  # in one piece and evenly: a shard's positions follow each other
+        if (option := factor_option(op, rule, factor, shards, None)) is not None:
+            found.append(option)
     for index, partial in enumerate(rule.partials):
         if partial.factor is None and (instance := partial_instance(rule, index, len(op.results))) is not None:
             found.append(Option(UsePartial(index), instance.operands, instance.results))

@@ -15,7 +15,7 @@ from typing import Any, cast
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation
 
-from distir.dialects.dist import ScaleOp
+from distir.dialects.dist import InsideOp, LocalIndexOp, ScaleOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Sharded, State, UseFactor
@@ -26,6 +26,7 @@ from distir.interpreters.work import type_bytes
 from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
+from distir.passes.distribution.positions import positions_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
 
 MOST_PIECES = 8
@@ -216,7 +217,12 @@ class Prices:
         except DistirError:
             return None
         means = tuple({i for option in options for i in option.means})
-        key = (type(op), frozenset(properties.items()), tuple(operands), tuple(results), means)
+        try:
+            positions = positions_of(op, options, self.mesh)
+        except DistirError:
+            return None
+        looked_up = None if positions is None else (positions.index, positions.dims)
+        key = (type(op), frozenset(properties.items()), tuple(operands), tuple(results), means, looked_up)
         if key not in self._operations:
             block = Block(arg_types=operands)
             copy = type(op).create(
@@ -226,6 +232,10 @@ class Prices:
                 regions=[region.clone() for region in op.regions],
             )
             block.add_op(copy)
+            if positions is not None:
+                index, whole = block.args[positions.index], (0, positions.extent, positions.extent)
+                block.insert_op_before(LocalIndexOp(index, *whole), copy)
+                block.add_op(InsideOp(copy.results[0], index, positions.dims, *whole))
             for i in means:
                 block.add_op(ScaleOp(copy.results[i], 1, 2))
             self._operations[key] = sum(self._costs.of(step, (0,)).picoseconds for step in block.ops)
