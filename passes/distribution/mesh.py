@@ -33,7 +33,7 @@ class Mesh:
     def sizes(self) -> tuple[int, ...]:
         return tuple(size for _, size in self.axes)
 
-    @property
+    @cached_property
     def devices(self) -> int:
         return prod(self.sizes)
 
@@ -123,6 +123,8 @@ class Mesh:
             if isinstance(state, Windowed):
                 start, stop = window(state, coordinate, size)
                 local[state.dim] = stop - start
+            elif isinstance(state, Sharded) and not self.uneven:
+                local[state.dim] //= size
             elif isinstance(state, Sharded):
                 local[state.dim] = sum(stop - start for start, stop in self.ranges(state, states, coordinates))
         return tuple(local)
@@ -184,13 +186,10 @@ class Mesh:
             if self._even.conflict(source) or self._even.conflict(target):
                 return _cheapest_route(self, elements, source, target)
             return self._even.route(elements, source, target)
-        alike = self._alike(source, target)
-        key = (elements, alike)
+        key = (elements, self._likeness(source, target))
         if (found := self._routes.get(key)) is None:
-            axes = len(self.axes)
             found = self._routes[key] = tuple(
-                (axis, isinstance(state, Replicated))
-                for axis, state in _cheapest_route(self, elements, alike[:axes], alike[axes:])
+                (axis, isinstance(state, Replicated)) for axis, state in _cheapest_route(self, elements, source, target)
             )
         return tuple((axis, REPLICATED if is_whole else target[axis]) for axis, is_whole in found)
 
@@ -200,30 +199,28 @@ class Mesh:
         return replace(self, uneven=False)
 
     @cached_property
-    def _routes(self) -> dict[tuple[int, AxisStates], tuple[tuple[int, bool], ...]]:
+    def _routes(self) -> dict[tuple[int, tuple[object, ...]], tuple[tuple[int, bool], ...]]:
         """Per hop of a route, its axis, and whether the value becomes whole along it."""
         return {}
 
-    def _alike(self, source: AxisStates, target: AxisStates) -> AxisStates:
-        """Both, with dims numbered as they come, and of a dim that is cut in the same pieces everywhere only what divides
-        all of them."""
-        every: dict[int, set[tuple[int, ...]]] = {}
+    def _likeness(self, source: AxisStates, target: AxisStates) -> tuple[object, ...]:
+        """What routes depend on: dims numbered as they come, and of a dim that is cut in the same pieces everywhere only
+        whether they are several and what divides all of them."""
+        numbers: dict[int, int] = {}
+        cuts: dict[int, tuple[int, ...]] = {}
+        found: list[object] = []
+        mixed = False
         for state in (*source, *target):
             if isinstance(state, Sharded):
-                every.setdefault(state.dim, set()).add(state.pieces)
-        dims: dict[int, dict[tuple[int, ...], Sharded]] = {}
-        found: list[State] = []
-        for state in (*source, *target):
-            if isinstance(state, Sharded):
-                if (cuts := dims.get(state.dim)) is None:
-                    cuts = dims[state.dim] = {}
-                if (known := cuts.get(state.pieces)) is None:
-                    common = gcd(self.devices, *state.pieces)
-                    number = list(dims).index(state.dim)
-                    pieces = (common,) * min(len(state.pieces), 2) if len(every[state.dim]) == 1 else state.pieces
-                    known = cuts[state.pieces] = Sharded(number, pieces)
-                state = known
-            found.append(state)
+                dim, pieces = state.dim, state.pieces
+                number = numbers.setdefault(dim, len(numbers))
+                mixed = mixed or cuts.setdefault(dim, pieces) != pieces
+                found.append((number, gcd(self.devices, *pieces), len(pieces) > 1))
+            else:
+                found.append(state)
+        if mixed:
+            both = (*source, *target)
+            return tuple((numbers[s.dim], s.pieces) if isinstance(s, Sharded) else s for s in both)
         return tuple(found)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.elimination import MOST_ENTRIES, Network
+from distir.passes.sharding_search.elimination import MOST_ENTRIES, Network, Table
+from distir.passes.sharding_search.wide_tables import WideTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,22 +73,20 @@ class Bounds:
 
     def __init__(self, network: Network):
         self._own = {v: network.own[v] for v in network.left}
-        self._scopes = [table.scope for table in network.tables]
-        self._classes = [table.classes for table in network.tables]
-        self._costs = [table.costs.copy() for table in network.tables]
+        self._tables: list[_Dense | _Wide] = [_Dense(table) for table in network.tables]
+        self._tables += [_Wide(table) for table in network.wide_tables]
         self._of: dict[int, list[tuple[int, int]]] = {v: [] for v in self._own}
-        for t, scope in enumerate(self._scopes):
-            for axis, v in enumerate(scope):
+        for t, table in enumerate(self._tables):
+            for axis, v in enumerate(table.scope):
                 self._of[v].append((t, axis))
         self._least = {v: float(own.min()) for v, own in self._own.items()}
-        self._least_of_tables = [float(costs.min()) for costs in self._costs]
         self.with_choice: dict[int, Array] = {}
         """Per variable and choice: no assignment with that choice costs less."""
 
     @property
     def lower(self) -> float:
         """No assignment costs less."""
-        return sum(self._least.values()) + sum(self._least_of_tables)
+        return sum(self._least.values()) + sum(table.minimum for table in self._tables)
 
     def sweep(self) -> None:
         """Moves costs towards later variables, then towards earlier ones."""
@@ -102,26 +101,59 @@ class Bounds:
         import numpy as np
 
         own = self._own[variable]
+        left: dict[tuple[int, int], Array] = {}
         for t, axis in self._of[variable]:
-            costs, classes = self._costs[t], self._classes[t][axis]
-            least = costs.min(axis=tuple(a for a in range(costs.ndim) if a != axis))
-            self._change(t, axis, -np.where(np.isfinite(least), least, 0.0))
-            own = own + least[classes]
+            table = self._tables[t]
+            least = table.least(axis)
+            taken = np.where(np.isfinite(least), least, 0.0)
+            left[t, axis] = least - taken
+            table.add(axis, -taken, left[t, axis])
+            own = own + least[table.classes[axis]]
         self._least[variable] = 0.0
         bounds = own + self.lower
-        onward = [(t, axis) for t, axis in self._of[variable] if end(self._scopes[t]) != variable]
+        onward = [(t, axis) for t, axis in self._of[variable] if end(self._tables[t].scope) != variable]
         share = 1.0 / max(len(onward), len(self._of[variable]) - len(onward), 1)
         for t, axis in onward:
-            classes = self._classes[t][axis]
-            given = np.full(self._costs[t].shape[axis], np.inf)
+            table = self._tables[t]
+            classes = table.classes[axis]
+            given = np.full(len(left[t, axis]), np.inf)
             np.minimum.at(given, classes, own * share)
-            self._change(t, axis, given)
+            table.add(axis, given, left[t, axis] + given)
             own = own - np.where(np.isfinite(given), given, 0.0)[classes]
         self._own[variable], self._least[variable] = own, float(own.min())
         return bounds
 
-    def _change(self, table: int, axis: int, added: Array) -> None:
-        """Adds a cost per class of one of its variables to a table."""
-        costs = self._costs[table]
-        self._costs[table] = costs = costs + added.reshape([-1 if a == axis else 1 for a in range(costs.ndim)])
-        self._least_of_tables[table] = float(costs.min())
+
+class _Dense:
+    """A table, and what was added to it."""
+
+    def __init__(self, table: Table):
+        self.scope, self.classes, self._costs = table.scope, table.classes, table.costs
+        self.minimum = float(table.costs.min())
+
+    def least(self, axis: int) -> Array:
+        """Per class of one variable, the least cost with it."""
+        return self._costs.min(axis=tuple(a for a in range(self._costs.ndim) if a != axis))
+
+    def add(self, axis: int, costs: Array, least: Array) -> None:
+        """Adds costs per class of one variable, with which these are least."""
+        self._costs = self._costs + costs.reshape([-1 if a == axis else 1 for a in range(self._costs.ndim)])
+        self.minimum = float(least.min())
+
+
+class _Wide:
+    """The same of a table that is not written down."""
+
+    def __init__(self, table: WideTable):
+        import numpy as np
+
+        self.scope, self.classes, self._table = table.scope, table.classes, table
+        self._added = [np.zeros(count) for count in table.shape]
+        self.minimum = float(table.least(0, self._added).min())
+
+    def least(self, axis: int) -> Array:
+        return self._table.least(axis, self._added)
+
+    def add(self, axis: int, costs: Array, least: Array) -> None:
+        self._added[axis] = self._added[axis] + costs
+        self.minimum = float(least.min())

@@ -3,6 +3,7 @@ that is free, one table per value for its conversions. The same choices and cost
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, prod
@@ -13,16 +14,21 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.bounds import cheapest
-from distir.passes.sharding_search.elimination import MOST_ENTRIES, Network, Table
+from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.integer_program import PICOSECONDS, TIE_BREAK, called_with
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
+from distir.passes.sharding_search.wide_tables import WideTable
 from distir.passes.structure import is_constant
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+
+MOST_WRITTEN = 1 << 17
+"""Larger tables of conversions are not written down before bounds have made them smaller."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +45,12 @@ class ChoiceNetwork:
     def __init__(self, problem: Problem):
         self.problem = problem
         self.network = Network()
-        self.is_too_large = False
         self._options: dict[Operation, int] = {}
         self._produced: dict[SSAValue, View] = {}
         self._uses: dict[SSAValue, list[View]] = {}
         self._results: dict[str, list[View | None]] = {}
         self._charges: dict[tuple[Attribute, View, tuple[View, ...]], int] = {}
-        self._matrices: dict[object, Array] = {}
+        self._matrices: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
         for function in problem.functions:
             self._add_arguments(function)
             self._add_body(function)
@@ -55,7 +60,7 @@ class ChoiceNetwork:
 
     def best_plan(self) -> Plan | None:
         """A fastest plan; None if elimination cannot find it."""
-        decided = None if self.is_too_large else cheapest(self.network)
+        decided = cheapest(self.network)
         if decided is None:
             return None
         options = {op: self.problem.options[op][decided[v]] for op, v in self._options.items()}
@@ -163,7 +168,9 @@ class ChoiceNetwork:
         views = [produced, *uses]
         states = list(dict.fromkeys(s for view in views for s in view.states))
         numbers = {s: i for i, s in enumerate(states)}
-        scope = tuple(dict.fromkeys(view.variable for view in views))
+        needed = Counter(view.variable for view in views)
+        scope = tuple(sorted(needed, key=lambda v: (v != produced.variable, needed[v] == 1)))
+        first = sum(v == produced.variable or needed[v] > 1 for v in scope)
         classes: list[Array] = []
         members: list[list[tuple[AxisStates, ...]]] = []
         for variable in scope:
@@ -172,41 +179,55 @@ class ChoiceNetwork:
             classes.append(np.array([seen.setdefault(row, len(seen)) for row in rows]))
             members.append(list(seen))
         shape = [len(m) for m in members]
-        if prod(shape) > MOST_ENTRIES // 2:
-            self.is_too_large = True
-            return
         matrix = self._conversion_costs(type_, produced.states, states)
+        if not runs:
+            matrix = np.where(np.isfinite(matrix), 0.0, matrix)
         placed: list[Array] = []
         column = dict.fromkeys(scope, 0)
         for view in views:
             axis = scope.index(view.variable)
-            own = np.array([numbers[row[column[view.variable]]] for row in members[axis]])
+            placed.append(np.array([numbers[row[column[view.variable]]] for row in members[axis]]))
             column[view.variable] += 1
-            placed.append(own.reshape([-1 if a == axis else 1 for a in range(len(scope))]))
-        source, *targets = placed
-        costs = np.zeros(shape)
+        written = len(scope) if prod(shape) <= MOST_WRITTEN else first
+        here = [
+            (at, view.variable) for at, view in zip(placed, views, strict=True) if scope.index(view.variable) < written
+        ]
+        source, *targets = (at.reshape([-1 if v == w else 1 for w in scope[:written]]) for at, v in here)
+        costs = np.zeros(shape[:written])
         for i, target in enumerate(targets):
-            added = matrix[source, target]
+            added = runs * matrix[source, target]
             for earlier in targets[:i]:
                 added = np.where(earlier == target, 0.0, added)
-            costs = costs + runs * added if runs else costs
-        self.network.add(Table(scope, tuple(classes), costs))
+            costs = costs + added
+        if written == len(scope):
+            self.network.add(Table(scope, tuple(classes), costs))
+            return
+        needs = [at for at, view in zip(placed, views, strict=True) if scope.index(view.variable) >= written]
+        order = [view.variable for view in views if scope.index(view.variable) >= written]
+        opened = np.unique(np.concatenate(needs))
+        opening = np.broadcast_to(runs * matrix[source[..., None], opened], (*shape[:written], len(opened)))
+        for target in targets:
+            opening = np.where(target[..., None] == opened, 0.0, opening)
+        uses = tuple(np.searchsorted(opened, needs[order.index(v)]) for v in scope[written:])
+        self.network.add_wide(WideTable(scope, tuple(classes), costs, opening, uses))
 
     def _conversion_costs(self, type_: Attribute, sources: Sequence[AxisStates], states: Sequence[AxisStates]) -> Array:
         """Picoseconds from each state that is a source to each; infinite if no collectives do it."""
         import numpy as np
 
-        key = (type_, tuple(dict.fromkeys(sources)), tuple(states))
-        if key not in self._matrices:
-            matrix = np.full((len(states), len(states)), inf)
-            numbers = {s: i for i, s in enumerate(states)}
-            for source in dict.fromkeys(sources):
-                for j, target in enumerate(states):
-                    conversion = self.problem.prices.conversion(type_, source, target)
-                    if conversion is not None:
-                        matrix[numbers[source], j] = conversion.picoseconds
-            self._matrices[key] = matrix
-        return self._matrices[key]
+        numbers, known = self._matrices.get(type_, ({}, np.empty((0, 0))))
+        new = [s for s in states if s not in numbers]
+        if new:
+            numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
+            known = np.pad(known, (0, len(new)), constant_values=np.nan)
+            self._matrices[type_] = numbers, known
+        columns = np.array([numbers[s] for s in states])
+        rows = [(numbers[s], s) for s in dict.fromkeys(sources)]
+        for row, source in rows:
+            for i in np.flatnonzero(np.isnan(known[row, columns])):
+                conversion = self.problem.prices.conversion(type_, source, states[i])
+                known[row, columns[i]] = inf if conversion is None else conversion.picoseconds
+        return np.nan_to_num(known[np.ix_(columns, columns)], nan=inf, posinf=inf)
 
     def _add_ties(self) -> None:
         """Among equal plans, one that cuts parameters and state (as in the integer program)."""

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
+    from distir.passes.sharding_search.wide_tables import WideTable
+
     Array = np.ndarray[Any, Any]
 
 MOST_ENTRIES = 1 << 24
@@ -53,6 +55,7 @@ class Network:
         self._kept: list[Array] = []
         self._tables: dict[int, Table] = {}
         self._of: list[set[int]] = []
+        self._wide: dict[int, WideTable] = {}
         self._made = 0
         self._steps: list[_Eliminated] = []
         self.left: dict[int, None] = {}
@@ -85,12 +88,17 @@ class Network:
             self._of[v].add(self._made)
         self._made += 1
 
+    def add_wide(self, table: WideTable) -> None:
+        """Adds a table that is too large to write down. Its variables are eliminated once it is not."""
+        self._wide[self._made] = table
+        self._made += 1
+
     def copy(self) -> Network:
         """Another network of the same tables."""
         other = Network()
         other._own, other._kept, other._tables = list(self._own), list(self._kept), dict(self._tables)
         other._of, other._made = [set(numbers) for numbers in self._of], self._made
-        other._steps, other.left = list(self._steps), dict(self.left)
+        other._steps, other.left, other._wide = list(self._steps), dict(self.left), dict(self._wide)
         return other
 
     @property
@@ -102,6 +110,10 @@ class Network:
     def tables(self) -> Sequence[Table]:
         return list(self._tables.values())
 
+    @property
+    def wide_tables(self) -> Sequence[WideTable]:
+        return list(self._wide.values())
+
     def cost(self, choices: Sequence[int]) -> float:
         """What an assignment of original choices costs beyond what eliminated variables do whatever the others are."""
         import numpy as np
@@ -110,7 +122,7 @@ class Network:
         total = sum(float(self._own[v][i]) for v, i in here.items())
         for table in self._tables.values():
             total += float(table.costs[tuple(c[here[v]] for v, c in zip(table.scope, table.classes, strict=True))])
-        return total
+        return total + sum(table.cost([here[v] for v in table.scope]) for table in self._wide.values())
 
     def keep(self, variable: int, chosen: Array) -> None:
         """Drops all choices of a variable but these (of those that it has)."""
@@ -121,6 +133,9 @@ class Network:
             classes = tuple(c[chosen] if v == variable else c for v, c in zip(table.scope, table.classes, strict=True))
             self._remove(t)
             self.add(Table(table.scope, classes, table.costs))
+        for t, wide in list(self._wide.items()):
+            if variable in wide.scope:
+                self._wide[t] = wide.keep(variable, chosen)
 
     def drop_dominated(self) -> None:
         """Drops choices that are never better than another of their variable."""
@@ -128,7 +143,12 @@ class Network:
 
     def eliminate(self, most_entries: int = MOST_ENTRIES) -> bool:
         """Eliminates variables, those with the smallest tables first, up to tables of this size; whether none is left."""
-        sizes = {v: self._size(v) for v in self.left}
+        for t, wide in list(self._wide.items()):
+            if wide.size <= most_entries:
+                del self._wide[t]
+                self.add(wide.written())
+        held = {v for wide in self._wide.values() for v in wide.scope}
+        sizes = {v: self._size(v) for v in self.left if v not in held}
         while sizes:
             v = min(sizes, key=sizes.__getitem__)
             expected, size = sizes.pop(v), self._size(v)
@@ -137,7 +157,7 @@ class Network:
             elif size <= most_entries:
                 neighbours = self._eliminate(v)
                 self._drop_dominated(neighbours)
-                sizes.update((n, self._size(n)) for n in neighbours)
+                sizes.update((n, self._size(n)) for n in neighbours if n not in held)
         return not self.left
 
     def decided(self) -> list[int] | None:
@@ -248,6 +268,11 @@ class Network:
             classes = table.classes[axis]
             with np.errstate(invalid="ignore"):
                 worse = worse + _excess(slices)[np.ix_(classes, classes)]
+        for wide in self._wide.values():
+            if variable in wide.scope:
+                classes = wide.classes[wide.scope.index(variable)]
+                with np.errstate(invalid="ignore"):
+                    worse = worse + wide.most_added(variable)[np.ix_(classes, classes)]
         # worse[a, b]: how much worse than b a can be at most; b is dropped if that is not positive
         keep = np.ones(n, dtype=bool)
         for b in range(n):

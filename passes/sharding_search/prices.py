@@ -38,8 +38,6 @@ class Conversion:
     """A conversion of one value."""
 
     picoseconds: int
-    route: tuple[tuple[int, State, State], ...]
-    """Its hops: the axis, and the states along it before and after."""
     transient_bytes: int
     """The most memory on the way, beside the source and the target."""
 
@@ -138,7 +136,7 @@ class Prices:
 
     def _conversion(self, value: _Value, source: AxisStates, target: AxisStates) -> Conversion | None:
         if source == target or not isinstance(value.type, TensorType):
-            return Conversion(0, (), 0)
+            return Conversion(0, 0)
         try:
             hops = self.mesh.route(value.elements, source, target)
         except DistirError:
@@ -146,16 +144,14 @@ class Prices:
         first = here = self._shard(value, source)
         ends = first.bytes + self._shard(value, target).bytes
         picoseconds, most = 0, 0
-        route: list[tuple[int, State, State]] = []
         for axis, after in hops:
             if any(isinstance(s, Sharded) and len(s.pieces) > MOST_PIECES for s in (here.states[axis], after)):
                 return None
             hop = self._hop(value, here, axis, after)
             entering = 0 if here is first else first.bytes
             picoseconds, most = picoseconds + hop.picoseconds, max(most, entering + hop.memory - ends)
-            route.append((axis, here.states[axis], after))
             here = hop.reached
-        return Conversion(picoseconds, tuple(route), most)
+        return Conversion(picoseconds, most)
 
     def _hop(self, value: _Value, here: _Shard, axis: int, after: State) -> _Hop:
         key = (axis, after)
@@ -169,12 +165,17 @@ class Prices:
 
     def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> tuple[int, int]:
         """Time, and memory at its most with the source, of one hop from shards of this type. Unless the cost model looks at
-        shapes, all dims but those that the hop changes are one."""
+        shapes, dims that the hop does not change are merged with those that it does, or with each other."""
         shape, states = local.get_shape(), (before, after)
         if not self._sees_shapes:
             dims = list(dict.fromkeys(s.dim for s in states if isinstance(s, Sharded)))
-            shape = (*(shape[d] for d in dims), prod(n for d, n in enumerate(shape) if d not in dims))
-            states = tuple(Sharded(dims.index(s.dim), s.pieces) if isinstance(s, Sharded) else s for s in states)
+            rest = prod(n for d, n in enumerate(shape) if d not in dims)
+            if len(dims) == 1 and all(len(s.pieces) == 1 for s in states if isinstance(s, Sharded)):
+                shape = (rest * shape[dims[0]],)
+                states = tuple(Sharded(0, (s.pieces[0] * rest,)) if isinstance(s, Sharded) else s for s in states)
+            else:
+                shape = (*(shape[d] for d in dims), rest)
+                states = tuple(Sharded(dims.index(s.dim), s.pieces) if isinstance(s, Sharded) else s for s in states)
         key = (self._element_number(local.element_type), shape, axis, states)
         if (price := self._hops.get(key)) is None:
             type_ = TensorType(local.element_type, shape)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from distir.passes.sharding_search.bounds import Bounds, cheapest
 from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.sharding_search.wide_tables import WideTable
 
 COSTS = st.one_of(st.integers(0, 20).map(float), st.just(inf))
 
@@ -69,3 +70,46 @@ def test_bounds_are_bounds(drawn: tuple[list[list[float]], list[Table]]):
     for v, bound in bounds.with_choice.items():
         for i in range(len(bound)):
             assert bound[i] <= min(cost(own, tables, choices) for choices in every if choices[v] == i) + 1e-9
+
+
+@st.composite
+def values_with_many_uses(draw: st.DrawFn) -> tuple[list[list[float]], list[Table], np.ndarray, list[np.ndarray]]:
+    """Variable 0 is the source; what each of its choices takes to make each of four states; the state that each choice of
+    each other variable needs. Beside them, tables."""
+    own, tables = draw(networks())
+    states = st.lists(COSTS, min_size=4, max_size=4)
+    opening = np.array([draw(states) for _ in own[0]])
+    return own, tables, opening, [np.array([draw(st.integers(0, 3)) for _ in costs]) for costs in own[1:]]
+
+
+@given(values_with_many_uses())
+@settings(max_examples=50)
+def test_a_state_that_several_uses_need_is_paid_once(
+    drawn: tuple[list[list[float]], list[Table], np.ndarray, list[np.ndarray]],
+):
+    """Without writing the table down, in its bounds and in the minimum that is found."""
+    own, tables, opening, needs = drawn
+    network = built(own, tables)
+    classes = tuple(np.arange(len(costs)) for costs in own)
+    table = WideTable(tuple(range(len(own))), classes, np.zeros(len(own[0])), opening, tuple(needs))
+    network.add_wide(table)
+
+    def total(choices: tuple[int, ...]) -> float:
+        needed = {int(need[i]) for need, i in zip(needs, choices[1:], strict=True)}
+        return cost(own, tables, choices) + sum(float(opening[choices[0], state]) for state in needed)
+
+    every = {choices: total(choices) for choices in product(*(range(len(costs)) for costs in own))}
+    assert all(network.cost(choices) == found for choices, found in every.items())
+    if min(every.values()) < inf:
+        bounds = Bounds(network)
+        for _ in range(2):
+            bounds.sweep()
+        assert bounds.lower <= min(every.values()) + 1e-9
+        for v, bound in bounds.with_choice.items():
+            for i in range(len(bound)):
+                assert bound[i] <= min(found for choices, found in every.items() if choices[v] == i) + 1e-9
+    for axis in range(len(own)):
+        least = [min(table.cost(c) for c in every if c[axis] == i) for i in range(len(own[axis]))]
+        np.testing.assert_array_equal(table.least(axis, [np.zeros(len(costs)) for costs in own]), least)
+    found = cheapest(network, (1, 4, 1 << 20))
+    assert min(every.values()) == inf if found is None else every[tuple(found)] == min(every.values())
