@@ -208,8 +208,8 @@ class ChoiceNetwork:
         opening = np.broadcast_to(runs * matrix[source[..., None], opened], (*shape[:written], len(opened)))
         for target in targets:
             opening = np.where(target[..., None] == opened, 0.0, opening)
-        uses = tuple(np.searchsorted(opened, needs[order.index(v)]) for v in scope[written:])
-        self.network.add_wide(WideTable(scope, tuple(classes), costs, opening, uses))
+        taken = tuple(np.searchsorted(opened, needs[order.index(v)]) for v in scope[written:])
+        self.network.add_wide(WideTable(scope, tuple(classes), costs, opening, taken))
 
     def _conversion_costs(self, type_: Attribute, sources: Sequence[AxisStates], states: Sequence[AxisStates]) -> Array:
         """Picoseconds from each state that is a source to each; infinite if no collectives do it."""
@@ -224,7 +224,7 @@ class ChoiceNetwork:
         columns = np.array([numbers[s] for s in states])
         rows = [(numbers[s], s) for s in dict.fromkeys(sources)]
         for row, source in rows:
-            for i in np.flatnonzero(np.isnan(known[row, columns])):
+            for i in map(int, np.flatnonzero(np.isnan(known[row, columns]))):
                 conversion = self.problem.prices.conversion(type_, source, states[i])
                 known[row, columns[i]] = inf if conversion is None else conversion.picoseconds
         return np.nan_to_num(known[np.ix_(columns, columns)], nan=inf, posinf=inf)

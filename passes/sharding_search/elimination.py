@@ -146,7 +146,7 @@ class Network:
         for t, wide in list(self._wide.items()):
             if wide.size <= most_entries:
                 del self._wide[t]
-                self.add(wide.written())
+                self.add(Table(*wide.written()))
         held = {v for wide in self._wide.values() for v in wide.scope}
         sizes = {v: self._size(v) for v in self.left if v not in held}
         while sizes:

@@ -1,6 +1,7 @@
 """The conversions of a value with many uses as a table that is not written down: what it takes to make one value available in
 the states that several uses need, each state paid once. Its least costs are found by dynamic programming over which uses share
-a state (facility location with few clients), so that bounds can be computed before the table is small enough to be a `Table`."""
+a state (facility location with few clients), so that bounds can be computed before the table is small enough to be a
+`Table` of `elimination`."""
 
 from __future__ import annotations
 
@@ -8,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
-
-from distir.passes.sharding_search.elimination import Table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,8 +56,8 @@ class WideTable:
         needs = tuple(np.searchsorted(states, need) for need in needs)
         return replace(self, classes=classes, opening=self.opening[..., states], needs=needs)
 
-    def written(self) -> Table:
-        """The table."""
+    def written(self) -> tuple[tuple[int, ...], tuple[Array, ...], Array]:
+        """The scope, classes and costs of the table."""
         import numpy as np
 
         first, count = self.paid.ndim, len(self.needs)
@@ -71,7 +70,7 @@ class WideTable:
             for j in range(i):
                 added = np.where((placed[i] == placed[j])[(None,) * first], 0.0, added)
             costs = costs + added
-        return Table(self.scope, self.classes, costs)
+        return self.scope, self.classes, costs
 
     def cost(self, choices: Sequence[int]) -> float:
         """Of one choice of each variable, by index."""
