@@ -6,8 +6,8 @@ For each: seconds to import, operations, the largest difference of loss, paramet
 steps with momentum (relative to the largest element; in float64 and in float32). Of `dtp-parallelize` with D=2 x T=2,
 P=2 x K=4 (1f1b) and D=2 x T=2 x P=2: CPU-seconds to transform, the largest difference to the sequential program in float64
 (`verify`), and, of as many gloo processes as the plan has devices that train the three steps, that of loss, parameters and
-buffers to eager PyTorch (`train`); or why it refuses. ResNet is in training mode, `resnet_eval` with batch norm that only
-scales.
+buffers to eager PyTorch (`train`); or why it refuses. ResNet is in training mode, for which there is `batch-shard` with D=2
+too, which synchronises batch norm; `resnet_eval` has batch norm that only scales.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -30,6 +31,8 @@ from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.batch_shard import BatchShardPass
 from distir.passes.dtp_parallelize import DtpParallelizePass
 
 CLASSES = 2
@@ -66,6 +69,7 @@ def gat() -> tuple[nn.Module, list[Tensor]]:
 MODELS: dict[str, Callable[[], tuple[nn.Module, list[Tensor]]]] = {
     name: getattr(onnx_models, name) for name in ("gpt2", "llama", "bert", "vit", "resnet", "mixtral")
 } | {"resnet_eval": onnx_models.resnet, "gat": gat}
+SYNCHRONISED = "batch-shard, dp=2"
 TRAINED = ("resnet",)
 """Models in training mode; the others have no batch norm, and dropout."""
 
@@ -177,12 +181,18 @@ def in_float64(name: str) -> tuple[nn.Module, list[tuple[Tensor, ...]]]:
     return model.double(), [tuple(t.double() if t.is_floating_point() else t for t in batch) for batch in data]
 
 
-def distribute(trained: Trained, plan: dict[str, int], processes: bool = True) -> Distributed:
+def synchronised(module: ModuleOp) -> None:
+    """Distributes a step over two devices, with reductions inside it."""
+    BatchShardPass(mesh="dp=2").apply(Context(), module)
+    ApplyShardingPass().apply(Context(), module)
+
+
+def distribute(trained: Trained, transform: Callable[[ModuleOp], None], processes: bool = True) -> Distributed:
     """Verifies a plan of a model's step, and trains it. Raises DistirError where it is refused."""
     state = dict(weights_of(trained.module))
     distributed = trained.module.clone()
     start = time.process_time()
-    DtpParallelizePass(**plan).apply(Context(), distributed)
+    transform(distributed)
     seconds = time.process_time() - start
     given = state | trained.given[0]
     expected, found = (run(each, given, dtype=np.float64) for each in (trained.module, distributed))
@@ -202,11 +212,14 @@ def examine(name: str, plans: Sequence[dict[str, int]] = PLANS, processes: bool 
     exact = three_steps(model, data)
     operations = sum(1 for _ in exact.module.walk())
     outcome = Outcome(single.seconds, operations, {"float64": exact.difference, "float32": single.difference})
-    for plan in plans:
+    transforms = {str(plan): partial(DtpParallelizePass(**plan).apply, Context()) for plan in plans}
+    if plans and name in TRAINED:
+        transforms[SYNCHRONISED] = synchronised
+    for plan, transform in transforms.items():
         try:
-            outcome.plans[str(plan)] = distribute(exact, plan, processes)
+            outcome.plans[plan] = distribute(exact, transform, processes)
         except DistirError as error:
-            outcome.plans[str(plan)] = str(error)
+            outcome.plans[plan] = str(error)
     return outcome
 
 

@@ -13,6 +13,7 @@ from distir.dialects.registry import DIALECTS
 
 PASSES = {
     "apply-sharding": "ApplyShardingPass",
+    "batch-shard": "BatchShardPass",
     "beam-shard": "BeamShardPass",
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",

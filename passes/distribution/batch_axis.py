@@ -302,7 +302,7 @@ def explain(error: NeedsWhole, shards: int) -> DistirError:
         return DistirError(
             f"{error.op.name} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
             f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts (batch norm "
-            "in training mode; call model.eval(), synchronise it by ilp-shard as in docs/pytorch.md, or do not cut the batch)"
+            "in training mode; call model.eval(), synchronise it with batch-shard (docs/pytorch.md), or do not cut the batch)"
         )
     rule = rule_of(error.op)
     known = (

@@ -14,7 +14,10 @@ from distir.frontends.pytorch import import_step, training_step
 from distir.frontends.weights import load, weights_of
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.reference import run
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.batch_shard import BatchShardPass
 from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.passes.ilp_shard import IlpShardPass
 
 
 def step_with_ignored_labels() -> tuple[ModuleOp, dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
@@ -115,6 +118,24 @@ def test_statistics_of_the_batch_are_not_those_of_its_parts() -> None:
             DtpParallelizePass(**plan).apply(Context(), step_with_batch_norm(training=True))
         assert "\n" not in str(raised.value)
     DtpParallelizePass(tp=2).apply(Context(), step_with_batch_norm(training=True))
+
+
+@pytest.mark.parametrize("mesh", ["dp=2", "dp=2,tp=2"])
+def test_batch_norm_is_synchronised_when_asked(mesh: str) -> None:
+    """Statistics, gradients and running statistics are those of the whole batch."""
+    step = step_with_batch_norm(training=True)
+    distributed = step.clone()
+    BatchShardPass(mesh=mesh).apply(Context(), distributed)
+    if "tp" in mesh:
+        IlpShardPass(mesh=mesh, restrict="tp=model").apply(Context(), distributed)
+    ApplyShardingPass().apply(Context(), distributed)
+    batch = {"input": np.linspace(-1, 1, 48).reshape(8, 6) ** 3, "label": np.arange(8) % 3}
+    values = {name: np.asarray(value) for name, value in weights_of(step).items()} | batch
+    expected, found = (run(module, values, dtype=np.float64) for module in (step, distributed))
+    assert set(found) == set(expected) >= {"1.running_mean", "1.running_var"}
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
+    assert "tensor<4x6xf32, #dist.on<0>>" in str(distributed)
 
 
 @pytest.mark.parametrize("plan", [{"dp": 2}, {"pp": 2, "microbatches": 2}], ids=str)
