@@ -44,9 +44,9 @@ def indices(*shape: int) -> torch.Tensor:
     return torch.zeros(shape, dtype=torch.int64)
 
 
-def convolution(stride: int = 1, padding: int = 0, groups: int = 1) -> Callable[..., Any]:
+def convolution(stride: int = 1, padding: int = 0, groups: int = 1, dilation: int = 1) -> Callable[..., Any]:
     def call(x: Any, w: Any, b: Any = None) -> Any:
-        return aten.convolution(x, w, b, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups)
+        return aten.convolution(x, w, b, [stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups)
 
     return call
 
@@ -65,7 +65,6 @@ def numpy_layer_norm(x: Any) -> Any:
     return centred / np.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)
 
 
-SPATIAL = "rows and columns: they need a halo"
 STATISTICS = "the batch: partial sums of the statistics, by decomposition"
 NORMALISED = "the normalised dims: partial sums of the statistics, by decomposition"
 CLASSES = "the classes: a partial maximum and sum, by decomposition"
@@ -81,14 +80,17 @@ ROW = [
     Row("matmul", "linear (3-d)", torch.nn.functional.linear, (t(4, 8, 12), t(6, 12), t(6))),
     Row("matmul", "einsum bij,bkj->bik", lambda x, y: torch.einsum("bij,bkj->bik", x, y), (t(4, 8, 12), t(4, 6, 12))),
     Row("convolution", "1x1", convolution(), (t(4, 6, 8, 9), t(10, 6, 1, 1))),
-    Row("convolution", "3x3", convolution(), (t(4, 6, 8, 9), t(10, 6, 3, 3)), SPATIAL),
-    Row("convolution", "3x3, padding, bias", convolution(padding=1), (t(4, 6, 8, 9), t(10, 6, 3, 3), t(10)), SPATIAL),
-    Row("convolution", "3x3, stride 2, padding, bias", convolution(2, 1), (t(4, 6, 8, 9), t(10, 6, 3, 3), t(10)), SPATIAL),
+    Row("convolution", "3x3", convolution(), (t(4, 6, 8, 9), t(10, 6, 3, 3))),
+    Row("convolution", "3x3, padding, bias", convolution(padding=1), (t(4, 6, 8, 9), t(10, 6, 3, 3), t(10))),
+    Row("convolution", "3x3, stride 2, padding, bias", convolution(2, 1), (t(4, 6, 8, 9), t(10, 6, 3, 3), t(10))),
+    Row("convolution", "3x3, dilation 2, padding 2", convolution(padding=2, dilation=2), (t(4, 6, 8, 9), t(10, 6, 3, 3))),
     Row("convolution", "2x2, stride 2 (patches)", convolution(2), (t(4, 6, 8, 10), t(10, 6, 2, 2))),
     Row("convolution", "backward, 3x3, padding", convolution_backward(padding=1),
         (t(4, 10, 8, 9), t(4, 6, 8, 9), t(10, 6, 3, 3)),
         "all (batch, both channels): its inference of shapes accepts operands that do not fit together"),
     Row("pooling", "max_pool2d 2x2", lambda x: aten.max_pool2d(x, [2, 2]), (t(4, 6, 8, 10),)),
+    Row("pooling", "max_pool2d 3x3, stride 2, padding", lambda x: aten.max_pool2d(x, [3, 3], [2, 2], [1, 1]), (t(4, 6, 8, 10),)),
+    Row("pooling", "avg_pool2d 3x3, stride 1", lambda x: aten.avg_pool2d(x, [3, 3], [1, 1]), (t(4, 6, 8, 10),)),
     Row("pooling", "adaptive_avg_pool2d to 1x1", lambda x: x.mean((2, 3)), (t(4, 6, 8, 10),)),
     Row("norm", "native_layer_norm", lambda x, w, b: aten.native_layer_norm(x, [x.shape[-1]], w, b, 1e-5),
         (Z, t(6), t(6)), NORMALISED),

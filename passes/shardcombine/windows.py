@@ -24,13 +24,14 @@ from distir.dialects.sharding import Gather, Identity
 from distir.passes.shardcombine.arithmetic import Floats
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.probing import Cut, Draw, Layout, Probe, Survivor, Trial
-from distir.passes.shardcombine.standins import LARGEST_STAND_IN, Factor, StandIn
+from distir.passes.shardcombine.standins import LARGEST_STAND_IN, Factor, StandIn, runs
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
 
 LARGEST_STRIDE = 8
 MOST_ROWS = 96
 FEWEST_ROWS = 12
 _DRAWS = 3
+_FEW, _NARROW = 2, 6
 _FAR = math.lcm(*range(1, LARGEST_STRIDE + 1)) * 8
 
 
@@ -72,7 +73,7 @@ def windows(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
         window = window_of(subject, small.point, i)
         if window is None or gathered & set(window.results):
             continue
-        if (survivor := _Windowed(probe, window).survivor()) is not None:
+        if (survivor := _Windowed(probe, window, survivors).survivor()) is not None:
             found.append(survivor)
             gathered |= set(window.results)
     return found
@@ -117,10 +118,11 @@ def _moved(point: Point, slot: int, by: int) -> Point:
 class _Windowed:
     """One candidate: probes of the op with enough rows, one for every remainder of the extent by the stride."""
 
-    def __init__(self, probe: Probe, window: Window):
+    def __init__(self, probe: Probe, window: Window, survivors: Sequence[Survivor]):
         self.subject, self.small, self.window, self.found = probe.subject, probe.small, window, probe.arithmetic.found
         self.slot = probe.subject.slots[window.slot]
         self.before = self.after = 0
+        self.narrow = self._narrowed(survivors)
 
     def survivor(self) -> Survivor | None:
         """The cut and its combines; None if it does not hold."""
@@ -144,9 +146,27 @@ class _Windowed:
         assert shape is not None
         return shape[dim]
 
+    def _narrowed(self, survivors: Sequence[Survivor]) -> Point:
+        """The stand-in's point with little in all other dims that may shrink: what is known to be cut, and the other dims of
+        the operand. A window does not depend on them."""
+        point = self.small.point
+        for survivor in survivors:
+            factor = survivor.cut.factor
+            if any(layout != Layout() for layout in survivor.cut.layouts.values()):
+                continue
+            trial = tuple(v // factor.extent * _FEW if i in factor.slots else v for i, v in enumerate(point))
+            point = trial if self.subject.infer(trial) is not None else point
+        for i, (slot, value) in enumerate(zip(self.subject.slots, self.small.point, strict=True)):
+            known = any(i in s.cut.factor.slots for s in survivors)
+            if slot.owner == self.slot.owner and i != self.window.slot and not known and value > _NARROW:
+                trial = _moved(point, i, _NARROW - value)
+                point = trial if self.subject.infer(trial) is not None else point
+        return point if runs(self.subject, point) is not None else self.small.point
+
     def _stand_ins(self) -> Iterator[StandIn]:
         """The op with enough rows, at every remainder; none if that is too large."""
-        point, shapes = self.small.point, self.small.shapes
+        point, shapes = self.narrow, self.subject.infer(self.narrow)
+        assert shapes is not None
         rows = self._span() // self.window.stride + FEWEST_ROWS
         more = self.window.stride * (rows - self._rows(shapes))
         for remainder in range(self.window.stride if rows <= MOST_ROWS else 0):
@@ -160,7 +180,7 @@ class _Windowed:
     def _as_found(self) -> Iterator[Probe]:
         """The op with all of the rows that it was found with: numbers in a callable's code are not stated."""
         slot, small = self.window.slot, self.small
-        point = _moved(small.point, slot, self.subject.point[slot] - small.point[slot])
+        point = _moved(self.narrow, slot, self.subject.point[slot] - self.narrow[slot])
         if (shapes := self.subject.infer(point)) is None or self._rows(shapes) < FEWEST_ROWS:
             return
         operands = [self.subject.operand_shape(point, i) for i in self.subject.tensors]

@@ -1,0 +1,99 @@
+"""A convolutional network whose images are cut by rows and columns: verified on two and four devices, and run on processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.parser import Parser
+
+from distir.backends.torch import run as run_processes
+from distir.dialects.dist import Dist
+from distir.dialects.onnx import Onnx
+from distir.dialects.sharding import Gather, MeshOp, StrategyAttr, UseFactor
+from distir.interpreters.entry import entry_function
+from distir.interpreters.reference import run
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.options import rule_of
+from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
+from distir.tools.distir import main
+
+NETWORK = """
+func.func @main(%x: tensor<2x3x18x12xf32> {dist.name = "x", dist.role = "input"},
+                %w: tensor<4x3x3x3xf32> {dist.name = "w", dist.role = "parameter"},
+                %b: tensor<4xf32> {dist.name = "b", dist.role = "parameter"},
+                %v: tensor<6x4x3x3xf32> {dist.name = "v", dist.role = "parameter"},
+                %u: tensor<6x6x3x3xf32> {dist.name = "u", dist.role = "parameter"})
+    -> (tensor<2x6x4x4xf32> {dist.name = "y", dist.role = "output"}) {
+  %none = "onnx.NoValue"() <{value}> : () -> none
+  %h = "onnx.Conv"(%x, %w, %b) <{pads = [1 : si64, 1 : si64, 1 : si64, 1 : si64]}>
+      : (tensor<2x3x18x12xf32>, tensor<4x3x3x3xf32>, tensor<4xf32>) -> tensor<2x4x18x12xf32>
+  %a = "onnx.Relu"(%h) : (tensor<2x4x18x12xf32>) -> tensor<2x4x18x12xf32>
+  %p, %i = "onnx.MaxPool"(%a)
+      <{kernel_shape = [3 : si64, 3 : si64], pads = [1 : si64, 1 : si64, 1 : si64, 1 : si64], strides = [2 : si64, 2 : si64]}>
+      : (tensor<2x4x18x12xf32>) -> (tensor<2x4x9x6xf32>, none)
+  %c = "onnx.Conv"(%p, %v, %none)
+      <{dilations = [2 : si64, 1 : si64], pads = [2 : si64, 1 : si64, 2 : si64, 1 : si64]}>
+      : (tensor<2x4x9x6xf32>, tensor<6x4x3x3xf32>, none) -> tensor<2x6x9x6xf32>
+  %s = "onnx.Conv"(%c, %u, %none) <{pads = [0 : si64, 1 : si64, 0 : si64, 1 : si64], strides = [2 : si64, 1 : si64]}>
+      : (tensor<2x6x9x6xf32>, tensor<6x6x3x3xf32>, none) -> tensor<2x6x4x6xf32>
+  %y = "onnx.AveragePool"(%s) <{kernel_shape = [1 : si64, 3 : si64]}> : (tensor<2x6x4x6xf32>) -> tensor<2x6x4x4xf32>
+  func.return %y : tensor<2x6x4x4xf32>
+}
+"""
+ROWS, COLUMNS = 2, 3
+
+
+def network() -> ModuleOp:
+    context = Context()
+    for dialect in (Builtin, func.Func, Dist, Onnx):
+        context.load_dialect(dialect)
+    return Parser(context, NETWORK).parse_module()
+
+
+def cut(axes: dict[str, int], dims: dict[str, int]) -> ModuleOp:
+    """The network with every operation cut along these dims of its result."""
+    module = network()
+    ShardcombineAnnotatePass().apply(Context(), module)
+    function = entry_function(module)
+    for op in function.body.block.ops:
+        if (rule := rule_of(op)) is None:
+            continue
+        factors = {c[0].dim: f for f, c in rule.combines.items() if isinstance(c[0], Gather)}
+        choices = {axis: UseFactor(factors[dim]) for axis, dim in dims.items()}
+        op.attributes["dist.strategy"] = StrategyAttr.of("mesh", choices)
+    module.body.block.insert_op_before(MeshOp("mesh", axes), function)
+    ApplyShardingPass().apply(Context(), module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("axes", "dims"),
+    [
+        ({"a": 2}, {"a": ROWS}),
+        ({"a": 4}, {"a": ROWS}),
+        ({"a": 3}, {"a": COLUMNS}),
+        ({"a": 2, "b": 2}, {"a": ROWS, "b": COLUMNS}),
+    ],
+    ids=["2", "4", "3-columns", "2x2"],
+)
+def test_verify(axes: dict[str, int], dims: dict[str, int], tmp_path: Path):
+    sequential, distributed = tmp_path / "net.mlir", tmp_path / "cut.mlir"
+    sequential.write_text(NETWORK)
+    distributed.write_text(str(cut(axes, dims)))
+    assert "dist.send" in distributed.read_text()
+    assert main(["verify", str(sequential), str(distributed)]) == 0
+
+
+def test_processes():
+    rng = np.random.default_rng(0)
+    arguments = entry_function(network()).body.block.args
+    shapes = [argument.type.get_shape() for argument in arguments]  # type: ignore[attr-defined]
+    inputs = {n: rng.standard_normal(s).astype(np.float32) for n, s in zip("xwbvu", shapes, strict=True)}
+    expected = run(network(), inputs)["y"]
+    got = run_processes(cut({"a": 3}, {"a": ROWS}), inputs)["y"]
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

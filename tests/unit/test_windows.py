@@ -1,0 +1,140 @@
+"""Shards that overlap: what is found of windows, and that convolutions and pooling cut with a halo compute what they do whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, assume, given, settings
+from hypothesis import strategies as st
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.parser import Parser
+
+import distir
+from distir.dialects.dist import Dist
+from distir.dialects.onnx import Onnx
+from distir.dialects.sharding import MeshOp, StrategyAttr, UseFactor
+from distir.interpreters.entry import entry_function
+from distir.interpreters.module_check import check_module
+from distir.interpreters.reference import run, run_ranks
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.options import chosen_option, rule_of
+from distir.passes.project_to_rank import project
+from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
+
+
+def parse(text: str) -> ModuleOp:
+    context = Context()
+    for dialect in (Builtin, func.Func, Dist, Onnx):
+        context.load_dialect(dialect)
+    return Parser(context, text).parse_module()
+
+
+def rule(function: object, *arrays: np.ndarray) -> str:
+    return str(distir.discover(function, arrays)).removeprefix("#dist.rule<").removesuffix(", found = exact>")  # type: ignore[arg-type]
+
+
+def test_windows_of_any_callable():
+    """By hand: each result row reads a row and the next; every second row and the next two; a row and both neighbours."""
+    x = np.ones((20, 3))
+    assert (
+        rule(lambda x: x[1:] - x[:-1], x)
+        == "[S2(halo = [0, 1]), S1] -> {S1: gather(1), S2: gather(0)}, partial = [sum: 0 -> 0]"
+    )
+    assert "S2(halo = [0, 2], stride = 2)" in rule(lambda x: x[:-2:2] + x[1:-1:2] * x[2::2], x)
+    smoothed = rule(lambda x: x + np.concatenate([x[1:], x[-1:]]) * np.concatenate([x[:1], x[:-1]]), x)
+    assert smoothed == "[S2(halo = 1), S1] -> {S1: gather(1), S2: gather(0, halo = -1)}"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.cumsum(x, 0),
+        lambda x: np.roll(x, 1, 0),
+        lambda x: x[::-1],
+        lambda x: np.tril(x),
+        lambda x: x[1:] - x.mean(0),
+        lambda x: x + np.concatenate([np.zeros((15, 3), x.dtype), x])[: len(x)],  # a reach that no number states
+    ],
+    ids=["cumsum", "roll", "flip", "triangle", "mean", "echo"],
+)
+def test_no_windows(function: object):
+    """Rows that depend on all rows, on the row at the other end, on their position, or on one far away."""
+    assert "halo" not in rule(function, np.ones((20, 3)))
+
+
+OPERATORS = ("Conv", "MaxPool", "AveragePool")
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    """One windowed operator on rows of its own extent: kernel, stride, dilation and padding on either side as drawn."""
+    kind = draw(st.sampled_from(OPERATORS))
+    kernel, stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    reach = dilation * (kernel - 1) + 1
+    left, right = (draw(st.integers(0, min(2, kernel - 1))) for _ in range(2))
+    if kind == "MaxPool":  # onnx's reference takes no others
+        right = left
+    extent = draw(st.integers(7, 14))
+    rows = (extent + left + right - reach) // stride + 1
+    assume(rows >= 3)
+    numbers = {"dilations": [dilation], "kernel_shape": [kernel], "pads": [left, right], "strides": [stride]}
+    properties = ", ".join(f"{k} = [{', '.join(f'{n} : si64' for n in v)}]" for k, v in numbers.items())
+    x, y = f"tensor<2x3x{extent}xf32>", f"tensor<2x3x{rows}xf32>"
+    head = f'func.func @main(%x: {x} {{dist.name = "x", dist.role = "input"}}'
+    tail = f') -> ({y} {{dist.name = "y", dist.role = "output"}}) {{\n'
+    if kind == "Conv":
+        w = f"tensor<3x3x{kernel}xf32>"
+        head += f', %w: {w} {{dist.name = "w", dist.role = "parameter"}}'
+        body = f'%n = "onnx.NoValue"() <{{value}}> : () -> none\n%y = "onnx.Conv"(%x, %w, %n) <{{{properties}}}> : ({x}, {w}, none) -> {y}'
+    elif kind == "MaxPool":
+        body = f'%y, %i = "onnx.MaxPool"(%x) <{{{properties}}}> : ({x}) -> ({y}, none)'
+    else:
+        body = f'%y = "onnx.AveragePool"(%x) <{{{properties}}}> : ({x}) -> {y}'
+    return f"{head}{tail}{body}\nfunc.return %y : {y}\n}}"
+
+
+def cut_rows(text: str, devices: int) -> ModuleOp | None:
+    """The program with its rows cut over the devices; None if its rule does not say how."""
+    module = parse(text)
+    ShardcombineAnnotatePass().apply(Context(), module)
+    function = entry_function(module)
+    (op,) = (o for o in function.body.block.ops if "dist.rule" in o.attributes)
+    found = rule_of(op)
+    assert found is not None
+    factor = found.inputs[0][2].factor
+    if factor is None or chosen_option(op, UseFactor(factor), devices, uneven=True) is None:
+        return None
+    op.attributes["dist.strategy"] = StrategyAttr.of("mesh", {"a": UseFactor(factor)})
+    module.body.block.insert_op_before(MeshOp("mesh", {"a": devices}), function)
+    ApplyShardingPass().apply(Context(), module)
+    module.verify()
+    check_module(module)
+    return module
+
+
+def test_rows_of_any_window_can_be_cut():
+    cut: list[bool] = []
+
+    @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
+    @given(programs(), st.integers(2, 3))
+    def examples(text: str, devices: int) -> None:
+        rng = np.random.default_rng(0)
+        whole = parse(text)
+        arguments = entry_function(whole).body.block.args
+        inputs = {
+            name: rng.standard_normal(a.type.get_shape())  # type: ignore[attr-defined]
+            for name, a in zip(("x", "w"), arguments, strict=False)
+        }
+        expected = run(whole, inputs, dtype=np.float64)["y"]
+        module = cut_rows(text, devices)
+        cut.append(module is not None)
+        if module is None:
+            return
+        ranks = [project(module, rank) for rank in range(devices)]
+        for got in (run(module, inputs, dtype=np.float64), run_ranks(ranks, inputs, dtype=np.float64)):
+            np.testing.assert_allclose(got["y"], expected, rtol=0, atol=1e-12)
+
+    examples()
+    assert sum(cut) > len(cut) * 3 // 4, cut
