@@ -9,13 +9,15 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 
-def gpt_step(layers: int, width: int, heads: int, vocabulary: int, batch: int, sequence: int) -> ModuleOp:
-    """Forward, loss, backward and SGD of a GPT as a level 1 program."""
+def gpt_step(
+    layers: int, width: int, heads: int, vocabulary: int, batch: int, sequence: int, training: bool = True
+) -> ModuleOp:
+    """Forward, loss, backward and SGD of a GPT as a level 1 program, or only the forward part."""
     import torch
     from torch import nn
     from torch.nn import functional as F
 
-    from distir.frontends.pytorch import import_step, training_step
+    from benchmarks.training_workloads import imported
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -47,8 +49,7 @@ def gpt_step(layers: int, width: int, heads: int, vocabulary: int, batch: int, s
     def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
-    with torch.device("meta"):
-        model = Gpt()
-        example = tuple(torch.zeros(batch, sequence, dtype=torch.long) for _ in range(2))
-    step = training_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), example_args=example)
-    return import_step(step, example)
+    def inputs() -> tuple[torch.Tensor, ...]:
+        return tuple(torch.zeros(batch, sequence, dtype=torch.long) for _ in range(2))
+
+    return imported(Gpt, loss, inputs, training)

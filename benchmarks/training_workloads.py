@@ -10,14 +10,16 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
 
-def imported(make: Any, loss: Any, inputs: Any) -> ModuleOp:
-    """Forward, loss, backward and SGD of `make()` on `inputs()`, the last of which is the label."""
+def imported(make: Any, loss: Any, inputs: Any, training: bool = True) -> ModuleOp:
+    """Forward, loss, backward and SGD of `make()` on `inputs()`, the last of which is the label; or only the forward part."""
     import torch
 
     from distir.frontends.pytorch import import_step, training_step
 
     with torch.device("meta"):
         model, example = make(), inputs()
+    if not training:
+        return import_step(model.eval(), example[:-1])
     step = training_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1), example_args=example)
     return import_step(step, example)
 
@@ -29,6 +31,7 @@ def wide_resnet_step(
     classes: int = 1000,
     channels: int = 64,
     image: int = 224,
+    training: bool = True,
 ) -> ModuleOp:
     """ResNet-50 (He et al., 2016) whose bottlenecks are `width` channels wide at first instead of 64 (Zagoruyko & Komodakis, 2016),
     on square images. `channels` are those after the first convolution."""
@@ -62,36 +65,46 @@ def wide_resnet_step(
                 entering = leaving
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(entering, classes))
 
-    return imported(
-        make, cross_entropy, lambda: (torch.zeros(batch, 3, image, image), torch.zeros(batch, dtype=torch.long))
-    )
+    def inputs() -> tuple[Tensor, ...]:
+        return torch.zeros(batch, 3, image, image), torch.zeros(batch, dtype=torch.long)
+
+    return imported(make, cross_entropy, inputs, training)
 
 
-def gat_step(nodes: int, width: int, heads: int, classes: int = 64) -> ModuleOp:
-    """One layer of graph attention (Velickovic et al., 2018, equations 1 to 5) of `heads` heads, each `width` wide, over a dense
+def gat_step(nodes: int, width: int, heads: int, classes: int = 64, layers: int = 1, training: bool = True) -> ModuleOp:
+    """Layers of graph attention (Velickovic et al., 2018, equations 1 to 5) of `heads` heads, each `width` wide, over a dense
     adjacency matrix, and a classifier of nodes."""
     import torch
     from torch import nn
     from torch.nn.functional import cross_entropy, elu, leaky_relu
 
-    class GraphAttention(nn.Module):
-        def __init__(self) -> None:
+    class Layer(nn.Module):
+        def __init__(self, entering: int) -> None:
             super().__init__()
-            self.project = nn.Linear(width, heads * width, bias=False)
+            self.project = nn.Linear(entering, heads * width, bias=False)
             self.source, self.target = (nn.Parameter(torch.zeros(heads, width)) for _ in range(2))
-            self.classify = nn.Linear(heads * width, classes)
 
         def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
             h = self.project(x).unflatten(-1, (heads, width)).transpose(0, 1)
             scores = (h @ self.source.unsqueeze(2)) + (h @ self.target.unsqueeze(2)).transpose(1, 2)
             scores = leaky_relu(scores, 0.2).masked_fill(adjacency == 0, -1e11)
-            return self.classify(elu(scores.softmax(-1) @ h).transpose(0, 1).flatten(1))
+            return elu(scores.softmax(-1) @ h).transpose(0, 1).flatten(1)
 
-    return imported(
-        GraphAttention,
-        cross_entropy,
-        lambda: (torch.zeros(nodes, width), torch.zeros(nodes, nodes), torch.zeros(nodes, dtype=torch.long)),
-    )
+    class GraphAttention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Layer(heads * width if i else width) for i in range(layers))
+            self.classify = nn.Linear(heads * width, classes)
+
+        def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x, adjacency)
+            return self.classify(x)
+
+    def inputs() -> tuple[Tensor, ...]:
+        return torch.zeros(nodes, width), torch.zeros(nodes, nodes), torch.zeros(nodes, dtype=torch.long)
+
+    return imported(GraphAttention, cross_entropy, inputs, training)
 
 
 def llama_step(

@@ -133,6 +133,10 @@ def _opaque(name: str, *arrays: Any) -> Array:
     return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), dtype=object)
 
 
+_computing: set[Any] = set()
+"""Elementwise operators that were seen not to move elements: their decompositions are tried first."""
+
+
 class _Call:
     """One operator on arguments among which are exact tensors."""
 
@@ -146,9 +150,13 @@ class _Call:
         packet = self.func.overloadpacket.__name__
         if self.func.namespace == "prims":
             return self._prim(packet)
-        if (moved := self._moved()) is not None:
-            return moved
-        if (decomposition := _decompositions().get(self.func)) is not None:
+        decomposition = _decompositions().get(self.func)
+        if self.func not in _computing or decomposition is None:
+            if (moved := self._moved()) is not None:
+                return moved
+            if torch.Tag.pointwise in self.func.tags:
+                _computing.add(self.func)
+        if decomposition is not None:
             results = decomposition(*self.args, **self.kwargs)
             if results is not NotImplemented:
                 return results
@@ -232,7 +240,8 @@ class _Call:
                     return None
             moved = np.asarray(source[np.where(fixed, 0, places[0])], dtype=object)
             if fixed.any():
-                moved[fixed] = [Scalar.of(number) for number in arrays[0][fixed].tolist()]
+                constants, which = np.unique(arrays[0][fixed], return_inverse=True)
+                moved[fixed] = _from_list([Scalar.of(number) for number in constants.tolist()], constants.shape)[which]
             exact.append(moved)
         return self._wrapped(results[0], exact)
 

@@ -75,10 +75,16 @@ def _machine_reduces(
                 return equal(reduce(np.add, [part * float(w) for part, w in zip(numbers, weights, strict=True)]), whole)
 
 
-def _addends(array: Array, noise: Sequence[Any], reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-    """Two arrays of noise per shard become addends. For max and min, one shard has the true element and the others
+def _noises(shards: int, reduction: Reduction) -> int:
+    """How many arrays of noise become the addends of so many shards."""
+    return shards if reduction is Reduction.SUM else 2 * shards
+
+
+def _addends(
+    array: Array, noise: Sequence[Any], shards: int, reduction: Reduction, rng: np.random.Generator
+) -> list[Array]:
+    """Arrays of noise become addends. For max and min, one shard has the true element and the others
     have less of it: as much as the extreme of two draws."""
-    shards = len(noise) // 2
     if reduction is Reduction.SUM:
         return [*noise[1:shards], np.asarray(array - reduce(np.add, noise[1:shards]))]
     pick = np.minimum if reduction is Reduction.MAX else np.maximum
@@ -100,7 +106,8 @@ class Exact:
         return array.reshape(tuple(shape))
 
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-        return _addends(array, [self.draw(array.shape, rng) for _ in range(2 * shards)], reduction, rng)
+        noise = [self.draw(array.shape, rng) for _ in range(_noises(shards, reduction))]
+        return _addends(array, noise, shards, reduction, rng)
 
     def readable(self, result: Array) -> Array:
         if result.dtype.kind in "iub":
@@ -149,11 +156,11 @@ class Floats:
         return scale * (rng.uniform(0.1, 2.0, tuple(shape)) if self.positive else rng.standard_normal(tuple(shape)))
 
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-        noise = [rng.standard_normal(array.shape) for _ in range(2 * shards)]
+        noise = [rng.standard_normal(array.shape) for _ in range(_noises(shards, reduction))]
         if reduction is not Reduction.SUM:  # always worse, or a function that falls and rises is rarely seen to fall
             sign = -1 if reduction is Reduction.MAX else 1
             noise = [array + sign * np.abs(each) for each in noise]
-        return _addends(array, noise, reduction, rng)
+        return _addends(array, noise, shards, reduction, rng)
 
     def readable(self, result: Array) -> Array:
         if result.dtype.kind in "iub":
