@@ -3,7 +3,7 @@ microbatches where there is a pipeline, batches of 128 to 1,048,576: 1035 config
 
     python -m benchmarks.search_grid [--each N]
 
-Prints what one program per plan takes, and beside it, of the same run, one program per configuration: estimated from every
+Prints what the file takes to read (it is written to a temporary folder first), what one program per plan takes, and beside it, of the same run, one program per configuration: estimated from every
 N-th configuration (40), whose figures must be equal. The published search took 138 minutes on 56 cores (Table 1).
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from xdsl.context import Context
@@ -23,6 +25,7 @@ from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.search import PAPER_MICROBATCHES, Search, grid
 from distir.passes.dtp_parallelize import prepare
+from distir.tools.commands.model import load_model
 from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]
 
 BATCHES = [2**i for i in range(7, 21)]
@@ -40,7 +43,11 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=40, help="one in so many configurations is built on its own")
     each = parser.parse_args().each
     gc.set_threshold(200_000, 50, 50)  # as the tools do
-    model = level1()
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "gpt2_175b.mlir"
+        path.write_text(str(level1()))
+        read, model = timed(lambda: load_model(str(path)))
+    print(f"file to level 1 program                   {read:8.2f} s")
     bind = _binder(model, "GPT-2 175B", {}, parse_batch("", entry_function(model)))
     prepared, base = timed(lambda: _prepared(bind))
     print(f"level 1 to annotated program, once        {prepared:8.2f} s")

@@ -12,14 +12,17 @@ the expression), it was parsed to exactly its end, it names no SSA value, and al
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import FunctionType, StringAttr
+from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import Parser
-from xdsl.traits import ConstantLike
+from xdsl.traits import ConstantLike, OpTrait
 from xdsl.utils.lexer import Span
+
+from distir.interpreters.operator_dialects import MEANINGS
 
 _VALUE = r"%(?:[0-9]++(?![\w$.-])|[A-Za-z$._-][\w$.-]*+)"
 _TENSOR = r'tensor<[^<>(){}\[\]"\n]*+(?:<[^<>(){}\[\]"\n]*+>)?+>'
@@ -52,6 +55,9 @@ class ProgramParser(Parser):
         self._signatures: dict[str, FunctionType] = {}
         self._entries: dict[str, dict[str, Attribute]] = {}
         self._constants: dict[tuple[str, ...], Operation] = {}
+        self._forms: set[tuple[str | None, ...]] = set()
+        self._alike: set[Operation] = set()
+        """Operations that are valid if an earlier one is."""
         super().__init__(ctx, input, name)
         self._content: str = self.lexer.input.content
 
@@ -94,6 +100,22 @@ class ProgramParser(Parser):
             self._entries[match[0]] = dict(entries)
         return entries
 
+    # --- the whole ----------------------------------------------------------------------------------------------------
+
+    def parse_verified(self) -> ModuleOp:
+        """The module, verified: of operations of operator dialects that differ in their operands and names only, the first
+        one. Raises as `parse_module` and `Operation.verify` do."""
+        module = self.parse_module()
+        for op in module.walk(region_first=True):
+            if op in self._alike and op.next_op is not None:  # the last one of a block must be a terminator
+                continue
+            for region in op.regions:
+                for block in region.blocks:
+                    if block.is_empty:
+                        block.verify()
+            op.verify(verify_nested_ops=False)
+        return module
+
     # --- operations ---------------------------------------------------------------------------------------------------
 
     def parse_operation(self) -> Operation:
@@ -121,6 +143,7 @@ class ProgramParser(Parser):
         op_type = self.ctx.get_optional_op(name, dialect_stack=self._parser_state.dialect_stack)
         if values is None or op_type is None:
             return None
+        own = len(held)
         if kept and issubclass(op_type, IRDLOperation):
             kept, held = dict(kept), dict(held)
             for each in op_type.get_irdl_definition().properties:
@@ -135,6 +158,11 @@ class ProgramParser(Parser):
             location=self.parse_optional_location(),
         )
         self._define(names, op, match.start())
+        if own == len(held) and _is_verified_alone(op_type):
+            form = (name, properties, signature)
+            if form in self._forms:
+                self._alike.add(op)
+            self._forms.add(form)
         return op
 
     def _constant(self, match: re.Match[str]) -> Operation | None:
@@ -174,6 +202,15 @@ class ProgramParser(Parser):
             span: Span[str] = Span(start, start + len(name) + 1, self.lexer.input)
             self._register_ssa_definition(name, (result,), span)
             start += len(name) + 3
+
+
+@cache
+def _is_verified_alone(op_type: type[Operation]) -> bool:
+    """Whether what makes an operation of this class valid is its properties and the types of its values."""
+    if not issubclass(op_type, IRDLOperation) or op_type.dialect_name() not in MEANINGS:
+        return False
+    definition = op_type.get_irdl_definition()
+    return not definition.attributes and all(type(trait).verify is OpTrait.verify for trait in definition.traits)
 
 
 def _strings(entries: str) -> dict[str, Attribute] | None:

@@ -41,9 +41,7 @@ def parse_program(context: Context, text: str, name: str) -> ModuleOp:
     """The module of this text, verified. Raises a diagnostic of xDSL, or DistirError where its parser has none."""
     bound_lexer()
     try:
-        module = ProgramParser(context, text, name).parse_module()
-        module.verify()
-        return module
+        return ProgramParser(context, text, name).parse_verified()
     except (DiagnosticException, DistirError, ParseError, UnregisteredConstructException):
         raise
     except RecursionError as error:

@@ -70,6 +70,7 @@ PIECES = (
 
 
 def outcome(parser: type[Parser], text: str) -> Any:
+    """What is read, or the error; then whether it is verified."""
     context = Context(allow_unregistered=True)
     for name, factory in (Universe.get_multiverse().all_dialects | DIALECTS).items():
         context.register_dialect(name, factory)
@@ -80,7 +81,19 @@ def outcome(parser: type[Parser], text: str) -> Any:
     places = [str(op.location) for op in module.walk()]
     hints = [[result.name_hint for result in op.results] for op in module.walk()]
     held = [(list(op.properties.items()), list(op.attributes.items())) for op in module.walk()]
-    return str(module), places, hints, held
+    return str(module), places, hints, held, is_valid(context, parser, text)
+
+
+def is_valid(context: Context, parser: type[Parser], text: str) -> bool:
+    reader = parser(context, text, "program.mlir")
+    try:
+        if isinstance(reader, ProgramParser):
+            reader.parse_verified()
+        else:
+            reader.parse_module().verify()
+    except Exception:
+        return False
+    return True
 
 
 @st.composite
@@ -130,3 +143,17 @@ def test_equal_phrases_are_one_object() -> None:
     first, second = [op for op in module.walk() if op.name == "onnx.Flatten"]
     assert first.properties["axis"] is second.properties["axis"]
     assert first.results[0].type is second.results[0].type
+
+
+def test_the_first_of_equal_operations_is_verified() -> None:
+    line = '  %{} = "onnx.Flatten"(%x) <{{axis = {} : si64}}> {{name = "{}"}} : (tensor<2x3xf32>) -> tensor<2x3xf{}>\n'
+    right = [line.format(i, 1, i, 32) for i in range(3)]
+    for wrong in (
+        line.format(9, "1.0", 9, 32).replace("si64", "f32"),
+        line.format(9, 1, 9, 32).replace("axis", "axes"),
+    ):
+        text = f"func.func @main(%x: tensor<2x3xf32>) {{\n{''.join(right)}{wrong}  func.return\n}}\n"
+        assert outcome(Parser, text) == outcome(ProgramParser, text)
+        assert outcome(ProgramParser, text)[-1] is False
+        twice = text.replace(wrong, wrong + wrong.replace("%9", "%10"))
+        assert outcome(Parser, twice) == outcome(ProgramParser, twice)
