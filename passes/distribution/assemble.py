@@ -180,7 +180,7 @@ class Assembler:
         ports: list[DictionaryAttr] = []
         for (argument, stages), known in zip(places.items(), staged.argument_attributes, strict=True):
             tensor = self.tensors[argument]
-            placed, own = local_types(tensor, layout), self._ports(known, tensor)
+            placed, own = local_types(tensor, layout), self._ports(argument, known, tensor)
             for stage in stages:
                 first = layout.group(stage, 0)[0]
                 types += placed[first : first + layout.dp * layout.tp]
@@ -196,16 +196,24 @@ class Assembler:
                     at += tp
         return ports
 
-    def _ports(self, known: dict[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
+    def _ports(self, argument: BlockArgument, known: dict[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
         """Attributes of the entry arguments that are the parts of one argument on one stage, replica by replica. Equal ones
-        are one."""
-        layout = self.layout
-        replicas = layout.dp if isinstance(tensor.batch, Sharded) else 1
+        are one; those of what all replicas hold whole are made once for all plans."""
+        layout, ports = self.layout, self.staged.ports
         ranks = 1 if tensor.tensor == REPLICATED else layout.tp
-        parts = [[part_of(tensor, layout, replica, rank) for rank in range(ranks)] for replica in range(replicas)]
-        ports = [[DictionaryAttr({**known, "dist.part": part}) for part in of_ranks] for of_ranks in parts]
-        each = [of_ranks * (layout.tp // ranks) for of_ranks in ports] * (layout.dp // replicas)
-        return [port for of_ranks in each for port in of_ranks]
+        if isinstance(tensor.batch, Sharded):
+            of_replicas = [
+                [
+                    DictionaryAttr({**known, "dist.part": part_of(tensor, layout, replica, rank)})
+                    for rank in range(ranks)
+                ]
+                for replica in range(layout.dp)
+            ]
+            return [port for of_ranks in of_replicas for port in of_ranks * (layout.tp // ranks)]
+        if argument not in ports:
+            parts = [part_of(tensor, layout, 0, rank) for rank in range(ranks)]
+            ports[argument] = [DictionaryAttr({**known, "dist.part": part}) for part in parts] * (layout.tp // ranks)
+        return ports[argument] * layout.dp
 
     def _returns(self) -> ReturnOp:
         return cast(ReturnOp, self.staged.entry.body.block.last_op)

@@ -89,7 +89,7 @@ def packed(values: Sequence[SSAValue], block: Block, name: str = "held") -> SSAV
     """The values as one: a tuple, unless there is one only."""
     if len(values) == 1:
         return values[0]
-    pack = PackOp(values)
+    pack = PackOp.create(operands=values, result_types=[PackOp.packed_type([v.type for v in values])])
     pack.output.name_hint = name
     block.add_op(pack)
     return pack.output

@@ -106,7 +106,7 @@ def _hop(
         case Replicated(), Sharded():
             return each(values, lambda i, v: take_shard(v, target, i, n, insert))
         case Replicated(), Partial(Reduction.SUM):
-            return each(values, lambda i, v: _add(ZerosOp(v.type), insert) if i else v)
+            return each(values, lambda i, v: _add(ZerosOp.create(result_types=[v.type]), insert) if i else v)
         case Replicated(), Partial(Reduction.MAX | Reduction.MIN):
             return values
         case Replicated(), Partial(reduction):

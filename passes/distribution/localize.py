@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
@@ -96,8 +96,12 @@ class Localizer:
         """Adds a call of the callee's local copy."""
         callee = self.function(call.callee.string_value(), states)
         types = callee.function_type.outputs.data
-        copy = CallOp(callee.sym_name.data, [mapping[v] for v in call.operands], types)
-        copy.attributes.update(call.attributes)
+        copy = CallOp.create(
+            operands=[mapping[v] for v in call.operands],
+            result_types=types,
+            properties={"callee": SymbolRefAttr(callee.sym_name)},
+            attributes=dict(call.attributes),
+        )
         body.add_op(copy)
         self._note(copy.results, self.propagation.function(call.callee.string_value(), states).results)
         _record(call, copy.results, mapping)

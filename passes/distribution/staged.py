@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import ModuleOp, TupleType
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TupleType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
@@ -69,6 +69,8 @@ class StagedProgram:
         roles = [text(a, "dist.role", "input") for a in self.argument_attributes]
         self._inputs = {v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("input", "label")}
         self._accumulations: dict[tuple[CallOp, Group], str] = {}
+        self.ports: dict[SSAValue, list[DictionaryAttr]] = {}
+        """Attributes of the parts of entry arguments that do not depend on the plan, by tensor rank."""
         self._sent: dict[CallOp, list[tuple[SSAValue, list[int]]]] = {}
         self._kept_for: dict[SSAValue, CallOp | None] = {}
         self._take_out()
