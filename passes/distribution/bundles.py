@@ -14,6 +14,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.dialects.dist import AccumulateOp, PackOp, UnpackOp
 from distir.dialects.reductions import Reduction
+from distir.passes.structure import name_alike
 
 Group = tuple[int, ...]
 """Positions of operands or results that travel together; a single one travels as it is."""
@@ -61,6 +62,7 @@ def travel_packed(function: FuncOp, signature: Signature, ranks: int) -> None:
     for group in signature.operands:
         for rank in range(ranks):
             arguments.append((next(given), [old.args[i * ranks + rank] for i in group]))
+    instead: dict[SSAValue, SSAValue] = {}
     for argument, members in arguments:
         values: Sequence[SSAValue] = [argument]
         if len(members) > 1:
@@ -69,13 +71,16 @@ def travel_packed(function: FuncOp, signature: Signature, ranks: int) -> None:
             values = unpack.results
             argument.name_hint = "held"
         for member, value in zip(members, values, strict=True):
-            value.name_hint = member.name_hint
-            member.replace_all_uses_with(value)
-    returned = list(last.operands)
-    old.erase_op(last)
+            name_alike([value], member.name_hint)
+            instead[member] = value
     for op in list(old.ops):
+        for inner in op.walk() if op.regions else (op,):
+            if any(value in instead for value in inner.operands):
+                inner.operands = [instead.get(value, value) for value in inner.operands]
         op.detach()
         new.add_op(op)
+    returned = list(last.operands)
+    new.erase_op(last)
     results = [
         packed([returned[i * ranks + rank] for i in group], new) for group in signature.results for rank in range(ranks)
     ]

@@ -8,7 +8,7 @@ return lists every device. Arguments and results are listed value by value, and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from xdsl.dialects.builtin import FunctionType
@@ -65,9 +65,9 @@ class Lowering:
         states = [self.arguments[argument] for argument in sources]
         lowered = Block(
             arg_types=[
-                shards.placed_type(argument.type, state, device)
+                type_
                 for argument, state in zip(sources, states, strict=True)
-                for device in range(count)
+                for type_ in shards.placed_types(argument.type, state)
             ]
         )
         for i, (argument, state) in enumerate(zip(sources, states, strict=True)):
@@ -110,6 +110,7 @@ class OperationRunsOnShards(RewritePattern):
             for i, v in enumerate(read)
         ]
         results = [tuple(option.results[i] for option in options) for i in range(len(op.results))]
+        placed = [self.shards.placed_types(r.type, states) for r, states in zip(op.results, results, strict=True)]
         positions = positions_of(op, options, mesh)
         copies: list[Operation] = []
         whole_indices: list[SSAValue] = []
@@ -123,9 +124,7 @@ class OperationRunsOnShards(RewritePattern):
                 whole_indices.append(own[positions.index])
                 local = LocalIndexOp(own[positions.index], *positions.range(device))
                 own[positions.index] = rewriter.insert(local).output
-            types = [
-                self.shards.placed_type(r.type, states, device) for r, states in zip(op.results, results, strict=True)
-            ]
+            types = [of_devices[device] for of_devices in placed]
             for i in range(len(types)):
                 for margin in margins_of(options, mesh, device, i):
                     types[i] = margin.widened(types[i])
@@ -221,6 +220,8 @@ class CallRunsOnEveryDevice(RewritePattern):
 
     shards: Shards
     lowering: Lowering
+    properties: dict[str, dict[str, Attribute]] = field(default_factory=dict[str, dict[str, Attribute]])
+    """Of a call of each function."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: CallOp, rewriter: PatternRewriter) -> None:
@@ -232,12 +233,18 @@ class CallRunsOnEveryDevice(RewritePattern):
             for value in self.shards.get(v, states, rewriter.insert)
         ]
         types = [
-            self.shards.placed_type(r.type, states, device)
+            type_
             for r, states in zip(op.results, given, strict=True)
-            for device in devices
+            for type_ in self.shards.placed_types(r.type, states)
         ]
-        call = DistCallOp(name, operands, devices, types)
-        call.attributes.update(op.attributes)
+        if name not in self.properties:
+            self.properties[name] = DistCallOp(name, [], devices, []).properties
+        call = DistCallOp.create(
+            operands=operands,
+            result_types=types,
+            properties=dict(self.properties[name]),
+            attributes=dict(op.attributes),
+        )
         rewriter.insert(call)
         n = len(devices)
         for i, (result, states) in enumerate(zip(op.results, given, strict=True)):

@@ -15,16 +15,17 @@ from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.sharding import REPLICATED
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
-from distir.passes.structure import copied, shape_of
+from distir.passes.structure import copied, name_alike, shape_of
 
 
 @cache
-def _placed_shard(type_: Attribute, mesh: Mesh, states: AxisStates, device: int) -> Attribute:
+def _placed_shards(type_: Attribute, mesh: Mesh, states: AxisStates) -> list[Attribute]:
     if not isinstance(type_, TensorType):
-        return type_
+        return [type_] * mesh.devices
     tensor = cast(TensorType[Any], type_)
-    local = TensorType(tensor.element_type, mesh.local_shape(tensor.get_shape(), states, device))
-    return placed(local, on_device(device))
+    shapes = [mesh.local_shape(tensor.get_shape(), states, device) for device in range(mesh.devices)]
+    locals_ = {shape: TensorType(tensor.element_type, shape) for shape in dict.fromkeys(shapes)}
+    return [placed(locals_[shape], on_device(device)) for device, shape in enumerate(shapes)]
 
 
 class Shards:
@@ -36,16 +37,15 @@ class Shards:
         self._states: dict[SSAValue, AxisStates] = {}
         self._held: dict[tuple[SSAValue, AxisStates], list[SSAValue]] = {}
 
-    def placed_type(self, type_: Attribute, states: AxisStates, device: int) -> Attribute:
-        """The type of one device's shard."""
-        return _placed_shard(type_, self.mesh, states, device)
+    def placed_types(self, type_: Attribute, states: AxisStates) -> list[Attribute]:
+        """The type of each device's shard."""
+        return _placed_shards(type_, self.mesh, states)
 
     def define(self, value: SSAValue, states: AxisStates, values: list[SSAValue]) -> None:
         """Records what replaces a value, device by device."""
         self._states[value] = states
         self._held[value, states] = values
-        for device, new in enumerate(values):
-            new.name_hint = f"{value.name_hint}_{device}" if value.name_hint else None
+        name_alike(values, value.name_hint)
 
     def states_of(self, value: SSAValue) -> AxisStates:
         """What a value is as it was produced; a constant is whole everywhere."""
