@@ -94,7 +94,8 @@ def factor_option(
 
 
 def chosen_option(op: Operation, choice: Choice, shards: int, uneven: bool = False) -> Option | None:
-    """The option that a strategy's choice stands for, its shards even unless `uneven`; None where it does not fit the op."""
+    """The option that a strategy's choice stands for, in shards that are even and do not overlap unless `uneven`; None where
+    it does not fit the op."""
     rule = rule_of(op)
     match choice:
         case Replicate():
@@ -105,7 +106,7 @@ def chosen_option(op: Operation, choice: Choice, shards: int, uneven: bool = Fal
             instance = partial_instance(rule, index, len(op.results))
             return None if instance is None else Option(choice, instance.operands, instance.results)
         case UseFactor(factor, pieces):
-            if rule is None or factor not in rule.combines:
+            if rule is None or factor not in rule.combines or (factor in rule.windowed and not uneven):
                 return None
             return factor_option(op, rule, factor, shards, pieces or None, uneven)
 
