@@ -1,10 +1,13 @@
 """How long `ilp-shard` takes and how good its plans are, against hand-made strategies and beam search on the same machine file.
 
     python -m benchmarks.ilp [--workloads gpt,gat,wide-resnet] [--layers 4] [--machine dgx-2] [--meshes 2,4,8,2x4] [--depths 12,96]
-                             [--untied 2]
+                             [--untied 2] [--llama 32]
 
 The workloads are training steps: a GPT (`gpt_training`), and a graph attention network and a wide ResNet-50 of the sizes that
-MetaDist's tables have for 4 devices (`training_workloads`). `--untied` compares the optimum of a GPT whose repeated layers are
+MetaDist's tables have for 4 devices (`training_workloads`); `gpt-large` is the GPT with so wide layers that a device of 32 GB
+cannot hold it whole. Plans are searched within the memory of the machine's devices; one that needs more is marked. `--llama`
+solves a training step of a decoder like Llama 3 8B (Grattafiori et al., 2024, table 3; 64 sequences of 4096 tokens) on 8 x 8
+devices. `--untied` compares the optimum of a GPT whose repeated layers are
 one function with that of the same GPT whose layers may all differ. All strategies are plans over the same rules and prices, lowered to
 explicit programs and simulated on one stream: pure data parallelism (parameters whole, the batch cut by every axis), ZeRO-3
 (parameters cut by every axis, gathered at each use; Rajbhandari et al., 2020) and Megatron (every contraction that can be is
@@ -36,12 +39,12 @@ from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import JointOption, Problem, build
 from distir.passes.sharding_search.search import Result, best_plan
-from distir.passes.sharding_search.settings import write
+from distir.passes.sharding_search.settings import memory_limit, write
 from distir.passes.structure import functions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.gpt_training import gpt_step
-from benchmarks.training_workloads import gat_step, wide_resnet_step
+from benchmarks.training_workloads import gat_step, llama_step, wide_resnet_step
 
 WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE = 768, 12, 50304, 16, 512
 
@@ -96,13 +99,18 @@ def simulated(problem: Problem, result: Result, machine: str) -> tuple[float, in
     return simulation.makespan_seconds, max(simulation.peak_memory_bytes.values())
 
 
+def fitting(problem: Problem) -> Result:
+    """The optimum within the memory of the machine's devices."""
+    return best_plan(problem, memory_limit("", problem))
+
+
 def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int, workload: str) -> None:
     shape = "x".join(str(size) for size in mesh.sizes)
     best = 0.0
     rows: list[tuple[str, Callable[[], Problem], Callable[[Problem], Result]]] = [
-        ("ilp-shard", lambda: problem_of(module, mesh, machine), best_plan),
+        ("ilp-shard", lambda: problem_of(module, mesh, machine), fitting),
         (f"beam-shard, width {width}", lambda: problem_of(module, mesh, machine), lambda p: Beam(p, width).search()),
-        *([("Megatron", lambda: megatron(module, mesh, machine), best_plan)] if workload == "gpt" else []),
+        *([("Megatron", lambda: megatron(module, mesh, machine), best_plan)] if workload.startswith("gpt") else []),
         ("data parallel", lambda: data_parallel(module, mesh, machine), best_plan),
         ("ZeRO-3", lambda: zero_3(module, mesh, machine), best_plan),
     ]
@@ -117,7 +125,8 @@ def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int, workload: st
         spent = time.process_time() - start
         seconds, peak = simulated(problem, result, machine)
         best = best or seconds
-        gap = f"gap {result.gap:.0%}" if name == "ilp-shard" else ""
+        fits = peak <= memory_limit("", problem)
+        gap = (f"gap {result.gap:.0%}" if name == "ilp-shard" else "") + ("" if fits else "does not fit")
         print(
             f"{workload} {shape:>6}  {name:24} step {seconds * 1e3:9.3f} ms ({seconds / best:5.2f}x)  peak {peak / 1e9:6.2f} GB  "
             f"search {spent:6.1f} s CPU  {gap}",
@@ -128,6 +137,7 @@ def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int, workload: st
 def training(layers: int, workload: str = "gpt") -> ModuleOp:
     makers: dict[str, Callable[[], ModuleOp]] = {
         "gpt": lambda: gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE),
+        "gpt-large": lambda: gpt_step(layers, 8192, 64, VOCABULARY, BATCH, SEQUENCE),
         "gat": lambda: gat_step(nodes=1024, width=24576, heads=4),
         "wide-resnet": lambda: wide_resnet_step(width=320, batch=128),
     }
@@ -166,6 +176,22 @@ def depth(layers: int, machine: str) -> float:
     return spent
 
 
+def llama(layers: int, machine: str = "dgx-a100") -> None:
+    """CPU seconds that posing and solving take on 8 x 8 devices, jointly and without restrictions."""
+    module = llama_step(layers, 4096, 32, 8, 14336, 128256, batch=64, sequence=4096)
+    prepare(Context(), module)
+    start = time.process_time()
+    problem = problem_of(module, mesh_of("8x8"), machine)
+    posed = time.process_time() - start
+    result = best_plan(problem)
+    spent = time.process_time() - start
+    print(
+        f"llama, {layers} layers, 8x8 devices of {machine}: {spent:.1f} s CPU ({posed:.1f} to pose it), gap {result.gap:.0%}, "
+        f"step {result.seconds:.3f} s, peak {result.memory.peak_bytes / 1e9:.1f} GB",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=4)
@@ -174,6 +200,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=8, help="of the beam")
     parser.add_argument("--depths", default="12,96")
     parser.add_argument("--workloads", default="gpt,gat,wide-resnet")
+    parser.add_argument("--llama", type=int, default=32, help="layers; 0: not at all")
     parser.add_argument("--untied", type=int, default=2, help="layers; 0: not at all")
     args = parser.parse_args()
     if args.meshes:
@@ -181,6 +208,8 @@ def main() -> None:
             module = training(args.layers, workload)
             for text in args.meshes.split(","):
                 compare(module, mesh_of(text), args.machine, args.width, workload)
+    if args.llama:
+        llama(args.llama)
     if args.untied:
         untied(args.untied, args.machine)
     if args.depths:

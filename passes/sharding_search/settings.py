@@ -65,8 +65,13 @@ def parse_restrictions(text: str, mesh: Mesh) -> Mapping[str, str]:
 
 
 def memory_limit(text: str, problem: Problem) -> int:
-    """A size; empty: what a device of the machine has."""
-    return parse_bytes(text, "memory-limit") if text else problem.prices.machine.device.memory_capacity_bytes
+    """Bytes of tensors; empty: what a device of the machine has, less its workspace and what fragmentation loses (the simulator
+    also rounds each tensor up to the allocator's granularity, 512 bytes on GPUs)."""
+    if text:
+        return parse_bytes(text, "memory-limit")
+    machine = problem.prices.machine
+    left = machine.device.memory_capacity_bytes - machine.memory.workspace_bytes
+    return int(left / (1 + machine.memory.allocator_overhead_fraction))
 
 
 def write(problem: Problem, result: Result) -> None:
