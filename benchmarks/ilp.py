@@ -107,9 +107,13 @@ def fitting(problem: Problem) -> Result:
 def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int, workload: str) -> None:
     shape = "x".join(str(size) for size in mesh.sizes)
     best = 0.0
+
+    def beam(problem: Problem) -> Result:
+        return Beam(problem, width).search()
+
     rows: list[tuple[str, Callable[[], Problem], Callable[[Problem], Result]]] = [
         ("ilp-shard", lambda: problem_of(module, mesh, machine), fitting),
-        (f"beam-shard, width {width}", lambda: problem_of(module, mesh, machine), lambda p: Beam(p, width).search()),
+        *([(f"beam-shard, width {width}", lambda: problem_of(module, mesh, machine), beam)] if width else []),
         *([("Megatron", lambda: megatron(module, mesh, machine), best_plan)] if workload.startswith("gpt") else []),
         ("data parallel", lambda: data_parallel(module, mesh, machine), best_plan),
         ("ZeRO-3", lambda: zero_3(module, mesh, machine), best_plan),
@@ -197,7 +201,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--machine", default="dgx-2")
     parser.add_argument("--meshes", default="2,4,8,2x4")
-    parser.add_argument("--width", type=int, default=8, help="of the beam")
+    parser.add_argument("--width", type=int, default=8, help="of the beam; 0: without")
     parser.add_argument("--depths", default="12,96")
     parser.add_argument("--workloads", default="gpt,gat,wide-resnet")
     parser.add_argument("--llama", type=int, default=32, help="layers; 0: not at all")
