@@ -13,6 +13,7 @@ from typing import NamedTuple
 from xdsl.ir import Operation
 
 from distir.interpreters.costs import SLOWDOWN
+from distir.interpreters.entry import REPLICA
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
 from distir.interpreters.simulate.labels import call_text, callee_name, labels_of
 from distir.interpreters.simulate.liveness import (
@@ -53,6 +54,8 @@ class Function:
     name: str
     operations: list[Operation]
     labels: Mapping[Operation, str]
+    is_replica: bool = False
+    """Part of the entry: calls of it count for no depth."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class Scope:
     function: Function
     devices: Devices
     path: tuple[str, ...]
+    depth: int = 0
+    """How many calls it is inside."""
 
     @cached_property
     def streams(self) -> list[Stream]:
@@ -92,7 +97,8 @@ class Expansion:
         if (known := self._functions.get(name)) is None:
             function = self.program.reader.walk.function(name)
             operations = list(function.body.block.ops)[:-1]
-            known = self._functions[name] = Function(name, operations, labels_of(function))
+            is_replica = REPLICA in function.attributes
+            known = self._functions[name] = Function(name, operations, labels_of(function), is_replica)
         return known
 
     @cached_property
@@ -112,7 +118,12 @@ class Expansion:
         devices = on_devices(call.devices, scope.devices)
         path = (*scope.path, call_text(op, scope.function.labels[op]))
         frame = self.program.known.frames.of(call.callee, devices)
-        return Scope(call.callee, frame, self.function(callee_name(op)), devices, path)
+        function = self.function(callee_name(op))
+        return Scope(call.callee, frame, function, devices, path, scope.depth + (not function.is_replica))
+
+    def opens(self, scope: Scope, op: Operation, depth: int | None) -> bool:
+        """Whether a call in a scope is looked into at this depth."""
+        return depth is None or scope.depth + (not self.function(callee_name(op)).is_replica) < depth
 
     def stages(self, scope: Scope) -> list[Stage]:
         """The steps of a scope, with costs."""
@@ -179,7 +190,7 @@ class Expansion:
         self, window: Window | None = None, devices: frozenset[int] | None = None, depth: int | None = None
     ) -> Iterator[Span]:
         """The spans that meet the window on these devices, calls before what is inside them. Depth 1 is what the entry
-        does, its calls closed; 2 opens those; None opens everything."""
+        does (and a replica's loop, which is part of it), its calls closed; 2 opens those; None opens everything."""
         scope = self.entry()
         yield from self._spans(scope, [0] * len(scope.streams), window, devices, depth)
 
@@ -201,7 +212,7 @@ class Expansion:
             ]
             shown = [span for span in spans if span.meets(window, devices)]
             yield from shown
-            if isinstance(step, Call) and shown and (depth is None or len(scope.path) + 1 < depth):
+            if isinstance(step, Call) and shown and self.opens(scope, stage.op, depth):
                 yield from self._spans(self.inside(scope, step, stage.op), before, window, devices, depth)
 
     def levels(
@@ -265,7 +276,7 @@ class Expansion:
             shown = [d for d in inside if devices is None or d in devices]
             start, end = min(before, default=0), max([clocks[s] for s in stage.streams], default=0)
             opens = shown and (window is None or (start < window[1] and end >= window[0]))
-            if opens and (depth is None or len(scope.path) + 1 < depth):
+            if opens and self.opens(scope, stage.op, depth):
                 yield from self._changes(
                     self.inside(scope, step, stage.op), inner, before, live, window, devices, depth
                 )

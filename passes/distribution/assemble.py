@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, UnitAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
@@ -18,6 +18,7 @@ from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Sharded
+from distir.interpreters.entry import REPLICA
 from distir.passes.distribution.bundles import Group
 from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.layout import Layout, Tensor, local_types, part_of
@@ -116,6 +117,7 @@ class Assembler:
             Region(block),
             visibility="private",
         )
+        function.attributes[REPLICA] = UnitAttr()
         self.staged.module.body.block.add_op(function)
         self.built.append(function)
         for number, replica in enumerate(self.replicas):

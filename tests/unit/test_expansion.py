@@ -22,6 +22,10 @@ sys.path.append(str(Path(__file__).parent))
 import random_modules
 import random_programs
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+import small_models
+
 QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
@@ -121,3 +125,11 @@ def test_what_allocator_and_libraries_add_at_the_peak() -> None:
     holdings = [Holding("a", "input", "", (), 700, 2), Holding("b", "input", "", (), 512, 1)]
     memory = Memory(workspace_bytes=1000, allocator_granularity_bytes=512, allocator_overhead_fraction=0.25)
     assert Peak(0, 1912, (), holdings).reserved_bytes(memory) == 5 * 512 * 5 // 4 + 1000
+
+
+def test_the_loop_of_a_replica_is_part_of_the_entry() -> None:
+    """Closed calls are those of stages, though every replica's are inside one call."""
+    module = small_models.mlp(batch=8).distributed(dp=2, pp=2, microbatches=2)
+    spans = Expansion(open_program(module, "dgx-2")).spans(depth=1)
+    forward = [span for span in spans if span.name.startswith("forward")]
+    assert len(forward) == 2 * 2 * 2  # stages, replicas, microbatches

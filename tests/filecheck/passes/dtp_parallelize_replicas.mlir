@@ -18,7 +18,7 @@ func.func @main(%x: tensor<8x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK-NEXT: %0 = dist.call @replica(%x, %w0, %w1) on [0, 2]
 // CHECK-NEXT: %1 = dist.call @replica(%x_1, %w0_1, %w1_1) on [1, 3]
 // CHECK-NEXT: func.return %0, %1
-// CHECK:      func.func private @replica(%x: tensor<4x8xf32, #dist.on<0>>, %w0: tensor<8x6xf32, #dist.on<0>>, %w1: tensor<6x4xf32, #dist.on<1>>) -> tensor<4x4xf32, #dist.on<1>>
+// CHECK:      func.func private @replica(%x: tensor<4x8xf32, #dist.on<0>>, %w0: tensor<8x6xf32, #dist.on<0>>, %w1: tensor<6x4xf32, #dist.on<1>>) -> tensor<4x4xf32, #dist.on<1>> attributes {dist.replica}
 // CHECK-NEXT: %x_1 = dist.slice %x
 // CHECK-NEXT: %h = dist.call @forward_0_1(%x_1, %w0) on [0]
 // CHECK-NEXT: %h_1 = dist.send %h to 1
