@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 CUT = ["gpt2", "llama", "bert", "vit", "resnet_eval", "mixtral", "gat"]
+IN_FLOAT32 = ("llama", "mixtral")
+"""Whose normalisation and softmax are in single precision, whatever their parameters are."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def test_a_step_is_that_of_torch_under_every_plan(name: str, benchmark: dict[str
     for plan, result in outcome.plans.items():
         assert not isinstance(result, str), f"{plan}: {result}"
         assert result.verified < 1e-10
-        assert result.trained < 1e-9
+        assert result.trained < (1e-7 if name in IN_FLOAT32 else 1e-9)
 
 
 @pytest.mark.long
