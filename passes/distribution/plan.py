@@ -61,6 +61,9 @@ def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, sta
             raise
         inline_calls(module, entry)
         assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
+    while callees := assignment.straddling():
+        inline_calls(module, entry, callees)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
     build_stages(module, entry, assignment)
 
 

@@ -62,6 +62,7 @@ class Assignment:
         self._assign_forward([op for op in inside if op in forward], stages, weigh)
         before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
         self._assign_before(before)  # parameters that are reached through these live where their results are used
+        self._forward_homes = set(self.home)
         self._assign_backward([op for op in inside if op not in forward])
         self._assign_after([op for op in self.ops if axis.phases[op] is Phase.AFTER])
         self._assign_before(before)
@@ -138,6 +139,17 @@ class Assignment:
                     wanted[value.op] |= stages
         return settled
 
+    def straddling(self) -> frozenset[str]:
+        """Functions called after the loop that take parameters of several stages: the updates of a repeated layer through
+        which a boundary goes."""
+        found: set[str] = set()
+        for op, group in self.groups.items():
+            if isinstance(op, CallOp) and group.phase == UPDATE:
+                homes = {self.home[v] for v in op.operands if self._is_parameter(v) and v in self._forward_homes}
+                if len(homes) > 1:
+                    found.add(op.callee.string_value())
+        return frozenset(found)
+
     def _assign_before(self, ops: Sequence[Operation]) -> None:
         """What does not depend on the batch is computed once, on the first stage that uses it, or where a parameter that it
         takes lives. Nothing is said of what no operation uses that has a group."""
@@ -147,7 +159,7 @@ class Assignment:
             if not stages and any(user in self.axis.phases for user in used_by):
                 continue
             homes = [self.home[v] for v in values_read(op) if isinstance(v, BlockArgument) and v in self.home]
-            stage = min([*stages, *homes], default=0)
+            stage = min(homes or stages, default=0)
             self.groups[op] = Group(BEFORE, stage)
             for value in values_read(op):
                 if isinstance(value, BlockArgument):
