@@ -84,8 +84,9 @@ def footprint(problem: Problem, plan: Plan) -> Footprint:
     results = walk.run(entry, arguments, ())
     for number in results:
         walk.storages[number].last_use = FOREVER
+    attributes = argument_attributes(entry)
     for index, argument in problem.tied.items():
-        role = text(argument_attributes(entry)[argument.index], "dist.role", "input")
+        role = text(attributes[argument.index], "dist.role", "input")
         if role in ("parameter", "state") and results[index] not in arguments:
             walk.storages[results[index]].bytes = 0
     return walk.footprint()

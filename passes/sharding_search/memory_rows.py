@@ -57,11 +57,11 @@ class MemoryRows:
 
     def terms(self, point: Point) -> Terms:
         """Bytes at a point."""
+        attributes = argument_attributes(self.problem.entry)
         shared = frozenset(
             i
             for i, argument in self.problem.tied.items()
-            if text(argument_attributes(self.problem.entry)[argument.index], "dist.role", "input")
-            in ("parameter", "state")
+            if text(attributes[argument.index], "dist.role", "input") in ("parameter", "state")
         )
         found: Terms = []
         frames = [*point.path, None]
