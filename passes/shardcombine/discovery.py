@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Gather, InputDim, PartialRule, Reduce, Rule
+from distir.interpreters.shared import Shared
 from distir.passes.shardcombine.cache import RuleCache
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.probing import Probe, Survivor, factor_name
@@ -29,11 +30,32 @@ class Discovery:
     probed: int = 0
     """Classes probed so far, those that the cache knew not counted."""
 
+    _rules: dict[Hashable, Rule] = field(default_factory=dict[Hashable, Rule])
+    _shared: Shared = field(default_factory=Shared)
+
     def rule(self, op: Operation) -> Rule:
         """The rule of an op with tensor operands and results; one without factors if nothing was found."""
+        form = None if op.regions else self._form(op)
+        if (known := self._rules.get(form)) is not None:
+            return known
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            return self._rule(op)
+            rule = self._rule(op)
+        if form is not None:
+            self._rules[form] = rule
+        return rule
+
+    def _form(self, op: Operation) -> Hashable:
+        """Equal for ops of one class with equal properties and types, wired alike, of which constants are equal."""
+        number, first = self._shared.number, {value: i for i, value in reversed(list(enumerate(op.operands)))}
+        form: list[Hashable] = [type(op), *(number(result.type) for result in op.results)]
+        form += [(name, number(each)) for name, each in op.properties.items()]
+        for value in op.operands:
+            form += [first[value], number(value.type)]
+            owner = value.owner
+            if isinstance(owner, Operation) and not owner.operands:
+                form.append((type(owner), *((name, number(each)) for name, each in owner.properties.items())))
+        return tuple(form)
 
     def _rule(self, op: Operation) -> Rule:
         try:
