@@ -4,12 +4,14 @@ distir import examples.gpt3_pytorch:step -o out/gpt3.mlir
 distir search out/gpt3.mlir --machine dgx-h100 --devices 1024 --microbatches 6,12,24,48,96,192
 
 Shapes: Brown et al., 2020, table 2.1; the global batch of 1536 sequences of 2048 tokens and the vocabulary of 51,200 are
-Narayanan et al.'s, 2021, who trained it on 1,024 A100s with T = 8, P = 16 and D = 8.
+Narayanan et al.'s, 2021, who trained it on 1,024 A100s with T = 8, P = 16 and D = 8; as they did, each block keeps its input and computes the rest anew in
+its backward pass.
 """
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, gelu
+from torch.utils.checkpoint import checkpoint
 
 from distir.frontends.pytorch import TrainingStep, training_step
 
@@ -52,7 +54,7 @@ class GPT(nn.Module):
         hidden = positions[:, None] < positions
         x = self.tokens(tokens) + self.positions(positions)
         for block in self.blocks:
-            x = block(x, hidden)
+            x = checkpoint(block, x, hidden, use_reentrant=False, preserve_rng_state=False)
         return self.head(self.norm(x))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Operation
 
@@ -97,6 +97,8 @@ class CostFunctions(InterpreterFunctions):
         return self.collective("reduce", op, args)
 
 
+PARTICIPANTS = "taking_part"
+"""On a collective that is written for one of its participants alone: the machine's devices that take part."""
 SLOWDOWN = "slowdown"
 """The kind of the time that computation takes longer beside a message."""
 
@@ -128,6 +130,8 @@ class Costs:
         uniform = self.model.machine.is_uniform
         key = (op, participants if len(participants) > 1 or not uniform else ())
         if (cost := self._memo.get(key)) is None:
+            if PARTICIPANTS in op.attributes:
+                participants = cast(DenseArrayBase[Any], op.attributes[PARTICIPANTS]).get_values()
             ((kind, seconds),) = self._domain.run(op, participants)
             cost = self._memo[key] = Cost(kind, round(seconds * PICOSECONDS))
         return cost

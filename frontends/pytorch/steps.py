@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.utils.stateless import _reparametrize_module  # pyright: ignore[reportPrivateUsage]
 from torch.utils import _pytree as pytree
 
 from distir.dialects.errors import DistirError
@@ -149,6 +151,12 @@ class _Memory:
         found = [Port(n, "parameter", p, _value(p)) for n, p in self.model.named_parameters()]
         return found + [Port(n, "buffer", b, _value(b)) for n, b in self.model.named_buffers()]
 
+    @contextmanager
+    def holding(self, tensors: Tensors) -> Generator[None]:
+        """The model has these for its own meanwhile: in the backward pass too, where a checkpointed module runs again."""
+        with _reparametrize_module(self.model, tensors, tie_weights=True):
+            yield
+
     def call(self, tensors: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return functional_call(self.model, tensors, tuple(args), dict(kwargs), tie_weights=True)
 
@@ -197,18 +205,19 @@ def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any
     def loss_of(held: Tensors, tensors: Tensors) -> Tensor:
         args, kwargs = arguments.rebuild(tensors)
         if step.loss is None:
-            found = memory.call(held, args, kwargs)
+            found = step.model(*args, **kwargs)
             found = found if isinstance(found, Tensor) else getattr(found, "loss", None)
         elif isinstance(example_args, Mapping):
             label = kwargs.pop(names[-1])
-            found = step.loss(memory.call(held, args, kwargs), label)
+            found = step.loss(step.model(*args, **kwargs), label)
         else:
-            found = step.loss(memory.call(held, args[:-1], {}), args[-1])
+            found = step.loss(step.model(*args[:-1]), args[-1])
         if not isinstance(found, Tensor) or found.numel() != 1:
             raise DistirError(f"{name}: expected a loss of one element, got {_described(found)}")
         return found
 
-    return training_function(name, [*inputs, *memory.ports()], trained, step.optimizer, loss_of, step.autocast)
+    ports = [*inputs, *memory.ports()]
+    return training_function(name, ports, trained, step.optimizer, loss_of, step.autocast, memory.holding)
 
 
 def training_function(
@@ -218,10 +227,12 @@ def training_function(
     optimizer: torch.optim.Optimizer,
     loss_of: Callable[[Tensors, Tensors], Tensor],
     autocast: torch.dtype | None = None,
+    holding: Callable[[Tensors], AbstractContextManager[None]] = nullcontext,
 ) -> TracedFunction:
     """Loss, gradients of it and updates of the `trained` parameters, over these ports and the optimizer's state.
 
     `loss_of(memory, tensors)` is a scalar: `memory` has parameters, to be differentiated, and buffers, to be written to.
+    Forward and backward pass run within `holding(memory)`.
     """
     functional = FunctionalOptimizer.of(optimizer, trained)
     remembered = [port for port in ports if port.role in ("parameter", "buffer")]
@@ -233,11 +244,12 @@ def training_function(
             held[parameter].requires_grad_()
         held |= {p.name: tensors[p.name].clone() for p in remembered if p.role == "buffer"}
         enabled = autocast is not None
-        with torch.enable_grad(), torch.autocast("cpu", autocast or torch.bfloat16, enabled=enabled):
-            loss = loss_of(held, tensors)
-        leaves = [held[parameter] for parameter in trained]
-        one = torch.full(loss.shape, 1.0, dtype=loss.dtype)
-        found = cast(Any, torch.autograd.grad(loss, leaves, one, allow_unused=True))
+        with holding(held):
+            with torch.enable_grad(), torch.autocast("cpu", autocast or torch.bfloat16, enabled=enabled):
+                loss = loss_of(held, tensors)
+            leaves = [held[parameter] for parameter in trained]
+            one = torch.full(loss.shape, 1.0, dtype=loss.dtype)
+            found = cast(Any, torch.autograd.grad(loss, leaves, one, allow_unused=True))
         gradients = {n: g for n, g in zip(trained, found, strict=True) if g is not None}
         results = {("loss", "output"): loss.detach()}
         with torch.no_grad():

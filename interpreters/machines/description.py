@@ -177,6 +177,14 @@ class Machine:
             counts[unit] = counts.get(unit, 0) + 1
         return list(counts.values())
 
+    def pattern(self, devices: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Which of the devices share a unit, at every level: groups of equal patterns on a uniform machine are alike."""
+        found: list[tuple[int, ...]] = []
+        for size in (level.devices for level in self.levels):
+            seen: dict[int, int] = {}
+            found.append(tuple(seen.setdefault(d // size, len(seen)) if size is not None else 0 for d in devices))
+        return tuple(found)
+
     def spanned_level(self, devices: Sequence[int]) -> int:
         """The number of the innermost level of which one unit has all these devices."""
         return next((i for i in range(len(self.levels)) if len(self.units(i, devices)) == 1), len(self.levels) - 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, UnitAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, UnitAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
@@ -18,6 +18,7 @@ from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Sharded
+from distir.interpreters.costs import PARTICIPANTS
 from distir.interpreters.entry import REPLICA
 from distir.passes.distribution.bundles import Group
 from distir.passes.distribution.conversions import convert
@@ -33,20 +34,26 @@ SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)
 
 class Assembler:
     """Builds the entry of one plan of a staged program, and with `outlined` the function that all replicas call, where there is
-    more than one of both."""
+    more than one of both. With `alone`, what the first replica does: all that there is to simulate where the others do the same
+    at the same time; collectives over replicas say who takes part (`interpreters/costs`)."""
 
-    def __init__(self, staged: StagedProgram, layout: Layout, schedule: str, outlined: bool = True):
-        self.staged, self.layout = staged, layout
+    def __init__(
+        self, staged: StagedProgram, layout: Layout, schedule: str, outlined: bool = True, alone: bool = False
+    ):
+        self.staged, self.layout, self.alone = staged, layout, alone
+        self.count = 1 if alone else layout.dp
         self.tensors = staged.tensors
         training = any(phase_of(call) == BACKWARD for call in staged.stage_calls)
         self.steps = steps(schedule, layout.pp, layout.microbatches, training)
-        self.outlined = outlined and layout.dp > 1 and layout.microbatches > 1
+        self.outlined = outlined and self.count > 1 and layout.microbatches > 1
         self.places = self._stages()
         self.block = Block()
         self.replicas: list[Replica] = []
         self.built: list[FuncOp] = []
         """The entry, and the function of a replica."""
         self._reduced: set[SSAValue] = set()
+        self.replicas_differ = False
+        """Whether the first replica returns what the others return zeros for."""
 
     def build(self) -> FuncOp:
         """The new entry, in the module of the staged program."""
@@ -185,13 +192,13 @@ class Assembler:
             placed, own = local_types(tensor, layout), self._ports(argument, known, tensor)
             for stage in stages:
                 first = layout.group(stage, 0)[0]
-                types += placed[first : first + layout.dp * layout.tp]
-                ports += own
+                types += placed[first : first + self.count * layout.tp]
+                ports += own[: self.count * layout.tp]
         self.block = Block(arg_types=types)
-        self.replicas = [self._replica(self.block, layout, number) for number in range(layout.dp)]
+        self.replicas = [self._replica(self.block, layout, number) for number in range(self.count)]
         given, at, tp = self.block.args, 0, layout.tp
         for argument, stages in places.items():
-            name_alike(given[at : at + len(stages) * layout.dp * tp], argument.name_hint)
+            name_alike(given[at : at + len(stages) * self.count * tp], argument.name_hint)
             for stage in stages:
                 for replica in self.replicas:
                     replica.held[argument, (stage, None)] = list(given[at : at + tp])
@@ -255,6 +262,7 @@ class Assembler:
         )
         if SUM not in (returned.batch, returned.tensor):
             return values
+        self.replicas_differ |= returned.batch == REPLICATED and self.layout.dp > 1
         adds = [
             (number == 0 or returned.batch != REPLICATED) and (rank == 0 or returned.tensor != REPLICATED)
             for rank in range(len(values))
@@ -270,7 +278,7 @@ class Assembler:
             stages = [stage_of(value.op)]
         else:
             stages = [stage for held, (stage, _) in self.replicas[0].held if held is value]
-        return [(stage, number) for stage in dict.fromkeys(stages) for number in range(self.layout.dp)]
+        return [(stage, number) for stage in dict.fromkeys(stages) for number in range(self.count)]
 
     def _reduce(self, value: SSAValue) -> None:
         """Makes the addends of all replicas one value on each of them."""
@@ -284,8 +292,11 @@ class Assembler:
         if self.layout.dp == 1:
             return
         whole: list[list[SSAValue]] = []
-        for of_rank in zip(*addends, strict=True):
+        for rank, of_rank in enumerate(zip(*addends, strict=True)):
             op = AllReduceOp(of_rank, state.reduction)
+            if self.alone:
+                participants = [self.layout.group(stage, replica)[rank] for replica in range(self.layout.dp)]
+                op.attributes[PARTICIPANTS] = DenseArrayBase.from_list(i64, participants)
             self.block.add_op(op)
             name_alike(op.results, value.name_hint)
             whole.append(list(op.results))

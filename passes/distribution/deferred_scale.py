@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from xdsl.dialects.builtin import AnyFloat, ModuleOp, TensorType
+from xdsl.dialects.builtin import AnyFloat, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
@@ -24,7 +24,7 @@ from distir.dialects.sharding import RuleAttr
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.batch_axis import is_zero
 from distir.passes.distribution.options import RULE, rule_of
-from distir.passes.structure import functions, is_constant, shape_of
+from distir.passes.structure import functions, is_constant, shape_of, unique_symbol
 
 if TYPE_CHECKING:
     from distir.passes.shardcombine.discovery import Discovery
@@ -119,6 +119,8 @@ class _Sinking:
     """Values that lack the factor now."""
     scaled: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     """For values that lack it, the value that has it, where one was needed."""
+    inside: dict[tuple[str, frozenset[int]], str] = field(default_factory=dict[tuple[str, frozenset[int]], str])
+    """Functions and which of their arguments lack it -> the function that scales them."""
 
     def run(self, block: Block) -> None:
         first, result = self.scale.operands[0], self.scale.results[0]
@@ -137,19 +139,54 @@ class _Sinking:
         if results:
             self.unscaled.update(op.results[r] for r in results)
             return
+        if isinstance(op, CallOp) and all(self._is_for_one_use(op.operands[i]) for i in lacking):
+            self._scale_inside(block, op, frozenset(lacking))
+            return
         for i in lacking:
             op.operands[i] = self._with_factor(block, op.operands[i], op)
 
+    def _is_for_one_use(self, value: SSAValue) -> bool:
+        return value in self.unscaled and value not in self.scaled and value.has_one_use()
+
+    def _scale_inside(self, block: Block, call: CallOp, lacking: frozenset[int]) -> None:
+        """Replaces a call by one of a function that scales these arguments: as many calls as there are layers share it."""
+        factor = self.scale.operands[1]
+        name = call.callee.string_value()
+        if (name, lacking) not in self.inside:
+            function = functions(self.module)[name].clone()
+            function.sym_name = StringAttr(unique_symbol(self.module, name))
+            body = function.body.block
+            by = body.insert_arg(factor.type, len(body.args))
+            for i in sorted(lacking, reverse=True):
+                argument = body.args[i]
+                copy = self._copy(argument, by)
+                argument.replace_uses_with_if(copy.results[0], lambda use, copy=copy: use.operation is not copy)
+                assert body.first_op is not None
+                body.insert_op_before(copy, body.first_op)
+            function.update_function_type()
+            self.module.body.block.add_op(function)
+            self.inside[name, lacking] = function.sym_name.data
+        new = CallOp(self.inside[name, lacking], [*call.operands, factor], [r.type for r in call.results])
+        new.attributes.update(call.attributes)
+        block.insert_op_before(new, call)
+        for old, result in zip(call.results, new.results, strict=True):
+            result.name_hint = old.name_hint
+            old.replace_all_uses_with(result)
+        block.erase_op(call)
+
+    def _copy(self, value: SSAValue, by: SSAValue) -> Operation:
+        """The scale, of another value."""
+        copy = type(self.scale).create(
+            operands=[value, by], result_types=[value.type], properties=dict(self.scale.properties)
+        )
+        copy.attributes[RULE] = RuleAttr(self.discovery.rule(copy))
+        copy.results[0].name_hint = value.name_hint
+        return copy
+
     def _with_factor(self, block: Block, value: SSAValue, before: Operation) -> SSAValue:
         if value not in self.scaled:
-            copy = type(self.scale).create(
-                operands=[value, self.scale.operands[1]],
-                result_types=[value.type],
-                properties=dict(self.scale.properties),
-            )
+            copy = self._copy(value, self.scale.operands[1])
             block.insert_op_before(copy, before)
-            copy.attributes[RULE] = RuleAttr(self.discovery.rule(copy))
-            copy.results[0].name_hint = value.name_hint
             self.scaled[value] = copy.results[0]
         return self.scaled[value]
 

@@ -167,7 +167,7 @@ def choose_tensors(
     if contractions and not any(isinstance(o.choice, UseFactor) for op in contractions for o in space.options[op]):
         op = contractions[0]
         raise DistirError(
-            f"tp = {tp}: no contraction can be cut into {tp} parts; {op.name} of {[list(shape_of(v)) for v in op.operands]} "
+            f"tp = {tp}: no contraction can be cut into {tp} parts; {op.name} of {[list(shape_of(v)) for v in op.operands if v not in program.cut]} "
             f"has the rule {op.attributes['dist.rule']}: choose a tp that divides its parameters' dims"
         )
     seconds = collective_seconds(machine, tp)
@@ -275,6 +275,12 @@ def lower_stages(
     """The D/T/P transform up to its schedule. The functions serve any number of replicas and microbatches of as many rows,
     but for the factors by which means over the batch are scaled; the batch must be cut in all of these, or in none."""
     return staged_program(module, *_lowered(module, batch, layout, machine, known), layout.tp)
+
+
+def choose(module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices) -> None:
+    """Adds to what is known how the tensor axis of the layout is cut. The module is used up."""
+    if layout.tp not in known.by_site:
+        _best_plan(module, batch, layout, machine, known)
 
 
 def _lowered(

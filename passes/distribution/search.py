@@ -19,12 +19,15 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import Summary, SummaryMemo, summarize
 from distir.interpreters.simulate.batches import MARK, BatchSummaries, BatchSummary
+from distir.interpreters.work import Kind, type_bytes
 from distir.passes.distribution.assemble import Assembler
 from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.choices import TensorChoices
 from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.plan import distribute, lower_stages
+from distir.passes.distribution.plan import choose, distribute, lower_stages
+from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.streams import overlap_communication
+from distir.passes.structure import argument_attributes, text
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
 """What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
@@ -126,10 +129,14 @@ class Search:
     batch: str = ""
     overlap: bool = False
     """Messages on streams of their own."""
+    exhaustive: bool = False
+    """Simulates also what cannot fit whatever its activations take."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _choices: TensorChoices = field(default_factory=TensorChoices)
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
     _any_batch: ModuleOp | None = None
+    _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
+    _held: int | None = None
 
     def base(self, batch: int) -> ModuleOp:
         """The annotated program at a batch size. Once the search knows that its rules say how the model changes with the
@@ -182,15 +189,29 @@ class Search:
         with suppress(DistirError):
             base = self.base(batch)
             rebatch(base, self.dims(base), 1)
-            self._any_batch = base
+            self._any_batch = rebatch(base, self.dims(base), batch)
 
     def _of_any_batch(self, group: Sequence[Configuration], summaries: BatchSummaries) -> Iterator[Outcome]:
         """Configurations whose stages are the same: their functions are built and understood once, for rows without number.
-        Those that differ in the batch alone are one program."""
+        Those that differ in the rows alone are one program."""
         first = group[0]
+        if (least := self._held_bytes() / (first.tp * first.pp)) > self.memory_limit_bytes and not self.exhaustive:
+            limit = self.memory_limit_bytes / 1e9
+            why = f"needs {least / 1e9:.1f} GB of memory for parameters and state alone, the limit is {limit:.1f} GB"
+            yield from (Outcome(c, None, why) for c in group)
+            return
+        shards = 1 if first.dp * first.microbatches == 1 else 2
         try:
-            module = self.base(first.dp * first.microbatches * MARK)
-            staged = lower_stages(module, self.dims(module), first.layout, self.machine, self._choices)
+            self._choose_tensors(first.tp, shards)
+        except DistirError:  # no T devices can share it, at any batch: said at its own size
+            said = self.evaluate(first)
+            yield said
+            yield from (Outcome(c, None, said.dropped) if said.dropped else self.evaluate(c) for c in group[1:])
+            return
+        try:
+            module = self._marked(shards)
+            layout = Layout(shards, first.tp, first.pp, 1)
+            staged = lower_stages(module, self.dims(module), layout, self.machine, self._choices)
         except DistirError:  # said of each at its own size
             yield from map(self.evaluate, group)
             return
@@ -199,16 +220,59 @@ class Search:
             alike.setdefault((c.layout, c.schedule), []).append(c)
         for (layout, schedule), same in alike.items():
             try:
-                assembler = Assembler(staged, layout, schedule)
-                assembler.build()
-                wanted = [c.rows for c in same]
-                found = dict(zip(wanted, summaries.of(module, wanted), strict=True))
-                assembler.remove()
+                found = self._figures_of_any_batch(staged, layout, schedule, [c.rows for c in same], summaries)
             except (DistirError, OverflowError):
                 yield from map(self.evaluate, same)
                 continue
             for c in same:
-                yield self._outcome(c, _figures(found[c.rows]))
+                yield self._outcome(c, found[c.rows])
+
+    def _figures_of_any_batch(
+        self, staged: StagedProgram, layout: Layout, schedule: str, rows: Sequence[int], summaries: BatchSummaries
+    ) -> dict[int, Figures]:
+        """The figures of a plan at each number of rows. Of replicas that are alike, one is simulated."""
+        alone = layout.dp > 1 and self._replicas_are_alike(layout)
+        assembler = Assembler(staged, layout, schedule, alone=alone)
+        assembler.build()
+        if alone and assembler.replicas_differ:
+            assembler.remove()
+            alone, assembler = False, Assembler(staged, layout, schedule)
+            assembler.build()
+        try:
+            found = summaries.of(staged.module, rows)
+        finally:
+            assembler.remove()
+        times = layout.dp if alone else 1
+        return {r: _figures(summary, times) for r, summary in zip(rows, found, strict=True)}
+
+    def _replicas_are_alike(self, layout: Layout) -> bool:
+        """Whether every replica's devices lie alike in the machine, so that all do the same at the same time."""
+        devices = [[d for p in range(layout.pp) for d in layout.group(p, r)] for r in range(layout.dp)]
+        return self.machine.is_uniform and len({self.machine.pattern(each) for each in devices}) == 1
+
+    def _held_bytes(self) -> int:
+        """Of parameters and state that the program uses: each is on one stage at least, on its T devices together."""
+        if self._held is None:
+            assert self._any_batch is not None
+            entry = entry_function(self._any_batch)
+            roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+            arguments = zip(entry.body.block.args, roles, strict=True)
+            kept = [v for v, role in arguments if role in ("parameter", "state") and v.first_use is not None]
+            self._held = sum(type_bytes(v.type) for v in kept)
+        return self._held
+
+    def _marked(self, shards: int) -> ModuleOp:
+        """The program with a mark for the rows of each of so many parts of the batch."""
+        if shards not in self._bases_of_any_batch:
+            self._bases_of_any_batch[shards] = self.base(shards * MARK)
+        return self._bases_of_any_batch[shards].clone()
+
+    def _choose_tensors(self, tp: int, shards: int) -> None:
+        """Chooses the tensor axis once for all numbers of stages: on one stage, where repeated layers are tied."""
+        if tp > 1 and tp not in self._choices.by_site:
+            layout = Layout(shards, tp, 1, 1)
+            module = self._marked(shards)
+            choose(module, self.dims(module), layout, self.machine, self._choices)
 
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration."""
@@ -238,11 +302,10 @@ class Search:
         return Figures(summary.makespan_seconds, peak, *shares)
 
 
-def _figures(simulation: Summary | BatchSummary) -> Figures:
-    from distir.interpreters.work import Kind
-
+def _figures(simulation: Summary | BatchSummary, times: int = 1) -> Figures:
+    """What a simulation says, of a program that so many do side by side."""
     makespan = simulation.makespan_seconds
-    busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()]
+    busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()] * times
     total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
     kinds = {kind.value for kind in Kind}
     compute = fsum(seconds for kind, seconds in busy if kind in kinds)  # in whatever order they come
