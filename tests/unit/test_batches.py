@@ -83,6 +83,20 @@ def test_a_model_bound_to_each_batch() -> None:
     assert all(f is not None for f, _ in found.values())  # type: ignore[misc]
 
 
+def test_plans_whose_parameters_exceed_the_memory_are_not_built() -> None:
+    """Five layers hold four weights of 16 x 16 floats: 4,096 bytes, so T * P = 2 has a device with at least 2,048 of them."""
+
+    def search(exhaustive: bool) -> list[Outcome]:
+        model = import_model(mlp_onnx.build([16] * 5, batch=24))
+        made = Search(lambda _: model.clone(), DGX2, "analytic", 2000, exhaustive=exhaustive)
+        return list(made.outcomes(grid(4, [24], (2,), ["1f1b"])))
+
+    skipped = {o.configuration for o in search(False) if o.dropped is not None and o.figures is None}
+    assert skipped == {c for c in grid(4, [24], (2,), ["1f1b"]) if c.tp * c.pp <= 2}
+    built = {o.configuration: o for o in search(True)}
+    assert all(built[c].figures is not None and built[c].dropped is not None for c in skipped)
+
+
 def test_rebatch_scales_dims_and_sizes() -> None:
     module = parse("""
     func.func @main(%x: tensor<6x4xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<12x2xf32>) {

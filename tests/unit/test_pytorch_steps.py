@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils.checkpoint import checkpoint
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
@@ -90,6 +91,34 @@ def test_master_weights_stay_float32_under_autocast() -> None:
     types = {p.name: str(p.type) for p in results_of(entry_function(module))}
     assert types["0.weight"] == "tensor<10x6xf32>"
     assert "xbf16>" in str(module)
+
+
+class Checkpointed(nn.Module):
+    """Keeps its input alone, and runs what is inside again in the backward pass."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.inside, x, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore
+
+
+def test_checkpointed_modules_run_again_in_the_backward_pass() -> None:
+    """The matmul inside is there once more than without."""
+    torch.manual_seed(0)
+
+    def model(inside: nn.Module) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 6), inside, nn.Linear(6, 3)).double()
+
+    def inside() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 6), nn.Tanh())
+
+    again = steps_agree(model(Checkpointed(inside())), cross_entropy, OPTIMIZERS["sgd"], classes())
+    once = steps_agree(model(inside()), cross_entropy, OPTIMIZERS["sgd"], classes())
+    counts = [sum(op.name == "aten.addmm" for op in module.walk()) for module in (again, once)]
+    assert counts[1] == 4
+    assert counts[0] > 4
 
 
 def test_running_statistics_of_batch_norm_are_updated() -> None:

@@ -57,6 +57,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--cost-model", metavar="C", default="analytic", help="how costs are found (default: analytic)")
     parser.add_argument("--memory-limit", metavar="BYTES", help="per device, as in 28GB (default: the machine's)")
+    parser.add_argument(
+        "--exhaustive",
+        action="store_true",
+        help="simulate also plans whose parameters and state alone exceed the memory",
+    )
     parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
@@ -126,7 +131,8 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
     configurations = grid(args.devices, batches, microbatches, schedules)
-    return Search(bind, machine, args.cost_model, limit, args.batch, args.overlap), configurations, model
+    search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive)
+    return search, configurations, model
 
 
 def _binder(
@@ -221,19 +227,25 @@ def _report(outcomes: Sequence[Outcome], best: Sequence[Outcome], planned: int) 
     if rows:
         print_table(rows, COLUMNS)
     dropped = Counter(_kind(o.dropped) for o in outcomes if o.dropped is not None)
-    print(f"{len(outcomes)} of {planned} plans simulated" + "".join(f"; {n} {kind}" for kind, n in dropped.items()))
-    for reason in sorted({o.dropped for o in outcomes if o.dropped is not None and o.figures is None}):
+    simulated = sum(o.figures is not None or _kind(o.dropped) == IMPOSSIBLE for o in outcomes)
+    print(f"{simulated} of {planned} plans simulated" + "".join(f"; {n} {kind}" for kind, n in dropped.items()))
+    impossible = {o.dropped for o in outcomes if o.dropped is not None and o.figures is None}
+    for reason in sorted(reason for reason in impossible if _kind(reason) == IMPOSSIBLE):
         print(f"  not possible: {reason}")
 
 
+IMPOSSIBLE = "are not possible"
+
+
 def _kind(reason: str | None) -> str:
-    return "exceed the memory" if reason is not None and reason.startswith("needs ") else "are not possible"
+    return "exceed the memory" if reason is not None and reason.startswith("needs ") else IMPOSSIBLE
 
 
 def _nothing_fits(outcomes: Sequence[Outcome]) -> str:
     least = min((o.figures.peak_memory_bytes for o in outcomes if o.figures is not None), default=None)
     if least is None:
-        return f"no plan is possible: {outcomes[0].dropped}"
+        reasons = sorted({o.dropped or "" for o in outcomes}, key=lambda reason: (_kind(reason) != IMPOSSIBLE, reason))
+        return f"no plan is possible: {reasons[0]}"
     return f"no plan fits: the leanest needs {bytes_text(least)} per device; take more devices or a smaller batch"
 
 
