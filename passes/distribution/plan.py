@@ -277,7 +277,9 @@ def lower_stages(
     return staged_program(module, *_lowered(module, batch, layout, machine, known), layout.tp)
 
 
-def choose(module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices) -> None:
+def choose_once(
+    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
+) -> None:
     """Adds to what is known how the tensor axis of the layout is cut. The module is used up."""
     if layout.tp not in known.by_site:
         _best_plan(module, batch, layout, machine, known)

@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from math import fsum
+from math import ceil, fsum
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -24,7 +24,7 @@ from distir.passes.distribution.assemble import Assembler
 from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.choices import TensorChoices
 from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.plan import choose, distribute, lower_stages
+from distir.passes.distribution.plan import choose_once, distribute, lower_stages
 from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.streams import overlap_communication
 from distir.passes.structure import argument_attributes, text
@@ -86,6 +86,8 @@ class Outcome:
     configuration: Configuration
     figures: Figures | None
     dropped: str | None = None
+    least_memory_bytes: int = 0
+    """Without figures: what its fullest device needs at least, as far as known."""
 
     @property
     def throughput(self) -> float:
@@ -198,7 +200,7 @@ class Search:
         if (least := self._held_bytes() / (first.tp * first.pp)) > self.memory_limit_bytes and not self.exhaustive:
             limit = self.memory_limit_bytes / 1e9
             why = f"needs {least / 1e9:.1f} GB of memory for parameters and state alone, the limit is {limit:.1f} GB"
-            yield from (Outcome(c, None, why) for c in group)
+            yield from (Outcome(c, None, why, ceil(least)) for c in group)
             return
         shards = 1 if first.dp * first.microbatches == 1 else 2
         try:
@@ -272,7 +274,7 @@ class Search:
         if tp > 1 and tp not in self._choices.by_site:
             layout = Layout(shards, tp, 1, 1)
             module = self._marked(shards)
-            choose(module, self.dims(module), layout, self.machine, self._choices)
+            choose_once(module, self.dims(module), layout, self.machine, self._choices)
 
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration."""

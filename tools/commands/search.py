@@ -242,11 +242,12 @@ def _kind(reason: str | None) -> str:
 
 
 def _nothing_fits(outcomes: Sequence[Outcome]) -> str:
-    least = min((o.figures.peak_memory_bytes for o in outcomes if o.figures is not None), default=None)
-    if least is None:
-        reasons = sorted({o.dropped or "" for o in outcomes}, key=lambda reason: (_kind(reason) != IMPOSSIBLE, reason))
-        return f"no plan is possible: {reasons[0]}"
-    return f"no plan fits: the leanest needs {bytes_text(least)} per device; take more devices or a smaller batch"
+    built = [o.figures.peak_memory_bytes for o in outcomes if o.figures is not None]
+    unbuilt = [o.least_memory_bytes for o in outcomes if o.least_memory_bytes]
+    if not built and not unbuilt:
+        return f"no plan is possible: {outcomes[0].dropped}"
+    least = bytes_text(min(built)) if built else f"at least {bytes_text(min(unbuilt))}"
+    return f"no plan fits: the leanest needs {least} per device; take more devices or a smaller batch"
 
 
 def _csv(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> str:
