@@ -101,7 +101,8 @@ def compare(
     chosen: Sequence[Configuration], build: Callable[[Configuration], ModuleOp], by: str, cost_model: str = "distir"
 ) -> Tally:
     """Both simulations of every configuration; names those that differ. Automatic garbage collection is off meanwhile:
-    programs are large and full of cycles, so that each is collected as it is done with: those that grew old meanwhile, a few at a time."""
+    programs are large and full of cycles, so that each is collected as it is done with; those that grew old
+    meanwhile, a few at a time."""
     was_enabled = gc.isenabled()
     gc.disable()
     tally, memo = Tally(), SummaryMemo()
