@@ -13,7 +13,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import MeshOp, Partial, Replicated, Sharded, State
+from distir.dialects.sharding import MeshOp, Partial, Replicated, Sharded, State, Windowed
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.passes.apply_sharding import argument_states, chosen_options
 from distir.passes.distribution.mesh import AxisStates, Mesh
@@ -79,6 +79,8 @@ def placement(state: State) -> Placement:
             return Shard(dim)
         case Partial(reduction):
             return PartialPlacement(REDUCE_OPS[reduction])
+        case Windowed(dim, *_):
+            raise DistirError(f"DTensor has no placement for shards that overlap (dim {dim}): use apply-sharding")
 
 
 def placements(module: ModuleOp, entry: str = "main") -> dict[str, tuple[Placement, ...]]:

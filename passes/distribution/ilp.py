@@ -19,7 +19,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor, Windowed
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.space import TensorSpace, model_values
@@ -279,3 +279,5 @@ def describe(state: State) -> str:
             return f"sharded on dim {dim}" + (f" in pieces {list(pieces)}" if len(pieces) > 1 else "")
         case Partial(reduction):
             return f"partial {reduction}"
+        case Windowed(dim, *_):
+            return f"sharded on dim {dim} with halos"

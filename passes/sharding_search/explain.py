@@ -13,7 +13,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Replicate, Replicated, Sharded, UseFactor, UsePartial
+from distir.dialects.sharding import Partial, Replicate, Replicated, Sharded, UseFactor, UsePartial, Windowed
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import Option
 from distir.passes.sharding_search.integer_program import Infeasible
@@ -157,8 +157,10 @@ def describe(problem: Problem, states: AxisStates) -> str:
                 words.append(f"whole on {axis}")
             case Sharded(dim, pieces):
                 words.append(f"dim {dim} cut by {axis}" + (f" in pieces {list(pieces)}" if len(pieces) > 1 else ""))
-            case _:
-                words.append(f"partial {state.reduction} on {axis}")
+            case Partial(reduction):
+                words.append(f"partial {reduction} on {axis}")
+            case Windowed(dim, *_):
+                words.append(f"dim {dim} cut by {axis} with halos")
     return ", ".join(words)
 
 
