@@ -79,7 +79,7 @@ def placement(state: State) -> Placement:
             return Shard(dim)
         case Partial(reduction):
             return PartialPlacement(REDUCE_OPS[reduction])
-        case Windowed(dim, *_):
+        case Windowed(dim):
             raise DistirError(f"DTensor has no placement for shards that overlap (dim {dim}): use apply-sharding")
 
 

@@ -279,5 +279,5 @@ def describe(state: State) -> str:
             return f"sharded on dim {dim}" + (f" in pieces {list(pieces)}" if len(pieces) > 1 else "")
         case Partial(reduction):
             return f"partial {reduction}"
-        case Windowed(dim, *_):
+        case Windowed(dim):
             return f"sharded on dim {dim} with halos"

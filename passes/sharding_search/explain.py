@@ -159,7 +159,7 @@ def describe(problem: Problem, states: AxisStates) -> str:
                 words.append(f"dim {dim} cut by {axis}" + (f" in pieces {list(pieces)}" if len(pieces) > 1 else ""))
             case Partial(reduction):
                 words.append(f"partial {reduction} on {axis}")
-            case Windowed(dim, *_):
+            case Windowed(dim):
                 words.append(f"dim {dim} cut by {axis} with halos")
     return ", ".join(words)
 
