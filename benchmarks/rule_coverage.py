@@ -60,11 +60,16 @@ def convolution_backward(stride: int = 1, padding: int = 0) -> Callable[..., Any
     return call
 
 
+def grouped(x: Any, w: Any, b: Any, groups: int) -> Any:
+    return aten.convolution(x, w, b, [1, 1], [1, 1], [1, 1], False, [0, 0], groups)
+
+
 def numpy_layer_norm(x: Any) -> Any:
     centred = x - x.mean(1, keepdims=True)
     return centred / np.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)
 
 
+SPATIAL = "rows and columns: they need a halo, found without groups and in the forward direction only"
 STATISTICS = "the batch: partial sums of the statistics, by decomposition"
 NORMALISED = "the normalised dims: partial sums of the statistics, by decomposition"
 CLASSES = "the classes: a partial maximum and sum, by decomposition"
@@ -85,9 +90,14 @@ ROW = [
     Row("convolution", "3x3, stride 2, padding, bias", convolution(2, 1), (t(4, 6, 8, 9), t(10, 6, 3, 3), t(10))),
     Row("convolution", "3x3, dilation 2, padding 2", convolution(padding=2, dilation=2), (t(4, 6, 8, 9), t(10, 6, 3, 3))),
     Row("convolution", "2x2, stride 2 (patches)", convolution(2), (t(4, 6, 8, 10), t(10, 6, 2, 2))),
+    Row("convolution", "3x3, groups", grouped, (t(4, 12, 8, 9), t(8, 3, 3, 3), t(8), 4), SPATIAL),
+    Row("convolution", "depthwise 3x3", grouped, (t(4, 12, 8, 9), t(12, 1, 3, 3), t(12), 12), SPATIAL),
     Row("convolution", "backward, 3x3, padding", convolution_backward(padding=1),
-        (t(4, 10, 8, 9), t(4, 6, 8, 9), t(10, 6, 3, 3)),
-        "all (batch, both channels): its inference of shapes accepts operands that do not fit together"),
+        (t(4, 10, 8, 9), t(4, 6, 8, 9), t(10, 6, 3, 3)), SPATIAL),
+    Row("convolution", "backward, 3x3, stride 2", convolution_backward(2, 1),
+        (t(4, 10, 4, 5), t(4, 6, 8, 9), t(10, 6, 3, 3)), SPATIAL),
+    Row("convolution", "backward, 2x2, stride 2 (patches)", convolution_backward(2),
+        (t(4, 10, 4, 5), t(4, 6, 8, 10), t(10, 6, 2, 2))),
     Row("pooling", "max_pool2d 2x2", lambda x: aten.max_pool2d(x, [2, 2]), (t(4, 6, 8, 10),)),
     Row("pooling", "max_pool2d 3x3, stride 2, padding", lambda x: aten.max_pool2d(x, [3, 3], [2, 2], [1, 1]), (t(4, 6, 8, 10),)),
     Row("pooling", "avg_pool2d 3x3, stride 1", lambda x: aten.avg_pool2d(x, [3, 3], [1, 1]), (t(4, 6, 8, 10),)),
@@ -103,7 +113,7 @@ ROW = [
         lambda x, w, b, m, v: aten.native_batch_norm(x, w, b, m, v, False, 0.1, 1e-5)[0],
         (t(4, 6, 10), t(6), t(6), t(6), t(6))),
     Row("norm", "group_norm", lambda x, groups, w, b: torch.nn.functional.group_norm(x, groups, w, b),
-        (t(4, 12, 10), 6, t(12), t(12)), "the groups, with their channels"),
+        (t(4, 12, 10), 6, t(12), t(12))),
     Row("attention", "scaled_dot_product_attention", torch.nn.functional.scaled_dot_product_attention,
         (t(2, 4, 8, 6), t(2, 4, 10, 6), t(2, 4, 10, 5)),
         "the keys (a partial maximum and sum) and the width of queries and keys (a partial product), by decomposition"),

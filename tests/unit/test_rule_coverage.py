@@ -15,7 +15,17 @@ FIGURE_3 = {
     "Elementwise-Add": "[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}",
     "LayerNorm": "[S1, _] -> {S1: gather(0)}",
 }
-CHEAP = (*FIGURE_3, "mm", "bmm", "addmm", "linear (3-d)", "embedding", "cross_entropy")
+CHEAP = (
+    *FIGURE_3,
+    "mm",
+    "addmm",
+    "linear (3-d)",
+    "3x3, groups",
+    "backward, 3x3, padding",
+    "group_norm",
+    "embedding",
+    "cross_entropy",
+)
 
 
 @pytest.mark.parametrize("name", CHEAP)
