@@ -182,6 +182,25 @@ def test_a_distributed_step_is_equal(loss: str, plan: dict[str, int]) -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.long
+def test_a_step_of_gpt2_is_equal_under_every_plan() -> None:
+    build = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "gpt2_onnx.py"))["build"]
+    module = import_model(build(n_layer=2, d_model=24, n_head=6, vocab=97, n_ctx=16), {"input1": (4, 1, 8)})
+    step = train(module, "gpt2.onnx", ["loss=mse_loss", "optimizer=sgd:lr=0.1,momentum=0.9", "freeze=h.*.attn.bias"])
+    random = np.random.default_rng(2)
+    values = {n: np.asarray(v) for n, v in weights_of(step).items()} | {
+        "input1": random.integers(0, 97, (4, 1, 8)),
+        "label": random.standard_normal((4, 1, 8, 24)),
+    }
+    expected = run(step, values, dtype=np.float64)
+    for plan in ({"dp": 2, "tp": 2}, {"pp": 2, "microbatches": 4}, {"dp": 2, "tp": 2, "pp": 2}):
+        distributed = step.clone()
+        DtpParallelizePass(**plan).apply(Context(), distributed)
+        found = run(distributed, values, dtype=np.float64)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-12, err_msg=f"{plan} {name}")
+
+
 def test_a_result_of_the_model_is_the_loss() -> None:
     step = step_of_mlp("loss=mean", "optimizer=sgd:lr=1", "freeze=w0", "freeze=b0", outputs=("mean",))
     agrees_with_eager(
