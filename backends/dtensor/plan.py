@@ -18,7 +18,6 @@ from distir.interpreters.entry import arguments_of, entry_function
 from distir.passes.apply_sharding import argument_states, chosen_options
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option
-from distir.passes.distribution.positions import positions_of
 from distir.passes.structure import calls_first, is_constant
 
 if TYPE_CHECKING:
@@ -59,11 +58,6 @@ def plan_of(module: ModuleOp, entry: str = "main") -> Plan:
     except VerifyException as error:
         raise DistirError(str(error).strip().splitlines()[-1]) from error
     mesh = Mesh(tuple(meshes[0].axis_sizes.items()))
-    for op, chosen in options.items():
-        if positions_of(op, chosen, mesh) is not None:
-            raise DistirError(
-                f"{op.name}: DTensor gives a shard no offset; use apply-sharding, or cut it along another factor"
-            )
     return Plan(mesh, function, options, argument_states(ordered, meshes[0], options))
 
 

@@ -55,20 +55,18 @@ func.func @main(%x: tensor<4x24xf32> {dist.name = "qkv", dist.sharding = #dist.s
         DistirError, match=r"qkv: dim 1 is cut in the pieces \[8, 8, 8\], which no placement of DTensor says"
     ):
         placements(fused)
-    lookup = parse(
-        """dist.mesh @mesh = <["tp" = 2]>
-func.func @main(%t: tensor<6x8xf32> {dist.name = "t"}, %i: tensor<4xi64> {dist.name = "i"}) -> tensor<4x8xf32> {
-  %y = "onnx.Gather"(%t, %i) {dist.rule = #dist.rule<[S1, _], [S2] -> {S1: reduce(sum), S2: gather(0)}, offset = S1>,
-    dist.strategy = #dist.strategy<@mesh, {"tp": S1}>} : (tensor<6x8xf32>, tensor<4xi64>) -> tensor<4x8xf32>
-  func.return %y : tensor<4x8xf32>
-}"""
-    )
-    with pytest.raises(DistirError, match=r"onnx.Gather: DTensor gives a shard no offset"):
-        placements(lookup)
     with pytest.raises(DistirError, match=r"expected one dist.mesh in the module, got 0"):
         placements(parse("func.func @main() {\n  func.return\n}"))
     with pytest.raises(DistirError, match="does not fit the rule or the shapes"):
         placements(parse(MLP.replace('"tp" = 2', '"tp" = 3')))
+    overlapping = """dist.mesh @mesh = <["tp" = 2]>
+func.func @main(%x: tensor<6x8xf32> {dist.name = "x"}) -> tensor<4x8xf32> {
+  %y = "onnx.Relu"(%x) {dist.rule = #dist.rule<[S1(halo = [0, 2]), _] -> {S1: gather(0)}>,
+    dist.strategy = #dist.strategy<@mesh, {"tp": S1}>} : (tensor<6x8xf32>) -> tensor<4x8xf32>
+  func.return %y : tensor<4x8xf32>
+}"""
+    with pytest.raises(DistirError, match="does not fit the rule or the shapes"):
+        placements(parse(overlapping))
 
 
 def agrees(module: ModuleOp, inputs: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
