@@ -71,6 +71,8 @@ def placement(state: State) -> Placement:
             return Replicate()
         case Sharded(dim, _):
             return Shard(dim)
+        case Windowed(dim):
+            raise DistirError(f"dim {dim} is cut with a halo, which no placement of DTensor says")
         case Partial(reduction):
             return PartialPlacement(REDUCE_OPS[reduction])
         case Windowed(dim):

@@ -277,6 +277,8 @@ def describe(state: State) -> str:
             return "replicated"
         case Sharded(dim, pieces):
             return f"sharded on dim {dim}" + (f" in pieces {list(pieces)}" if len(pieces) > 1 else "")
+        case Windowed(dim):
+            return f"sharded on dim {dim} with a halo"
         case Partial(reduction):
             return f"partial {reduction}"
         case Windowed(dim):
