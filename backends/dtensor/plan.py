@@ -75,8 +75,6 @@ def placement(state: State) -> Placement:
             raise DistirError(f"dim {dim} is cut with a halo, which no placement of DTensor says")
         case Partial(reduction):
             return PartialPlacement(REDUCE_OPS[reduction])
-        case Windowed(dim):
-            raise DistirError(f"DTensor has no placement for shards that overlap (dim {dim}): use apply-sharding")
 
 
 def placements(module: ModuleOp, entry: str = "main") -> dict[str, tuple[Placement, ...]]:

@@ -281,5 +281,3 @@ def describe(state: State) -> str:
             return f"sharded on dim {dim} with a halo"
         case Partial(reduction):
             return f"partial {reduction}"
-        case Windowed(dim):
-            return f"sharded on dim {dim} with halos"
