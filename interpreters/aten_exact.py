@@ -133,10 +133,6 @@ def _opaque(name: str, *arrays: Any) -> Array:
     return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), dtype=object)
 
 
-_computing: set[Any] = set()
-"""Elementwise operators that were seen not to move elements: their decompositions are tried first."""
-
-
 class _Call:
     """One operator on arguments among which are exact tensors."""
 
@@ -150,13 +146,9 @@ class _Call:
         packet = self.func.overloadpacket.__name__
         if self.func.namespace == "prims":
             return self._prim(packet)
-        decomposition = _decompositions().get(self.func)
-        if self.func not in _computing or decomposition is None:
-            if (moved := self._moved()) is not None:
-                return moved
-            if torch.Tag.pointwise in self.func.tags:
-                _computing.add(self.func)
-        if decomposition is not None:
+        if (moved := self._moved()) is not None:
+            return moved
+        if (decomposition := _decompositions().get(self.func)) is not None:
             results = decomposition(*self.args, **self.kwargs)
             if results is not NotImplemented:
                 return results

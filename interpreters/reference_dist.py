@@ -97,7 +97,8 @@ class LocalFunctions(InterpreterFunctions):
 
     @impl(SliceOp)
     def slice(self, interpreter: Interpreter, op: SliceOp, args: PythonValues) -> PythonValues:
-        return (args[0][tuple(slice(start, stop) for start, stop in op.ranges)],)
+        # a copy, as on a device: some of PyTorch's kernels read kept statistics as if they were contiguous
+        return (np.ascontiguousarray(args[0][tuple(slice(start, stop) for start, stop in op.ranges)]),)
 
     @impl(ConcatOp)
     def concat(self, interpreter: Interpreter, op: ConcatOp, args: PythonValues) -> PythonValues:
