@@ -16,7 +16,7 @@ from distir.interpreters.shared import Shared
 from distir.passes.shardcombine.cache import RuleCache
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.probing import Probe, Survivor, factor_name
-from distir.passes.shardcombine.standins import Factor, StandIn, is_unexplained, refined, stand_in
+from distir.passes.shardcombine.standins import Factor, StandIn, has_strides, is_unexplained, refined, stand_in
 from distir.passes.shardcombine.subject import Shape, Subject
 from distir.passes.shardcombine.windows import altered, windows
 
@@ -160,7 +160,8 @@ def _partials(probe: Probe) -> list[PartialRule]:
     others = [each.operands for each in sums if each not in moved]
     if not sums and len(candidates) == 1:
         others = candidates
-    for reduction in (Reduction.MAX, Reduction.MIN):
+    overlaps = has_strides(probe.subject, probe.small)  # which adds, where the stand-in moves
+    for reduction in () if overlaps else (Reduction.MAX, Reduction.MIN):
         found += [replace(each, reduction=reduction) for each in moved]
         found += passing(reduction, others)
     return [replace(each, operands=probe.subject.uses(each.operands)) for each in found]

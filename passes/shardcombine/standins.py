@@ -228,6 +228,9 @@ class _Reading:
     """Sets of slots that may grow together."""
     of_operands: bool = False
     """Whether a factor must be carried by a data operand: a size alone may have to stay above another (the end of a slice)."""
+    of_dims: bool = False
+    """Whether a factor may have no size entry: types may let a stride grow with what it strides over, where the op does not
+    run."""
 
     def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
@@ -342,16 +345,22 @@ def _readings(subject: Subject) -> Iterator[_Reading]:
     yield _Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
     yield _Reading(subject.infer, evident=True)
     yield _Reading(subject.infer, tied=True, ties_results=True, evident=True)
+    yield _Reading(subject.infer, of_dims=True)
 
 
 def stand_in(subject: Subject) -> StandIn | None:
-    """The small op that stands for the subject's class; None if nothing small enough runs."""
+    """The small op that stands for the subject's class, with factors if any reading has some; None if nothing small enough
+    runs."""
     readings = [*_readings(subject)]
+    without_factors: StandIn | None = None
     for reading in (*readings, *(replace(each, with_sizes=True) for each in readings)):
         for small in _stand_ins(subject, subject.point, reading):
-            if runs(subject, small.point) is not None:
-                return small
-    return _divided(subject)
+            if small.factors or without_factors is None:
+                if runs(subject, small.point) is not None:
+                    if small.factors:
+                        return small
+                    without_factors = small
+    return without_factors or _divided(subject)
 
 
 def _divided(subject: Subject) -> StandIn | None:
@@ -413,6 +422,8 @@ def _stand_ins(subject: Subject, point: Point, reading: _Reading) -> Iterator[St
     scalings = co_scalings(subject.slots, point, reading.types, reading.likely)
     if reading.of_operands:
         scalings = [s for s in scalings if not all(subject.slots[i].is_size for i in s.slots)]
+    if reading.of_dims:
+        scalings = [s for s in scalings if not any(subject.slots[i].is_size for i in s.slots)]
     if reading.with_sizes:
         scalings = _with_equal_sizes(subject, scalings, reading.types)
     if (view := _view_factors(subject, point, shapes, scalings, reading.smallest)) is not None:
@@ -493,6 +504,18 @@ def _if_small(subject: Subject, small: StandIn, leftovers: Sequence[int]) -> Sta
     return replace(
         small, point=point, shapes=shapes, leftovers=tuple(leftovers), altered=small.altered | frozenset(altered)
     )
+
+
+def has_strides(subject: Subject, small: StandIn) -> bool:
+    """Whether a size grows along with a dim that it is not the extent of, in an op of several operands (one that merges or
+    splits dims has one): what overlaps in the op (the windows of a pooling's gradient) may lie apart in the stand-in."""
+
+    def strides(factor: Factor) -> bool:
+        sizes = {subject.point[i] for i in factor.slots if subject.slots[i].is_size}
+        dims = {subject.point[i] for i in factor.slots if not subject.slots[i].is_size}
+        return bool(sizes and dims and sizes != dims)
+
+    return len(subject.tensors) > 1 and any(map(strides, small.factors))
 
 
 def is_unexplained(subject: Subject, small: StandIn) -> bool:
