@@ -23,6 +23,7 @@ from pathlib import Path
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
+from benchmarks.arguments import some_of
 from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
 from distir.frontends.onnx import import_model
@@ -56,6 +57,8 @@ def gpt2_onnx(layers: int, width: int, training: bool) -> ModuleOp:
 
 
 Make = Callable[[int, int, bool], ModuleOp]
+
+KINDS = ("inference", "training")
 
 WORKLOADS: dict[str, tuple[Make, tuple[tuple[int, int], ...]]] = {
     "gpt": (gpt, ((2, 768), (12, 768), (12, 1536))),
@@ -92,13 +95,13 @@ def in_own_process(module: ModuleOp) -> tuple[float, int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="how long annotation takes")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--kinds", default="inference,training")
+    parser.add_argument("--workloads", type=some_of(WORKLOADS), default=[*WORKLOADS])
+    parser.add_argument("--kinds", type=some_of(KINDS), default=[*KINDS])
     options = parser.parse_args()
     print("workload     graph       depth  width  operators  classes   cold s   warm s")
-    for name in options.workloads.split(","):
+    for name in options.workloads:
         make, sizes = WORKLOADS[name]
-        for kind in options.kinds.split(","):
+        for kind in options.kinds:
             if name == "gpt2-onnx" and kind == "training":
                 continue
             for depth, width in sizes:

@@ -43,6 +43,7 @@ from distir.passes.sharding_search.settings import memory_limit, write
 from distir.passes.structure import functions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.arguments import some_of
 from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, llama_step, wide_resnet_step
 
@@ -138,14 +139,17 @@ def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int, workload: st
         )
 
 
+WORKLOADS: dict[str, Callable[[int], ModuleOp]] = {
+    "gpt": lambda layers: gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE),
+    "gpt-large": lambda layers: gpt_step(layers, 8192, 64, VOCABULARY, BATCH, SEQUENCE),
+    "gat": lambda _: gat_step(nodes=1024, width=24576, heads=4),
+    "wide-resnet": lambda _: wide_resnet_step(width=320, batch=128),
+}
+"""How a training step is made; the first two of a number of layers."""
+
+
 def training(layers: int, workload: str = "gpt") -> ModuleOp:
-    makers: dict[str, Callable[[], ModuleOp]] = {
-        "gpt": lambda: gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE),
-        "gpt-large": lambda: gpt_step(layers, 8192, 64, VOCABULARY, BATCH, SEQUENCE),
-        "gat": lambda: gat_step(nodes=1024, width=24576, heads=4),
-        "wide-resnet": lambda: wide_resnet_step(width=320, batch=128),
-    }
-    module = makers[workload]()
+    module = WORKLOADS[workload](layers)
     prepare(Context(), module)
     return module
 
@@ -203,12 +207,12 @@ def main() -> None:
     parser.add_argument("--meshes", default="2,4,8,2x4")
     parser.add_argument("--width", type=int, default=8, help="of the beam; 0: without")
     parser.add_argument("--depths", default="12,96")
-    parser.add_argument("--workloads", default="gpt,gat,wide-resnet")
+    parser.add_argument("--workloads", type=some_of(WORKLOADS), default=["gpt", "gat", "wide-resnet"])
     parser.add_argument("--llama", type=int, default=32, help="layers; 0: not at all")
     parser.add_argument("--untied", type=int, default=2, help="layers; 0: not at all")
     args = parser.parse_args()
     if args.meshes:
-        for workload in args.workloads.split(","):
+        for workload in args.workloads:
             module = training(args.layers, workload)
             for text in args.meshes.split(","):
                 compare(module, mesh_of(text), args.machine, args.width, workload)

@@ -26,6 +26,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from benchmarks import onnx_models
+from benchmarks.arguments import one_of
 from distir.backends.torch import execute
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
@@ -225,7 +226,9 @@ def examine(name: str, plans: Sequence[dict[str, int]] = PLANS, processes: bool 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Training steps of real models through distir.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}; by default all")
+    parser.add_argument(
+        "names", nargs="*", type=one_of(MODELS), metavar="NAME", help=f"of {', '.join(MODELS)}; by default all"
+    )
     parser.add_argument("--no-plans", action="store_true", help="no distributed programs")
     parser.add_argument(
         "--no-processes", action="store_true", help="distributed programs by the reference executor only"

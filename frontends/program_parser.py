@@ -12,6 +12,7 @@ the expression), it was parsed to exactly its end, it names no SSA value, and al
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from xdsl.context import Context
@@ -87,15 +88,15 @@ class ProgramParser(Parser):
         return type
 
     def parse_optional_properties_dict(self) -> dict[str, Attribute]:
-        match = PROPERTIES.match(self._content, self.pos)
-        entries = super().parse_optional_properties_dict()
-        if match is not None and self._was_parsed(match.end()):
-            self._entries[match[0]] = dict(entries)
-        return entries
+        return self._remembered(PROPERTIES, super().parse_optional_properties_dict)
 
     def parse_optional_dictionary_attr_dict(self) -> dict[str, Attribute]:
-        match = ENTRIES.match(self._content, self.pos)
-        entries = super().parse_optional_dictionary_attr_dict()
+        return self._remembered(ENTRIES, super().parse_optional_dictionary_attr_dict)
+
+    def _remembered(self, form: re.Pattern[str], parse: Callable[[], dict[str, Attribute]]) -> dict[str, Attribute]:
+        """The entries that stand here, kept by their text if they are of this form."""
+        match = form.match(self._content, self.pos)
+        entries = parse()
         if match is not None and self._was_parsed(match.end()):
             self._entries[match[0]] = dict(entries)
         return entries

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, ModuleOp, UnregisteredOp
-from xdsl.dialects.func import CallOp, Func, FuncOp, ReturnOp
+from xdsl.dialects.builtin import ModuleOp, UnregisteredOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.backends.shardy.annotations import (
@@ -31,7 +30,7 @@ from distir.backends.shardy.rules import rule_from_shardy
 from distir.backends.shardy.shardings import sharding_from_shardy, sharding_to_shardy
 from distir.dialects import sdy
 from distir.dialects.errors import DistirError
-from distir.dialects.registry import DIALECTS
+from distir.dialects.registry import program_context
 from distir.dialects.sharding import REPLICATED, MeshOp, RuleAttr, ShardingAttr
 from distir.frontends.text import parse_program
 from distir.interpreters.walk import values_read
@@ -42,12 +41,7 @@ OURS = {"rule": "dist.rule", "strategy": "dist.strategy", "sharding": "dist.shar
 
 def parse(text: str) -> ModuleOp:
     """The module of a text with `sdy` annotations. Raises DistirError, or a diagnostic of xDSL, for no program."""
-    context = Context(allow_unregistered=True)
-    context.load_dialect(Builtin)
-    context.load_dialect(Func)
-    for name, factory in DIALECTS.items():
-        context.register_dialect(name, factory)
-    return parse_program(context, text, "Shardy's text")
+    return parse_program(program_context(allow_unregistered=True), text, "Shardy's text")
 
 
 def import_shardings(text: str, module: ModuleOp) -> None:

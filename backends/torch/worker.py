@@ -17,9 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, ModuleOp
-from xdsl.dialects.func import Func
+from xdsl.dialects.builtin import ModuleOp
 
 from distir.backends.torch.exchange import (
     Failure,
@@ -32,7 +30,7 @@ from distir.backends.torch.exchange import (
     program_path,
     save_arrays,
 )
-from distir.dialects.registry import DIALECTS
+from distir.dialects.registry import program_context
 from distir.frontends.program_parser import ProgramParser
 
 if TYPE_CHECKING:
@@ -108,14 +106,9 @@ def join(folder: Path, rank: int, job: Job) -> torch.device:
 
 def parse(text: str) -> ModuleOp:
     """The module of this text, in the dialects of rank programs."""
-    context = Context()
-    context.load_dialect(Builtin)
-    context.load_dialect(Func)
-    for name, factory in DIALECTS.items():
-        context.register_dialect(name, factory)
     gc.disable()
     try:
-        return ProgramParser(context, text).parse_module()
+        return ProgramParser(program_context(), text).parse_module()
     finally:
         gc.enable()
 

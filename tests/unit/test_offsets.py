@@ -4,13 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, ModuleOp
-from xdsl.dialects.func import Func
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 
 from distir.backends.torch import run as run_on_ranks
-from distir.dialects.registry import DIALECTS
+from distir.dialects.registry import program_context
 from distir.dialects.sharding import MeshOp
 from distir.interpreters.machines import load_machine
 from distir.interpreters.reference import run
@@ -31,11 +29,7 @@ func.func @main(%t: tensor<60x8xf32> {dist.name = "t"}, %i: tensor<4x6xi64> {dis
 
 
 def lookup(strategy: str) -> ModuleOp:
-    context = Context()
-    context.load_dialect(Builtin)
-    context.load_dialect(Func)
-    for name, factory in DIALECTS.items():
-        context.register_dialect(name, factory)
+    context = program_context()
     module = Parser(context, PROGRAM.replace("STRATEGY", strategy)).parse_module()
     ShardcombineAnnotatePass().apply(context, module)
     ApplyShardingPass().apply(context, module)
@@ -64,11 +58,7 @@ def test_rank_programs_look_up_the_same() -> None:
 def test_a_search_cuts_the_rows_where_memory_is_short() -> None:
     """The chosen lookup computes the same, in the time that the search said it takes."""
     program = Path(__file__).parents[1] / "filecheck" / "passes" / "ilp_shard_offset.mlir"
-    context = Context()
-    for dialect in (Builtin, Func):
-        context.load_dialect(dialect)
-    for name, factory in DIALECTS.items():
-        context.register_dialect(name, factory)
+    context = program_context()
     module = Parser(context, program.read_text()).parse_module()
     whole = module.clone()
     IlpShardPass(mesh="tp=2", machine="dgx-2", restrict="tp=model", memory_limit="8MB").apply(context, module)
