@@ -39,7 +39,7 @@ pytest: $(STAMP)
 
 check-long: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,models,accelerate]'
-	$(BIN)/pytest -m long
+	HYPOTHESIS_PROFILE=explore $(BIN)/pytest -m "long or not long"
 
 benchmarks: $(STAMP)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -17,7 +17,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_reverse_sequence
+from onnx.reference.ops import op_max_pool, op_reverse_sequence
 from xdsl.dialects.builtin import NoneType, TensorType, UnrankedTensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -44,6 +44,16 @@ class ReverseSequence(op_reverse_sequence.ReverseSequence):
         if sequence_lens.shape != (data.shape[batch_axis],):
             raise ValueError(f"expected {data.shape[batch_axis]} lengths, got {list(sequence_lens.shape)}")
         return super()._run(data, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
+
+
+class MaxPool(op_max_pool.MaxPool):
+    """The evaluator's own path for windows without stride and dilation miscounts the padding (onnx 1.23.2)."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, auto_pad: str = "NOTSET", **window: Any) -> tuple[Array, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        pooled = self._max_pool if auto_pad == "NOTSET" else super()._run
+        return pooled(x, auto_pad=auto_pad, **window)
 
 
 class GatherElements(OpRun):
@@ -203,7 +213,9 @@ def _new_evaluator(op: OnnxOperation, floats: np.dtype[Any] | None) -> Reference
     ]
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "op", inputs, outputs)
-    return ReferenceEvaluator(helper.make_model(graph, opset_imports=OPSETS), new_ops=[GatherElements, ReverseSequence])
+    return ReferenceEvaluator(
+        helper.make_model(graph, opset_imports=OPSETS), new_ops=[GatherElements, MaxPool, ReverseSequence]
+    )
 
 
 def _name_inside(op: OnnxOperation, names: dict[SSAValue, str]) -> Any:
