@@ -1,7 +1,14 @@
 """ShardCombine: how the rules of operators are discovered by running them; no operator is named here.
 
-`discovery` is the way in: an op in, its `Rule` out. On the way: `subject` (what of an op can vary), `scaling` (which
-dims vary together, by type inference), `standins` (small sizes and the class of an op; where types say too little, by
-running it), `arithmetic` over `scalars` (exact probes, or floats), `probing` (cut, run, combine) and `cache`. `domains` says what is asked of the interpreters.
-`instances` reads a rule at the shapes of one op.
+`discovery` is the way in: an op in, its `Rule` out. On the way there
+
+| what of the op can vary | `subject`: its numbers (slots), what it gives at others; `domains`: what is asked of the interpreters |
+| which numbers vary together | `scaling` by type inference, `factors`: what is cut and what is left over, `readings`: stricter ways to trust types |
+| the op at small sizes | `standins`, and `classes`, which searches for the one of an op; `trial_runs`: whether an op runs at all |
+| operands | `arithmetic` (exact scalars, or floats), `draws`: operands with their whole results, as many as it takes |
+| shards | `cuts`: how operands are divided, `probing`: whether the results combine |
+| special shards | `windows` overlap, `lookups` need the start of their positions, `partial_operands` are addends |
+| what is known | `cache` |
+
+`callables` and `array_frameworks` do it for any Python callable; `instances` reads a rule at the shapes of one op.
 """

@@ -14,9 +14,14 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Gather, InputDim, PartialRule, Reduce, Rule
 from distir.interpreters.shared import Shared
 from distir.passes.shardcombine.cache import RuleCache
+from distir.passes.shardcombine.classes import is_unexplained, refined, stand_in
+from distir.passes.shardcombine.cuts import Survivor, factor_name
 from distir.passes.shardcombine.domains import Domains
-from distir.passes.shardcombine.probing import Probe, Survivor, factor_name
-from distir.passes.shardcombine.standins import Factor, StandIn, has_strides, is_unexplained, refined, stand_in
+from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.lookups import looks_up
+from distir.passes.shardcombine.partial_operands import copies, partial_candidates, passes_partial
+from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.standins import StandIn, has_strides
 from distir.passes.shardcombine.subject import Shape, Subject
 from distir.passes.shardcombine.windows import altered, windows
 
@@ -117,7 +122,7 @@ def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
     for factor in failed:
         if factor.results or any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
             continue
-        if (cut := next(probe.cuts(factor, survivors), None)) is not None and probe.looks_up(cut, survivors):
+        if (cut := next(probe.cuts(factor, survivors), None)) is not None and looks_up(probe, cut, survivors):
             survivors.append(Survivor(cut, (Reduce(Reduction.SUM),), is_offset=True))
     return survivors + windows(probe, survivors)
 
@@ -134,7 +139,7 @@ def _try_factor(probe: Probe, factor: Factor, survivors: Sequence[Survivor]) -> 
     if any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
         return None
     carrying = {probe.subject.slots[i].owner for i in factor.slots}
-    for operands in probe.partial_candidates():
+    for operands in partial_candidates(probe):
         if not carrying.intersection(operands):
             cut = next(probe.cuts(factor))
             combines = probe.combines(cut, partial=operands)
@@ -149,14 +154,14 @@ def _partials(probe: Probe) -> list[PartialRule]:
     def passing(reduction: Reduction, candidates: list[tuple[int, ...]]) -> list[PartialRule]:
         found: list[PartialRule] = []
         for operands in candidates:
-            if (results := probe.passes_partial(operands, reduction)) is not None:
+            if (results := passes_partial(probe, operands, reduction)) is not None:
                 found.append(PartialRule(reduction, operands, results))
         return found
 
-    candidates = probe.partial_candidates()
+    candidates = partial_candidates(probe)
     sums = passing(Reduction.SUM, candidates)
     found = list(sums)
-    moved = [each for each in sums if probe.copies(each.operands, each.results)]
+    moved = [each for each in sums if copies(probe, each.operands, each.results)]
     others = [each.operands for each in sums if each not in moved]
     if not sums and len(candidates) == 1:
         others = candidates

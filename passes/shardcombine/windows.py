@@ -22,10 +22,14 @@ import numpy as np
 
 from distir.dialects.sharding import Gather, Identity
 from distir.passes.shardcombine.arithmetic import Floats
+from distir.passes.shardcombine.cuts import Cut, Layout, Survivor
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.probing import Cut, Draw, Layout, Probe, Survivor, Trial
-from distir.passes.shardcombine.standins import LARGEST_STAND_IN, Factor, StandIn, runs
+from distir.passes.shardcombine.draws import Draw, Trial
+from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.standins import LARGEST_STAND_IN, StandIn
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
+from distir.passes.shardcombine.trial_runs import runs
 
 LARGEST_STRIDE = 8
 MOST_ROWS = 96

@@ -1,0 +1,125 @@
+"""The class of an op: the search for its stand-in.
+
+A stand-in counts only if the op runs at it and gives the inferred shapes. Readings of the types are tried until one has such a
+stand-in with factors; what the op accepts at the small sizes then says which slots go together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from distir.passes.shardcombine.factors import Factor, factorizations, view_factors
+from distir.passes.shardcombine.readings import Reading, readings
+from distir.passes.shardcombine.scaling import CoScaling, Types, co_scalings, scaled_dims
+from distir.passes.shardcombine.standins import StandIn, divided, shrunk, without_large_leftovers
+from distir.passes.shardcombine.subject import Point, Subject
+from distir.passes.shardcombine.trial_runs import runs
+
+
+def stand_in(subject: Subject) -> StandIn | None:
+    """The small op that stands for the subject's class, with factors if any reading has some; None if nothing small enough
+    runs."""
+    in_order = [*readings(subject)]
+    without_factors: StandIn | None = None
+    for reading in (*in_order, *(replace(each, with_sizes=True) for each in in_order)):
+        for small in _stand_ins(subject, subject.point, reading):
+            if small.factors or without_factors is None:
+                if runs(subject, small.point) is not None:
+                    if small.factors:
+                        return small
+                    without_factors = small
+    return without_factors or divided(subject)
+
+
+def _with_equal_sizes(subject: Subject, scalings: Sequence[CoScaling], types: Types) -> list[CoScaling]:
+    """The co-scalings with the size entries of their extent that types let grow along: an op may insist on a size that its
+    type inference does not look at (the normalized shape of a layer norm's backward)."""
+    point = subject.point
+
+    def completed(scaling: CoScaling) -> CoScaling:
+        slots = scaling.slots
+        for i, slot in enumerate(subject.slots):
+            if slot.is_size and i not in slots and point[i] == point[slots[0]]:
+                if scaled_dims(types, point, (*slots, i)) == scaling.results:
+                    slots = (*slots, i)
+        return replace(scaling, slots=tuple(sorted(slots)))
+
+    return [completed(scaling) if scaling.results else scaling for scaling in scalings]
+
+
+def _stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[StandIn]:
+    """Candidates in the order of their likelihood; that of a view is certain."""
+    shapes = reading.types(point)
+    if shapes is None:
+        return
+    scalings = co_scalings(subject.slots, point, reading.types, reading.likely)
+    if reading.of_operands:
+        scalings = [s for s in scalings if not all(subject.slots[i].is_size for i in s.slots)]
+    if reading.of_dims:
+        scalings = [s for s in scalings if not any(subject.slots[i].is_size for i in s.slots)]
+    if reading.with_sizes:
+        scalings = _with_equal_sizes(subject, scalings, reading.types)
+    if (view := view_factors(subject, point, shapes, scalings, reading.smallest)) is not None:
+        small = shrunk(point, *view, reading, by_size=False)
+        small = without_large_leftovers(subject, small, reading.evident) if small else None
+        if small is not None and _is_view(subject, small):
+            yield small
+    found = factorizations(subject, point, shapes, scalings, reading.smallest)
+    for (factors, left), by_size in product(found, (False, True)):
+        factors, left = _only(factors, reading.kept(subject, factors), left)
+        small = shrunk(point, factors, left, reading, by_size)
+        small = without_large_leftovers(subject, small, reading.evident) if small else None
+        if small is not None:
+            yield small
+
+
+def _only(factors: Sequence[Factor], kept: list[Factor], left: Point) -> tuple[list[Factor], Point]:
+    """The kept factors; the extents of the others go back to the leftovers."""
+    leftovers = list(left)
+    for factor in factors:
+        for i in factor.slots if factor not in kept else ():
+            leftovers[i] *= factor.extent
+    return kept, tuple(leftovers)
+
+
+def _is_view(subject: Subject, small: StandIn) -> bool:
+    """Whether the result is the only operand's elements in row-major order."""
+    (operand,) = subject.tensors
+    shape = subject.operand_shape(small.point, operand)
+    dtype = {"float": np.dtype(np.float64), "bool": np.dtype(np.bool_)}.get(subject.kind(operand))
+    numbers = np.arange(math.prod(shape)).astype(dtype or subject.integer_dtype(operand))
+    try:
+        (result,) = subject.evaluate(small.point, {operand: numbers.reshape(shape)})
+    except Exception:
+        return False
+    return result is not None and np.array_equal(result.reshape(-1), numbers)
+
+
+def is_unexplained(subject: Subject, small: StandIn) -> bool:
+    """Whether a size that no factor explains must fit other sizes, which types did not say: a number of groups."""
+    for i, leftover in enumerate(small.leftovers):
+        if leftover > 1 and subject.slots[i].is_size:
+            larger = tuple(3 * value if i == j else value for j, value in enumerate(small.point))
+            if runs(subject, larger) is None:
+                return True
+    return False
+
+
+def refined(subject: Subject, small: StandIn) -> StandIn | None:
+    """The stand-in with the factors that running the op shows: those that ties of equal extents had joined, and those that
+    type inference does not see."""
+    tied: dict[int, set[int]] = {}
+    for factor in small.factors:
+        tied.setdefault(factor.extent, set()).update(factor.slots)
+    likely = tuple(tuple(sorted(each)) for each in tied.values())
+    reading = Reading(cache(lambda point: runs(subject, point)), evident=small.evident, likely=likely)
+    if (found := next(_stand_ins(subject, small.point, reading), None)) is None:
+        return None
+    moved = {i for i, leftover in enumerate(found.leftovers) if leftover != small.leftovers[i]}
+    return replace(found, altered=found.altered | small.altered | moved)

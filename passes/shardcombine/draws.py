@@ -1,0 +1,213 @@
+"""Draws: operands of a stand-in, the whole results on them, and how many draws it takes to believe what shards give.
+
+The arithmetic is the first that the op's code accepts: exact scalars, else floats. Integers are indices within the bounds that
+the op does not raise on, or any where it takes any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from xdsl.dialects.builtin import TensorType
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import Combine, Reduce
+from distir.interpreters.exact_scalars import beyond_ring
+from distir.passes.shardcombine.arithmetic import Arithmetic, Exact, Floats, draw_integers
+from distir.passes.shardcombine.domains import Array
+from distir.passes.shardcombine.standins import StandIn
+from distir.passes.shardcombine.subject import Point, Subject, element_kind
+from distir.passes.shardcombine.trial_runs import plain_arrays
+
+SHARDS = (2, 3)
+MANY_DRAWS = 12
+_BY_ORDER = (Reduce(Reduction.MAX), Reduce(Reduction.MIN))
+"""Combines that pick elements: two shards may agree with the whole by accident."""
+_FAR_OUTSIDE = 2**31 - 1
+_FEW = 8
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One draw of the operands, and the whole results (None where absent)."""
+
+    arrays: dict[int, Array]
+    results: list[Array | None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A draw, the number of shards to try it with, and the arithmetic that it is of."""
+
+    draw: Draw
+    shards: int
+    arithmetic: Arithmetic
+
+
+class Draws:
+    """Runs a subject at its stand-in as a whole."""
+
+    def __init__(self, subject: Subject, small: StandIn, seed: int = 0):
+        self.subject, self.small = subject, small
+        self.rng = np.random.default_rng(seed)
+        self.shapes = {i: subject.operand_shape(small.point, i) for i in subject.tensors}
+        kept = subject.kept(small.point, plain_arrays(subject, small.point, 0))
+        integers = [i for i in subject.tensors if subject.kind(i) == "integer"]
+        self.bounds = {i: (0, 1) if i in kept else self._index_bounds(i) for i in integers}
+        self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
+        self.arithmetic: Arithmetic = Exact()
+        self.drawn: list[Draw] = []
+        self._floats: Trial | None = None
+        """For an op that only adds and multiplies exact scalars: a draw of floats, on which it runs much faster."""
+        self._enough = 0
+        self.constant: list[bool] = []
+
+    def start(self) -> bool:
+        """Draws operands and runs the whole op in the first arithmetic that its code accepts."""
+        for arithmetic in (Exact(), Floats(positive=False), Floats(positive=True)):
+            previous = self.arithmetic, self.drawn
+            self.arithmetic, self.drawn = arithmetic, []
+            try:
+                before = beyond_ring()
+                self.drawn = [self.draw(arithmetic, 0)]
+                if isinstance(arithmetic, Exact) and beyond_ring() == before:
+                    self._draw_floats()
+                self.drawn.append(self.draw(arithmetic, 1))
+            except Exception:
+                self.arithmetic, self.drawn = previous
+                continue
+            if self._depends():
+                break
+            if previous[1]:
+                self.arithmetic, self.drawn = previous
+        if not self.drawn:
+            return False
+        if not isinstance(self.arithmetic, Exact):
+            self._floats = None
+        self.constant = [not depends for depends in self._depending()]
+        self._enough = MANY_DRAWS if self._says_little() else max(self.arithmetic.draws, self._integer_draws())
+        return True
+
+    def _depends(self) -> bool:
+        """Whether any result changes with the operands; one that does not says nothing, or is constant."""
+        return any(self._depending())
+
+    def _depending(self) -> list[bool]:
+        """Whether each result does."""
+        first, second = (draw.results for draw in self.drawn)
+        return [
+            one is not None and other is not None and not np.array_equal(one, other)
+            for one, other in zip(first, second, strict=True)
+        ]
+
+    def _integer_draws(self) -> int:
+        """How many draws integer operands need: few of them decide much, as an offset does."""
+        counts = [math.prod(self.shapes[i]) for i in self.bounds]
+        return 0 if not counts else MANY_DRAWS if min(counts) <= _FEW else 3
+
+    def _says_little(self) -> bool:
+        """Whether results are of few values, which may agree by accident: truths, indices, floats that recur or are all
+        the same. Floats that recur at fixed places only (where nothing is scattered, or padding is) leave what the
+        others say."""
+        first, second = (draw.results for draw in self.drawn)
+        for kind, one, other in zip(self.kinds, first, second, strict=True):
+            if one is not None and other is not None:
+                if kind != "float":
+                    return True
+                common = np.intersect1d(one, other)
+                recurs = np.isin(one, common)
+                if common.size and (not np.array_equal(recurs, np.isin(other, common)) or (~recurs).sum() <= _FEW):
+                    return True
+            if any(each is not None and each.size > 1 and (each == each.flat[0]).all() for each in (one, other)):
+                return True
+        return False
+
+    def _draw_floats(self) -> None:
+        try:
+            floats = Floats(positive=False)
+            self._floats = Trial(self.draw(floats, 0), max(SHARDS), floats)
+        except Exception:
+            self._floats = None
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether some result was seen to depend on nothing."""
+        results = self.drawn[0].results
+        return any(c and r is not None for c, r in zip(self.constant, results, strict=True))
+
+    def draws_tried(self) -> Iterator[Trial]:
+        """Each draw that it takes to believe that results concatenate."""
+        seen: list[Draw] = []
+        for trial in self.trials([]):
+            if not any(trial.draw is draw for draw in seen):
+                seen.append(trial.draw)
+                yield trial
+
+    def trials(self, candidates: Sequence[Sequence[Combine]]) -> Iterator[Trial]:
+        """As many trials as it takes to believe the candidates, which may get fewer meanwhile. Floats come first where they
+        are fast: they reject, and what they accept is tried on exact scalars, in fewest shards."""
+        number = 0
+        if self._floats is not None:
+            yield self._floats
+        while number < self._enough or (number < MANY_DRAWS and any(c and c[0] in _BY_ORDER for c in candidates)):
+            if number == len(self.drawn):
+                self.drawn.append(self.draw(self.arithmetic, number))
+            for shards in SHARDS if self._floats is None else SHARDS[:1]:
+                yield Trial(self.drawn[number], shards, self.arithmetic)
+            number += 1
+
+    # --- operands ---
+
+    def _draw_operand(self, i: int, arithmetic: Arithmetic, number: int) -> Array:
+        kind = self.subject.kind(i)
+        if kind == "float":
+            return arithmetic.draw(self.shapes[i], self.rng, number)
+        if kind == "bool":
+            return self.rng.random(self.shapes[i]) < 0.5
+        largest = max((dim for shape in self.shapes.values() for dim in shape), default=1)
+        dtype, stated = self.subject.integer_dtype(i), self.subject.stated_integers
+        return draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
+
+    def draw(self, arithmetic: Arithmetic, number: int) -> Draw:
+        """Draw `number`; where the op does not take that kind, one of the first kind."""
+        try:
+            arrays = {i: self._draw_operand(i, arithmetic, number) for i in self.subject.tensors}
+            arrays = self.subject.consistent(self.small.point, arrays)
+            return Draw(arrays, self.run(self.small.point, arrays, arithmetic))
+        except Exception:
+            if number == 0:
+                raise
+        return self.draw(arithmetic, 0)
+
+    def run(self, point: Point, arrays: dict[int, Array], arithmetic: Arithmetic) -> list[Array | None]:
+        results = self.subject.evaluate(point, arrays)
+        return [None if result is None else arithmetic.readable(result) for result in results]
+
+    def _index_bounds(self, operand: int) -> tuple[int, int] | None:
+        """The indices that an integer operand may have, the second exclusive: those that the op does not raise on,
+        negative ones left out. None if it takes any integer."""
+
+        def accepts(value: int) -> bool:
+            arrays = plain_arrays(self.subject, self.small.point, 0)
+            arrays[operand] = np.full_like(arrays[operand], value)
+            try:
+                self.subject.evaluate(self.small.point, arrays)
+            except Exception:
+                return False
+            return True
+
+        limits = np.iinfo(self.subject.integer_dtype(operand))
+        if accepts(min(_FAR_OUTSIDE, int(limits.max))):
+            return None
+        low = next((n for n in (0, 1) if accepts(n)), None)
+        if low is None:
+            return 0, 1
+        accepted, rejected = low, low + 1
+        while accepts(rejected):
+            accepted, rejected = rejected, 2 * rejected
+        while rejected - accepted > 1:
+            middle = (accepted + rejected) // 2
+            accepted, rejected = (middle, rejected) if accepts(middle) else (accepted, middle)
+        return low, rejected

@@ -1,0 +1,60 @@
+"""Partial operands: which operands may be addends (or have extremes) for results that are so too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from xdsl.dialects.builtin import TensorType
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import Combine, Identity, Reduce
+from distir.passes.shardcombine.arithmetic import Exact
+from distir.passes.shardcombine.probing import Probe
+
+
+def passes_partial(probe: Probe, operands: Sequence[int], reduction: Reduction) -> tuple[int, ...] | None:
+    """The results that are partial when these operands are; the others are whole. None if no result is."""
+    candidates: list[list[Combine]] = [[Identity(), Reduce(reduction)] for _ in probe.kinds]
+    if all(kind != "float" for kind in probe.kinds):
+        return None
+    for trial in probe.trials(candidates):
+        draw, shards = trial.draw, trial.shards
+        locals_ = [dict(draw.arrays) for _ in range(shards)]
+        for i in operands:
+            addends = trial.arithmetic.addends(draw.arrays[i], shards, reduction, probe.rng)
+            for local, addend in zip(locals_, addends, strict=True):
+                local[i] = addend
+        if (results := probe.run_shards([probe.small.point] * shards, locals_, trial.arithmetic)) is None:
+            return None
+        weights = [Fraction(1, shards)] * shards
+        candidates[:] = probe.holding(trial, results, candidates, (1,) * shards, weights)
+        if not all(candidates):
+            return None
+    partial = tuple(r for r, each in enumerate(candidates) if isinstance(each[0], Reduce))
+    return partial or None
+
+
+def copies(probe: Probe, operands: Sequence[int], results: Sequence[int]) -> bool:
+    """Whether every element of these results is one of these operands or zero. An op that copies and passes sums moves
+    elements from fixed places to fixed places, so it passes every reduction."""
+    if not isinstance(probe.arithmetic, Exact):
+        return False
+    draw = probe.drawn[0]
+    known = np.concatenate([[0], *(probe.arithmetic.readable(draw.arrays[i]).reshape(-1) for i in operands)])
+    return all(result is not None and np.isin(result, known).all() for result in (draw.results[r] for r in results))
+
+
+def partial_candidates(probe: Probe) -> list[tuple[int, ...]]:
+    """Sets of operands that may be partial together: one, two or all floats; if rounded, of the results' type."""
+    types = {t.element_type for t in probe.subject.op.result_types if isinstance(t, TensorType)}
+    floats = [
+        i
+        for i in probe.subject.tensors
+        if probe.subject.kind(i) == "float"
+        and (isinstance(probe.arithmetic, Exact) or types == {probe.subject.element_type(i)})
+    ]
+    sets = [*combinations(floats, 1), *combinations(floats, 2), tuple(floats)]
+    return [s for s in dict.fromkeys(sets) if s]

@@ -1,0 +1,88 @@
+"""Readings of the types: ways to trust type inference, each stricter than the last.
+
+Where what types say gives no stand-in that runs, stricter readings are tried: no elements appear or vanish (views), factors of
+equal extent are one (contractions), sizes alone do not grow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
+from distir.passes.shardcombine.scaling import Types
+from distir.passes.shardcombine.subject import Point, Shapes, Subject
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to trust type inference."""
+
+    types: Types
+    tied: bool = False
+    """Factors of equal extent that are not told apart by results are one."""
+    ties_results: bool = False
+    """So are those that are told apart by results."""
+    smallest: int = 2
+    """Factors of smaller extents are not taken."""
+    with_sizes: bool = False
+    """Whether size entries of a factor's extent belong to it, though types do not need them."""
+    evident: bool = False
+    """Whether a factor of size entries and at most one dim must show in a result dim in which no other factor does: types may
+    let a stride grow with what it strides over. If so, leftovers may be made small together."""
+    likely: tuple[tuple[int, ...], ...] = ()
+    """Sets of slots that may grow together."""
+    of_operands: bool = False
+    """Whether a factor must be carried by a data operand: a size alone may have to stay above another (the end of a slice)."""
+    of_dims: bool = False
+    """Whether a factor may have no size entry: types may let a stride grow with what it strides over, where the op does not
+    run."""
+
+    def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
+        """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
+        types say nothing of them, so their sizes stay."""
+        if self.evident:
+            dims = [[i for i in f.slots if not subject.slots[i].is_size] for f in factors]
+            plain = [f for f, of_dims in zip(factors, dims, strict=True) if len(of_dims) == len(f.slots)]
+            shown = {dim for f in plain for dim in f.results}
+            factors = [
+                f
+                for f, of_dims in zip(factors, dims, strict=True)
+                if f in plain or len(of_dims) > 1 or set(f.results) - shown
+            ]
+        if not self.tied or self.ties_results:
+            return list(factors)
+
+        def owners(factor: Factor) -> set[int | str]:
+            alike = [f for f in factors if not f.results and f.extent == factor.extent]
+            return {subject.slots[i].owner for f in alike for i in f.slots}
+
+        return [f for f in factors if f.results or len(owners(f)) > 1]
+
+    def ties(self, factors: Sequence[Factor]) -> list[object]:
+        """Factors with equal keys are one."""
+        return [
+            f.extent if self.tied and (self.ties_results or not f.results) else (i, f.results)
+            for i, f in enumerate(factors)
+        ]
+
+
+def readings(subject: Subject) -> Iterator[Reading]:
+    """Stricter and stricter: as inferred; elements conserved; equal extents tied, first those that no result shows (of
+    contractions); small extents (of kernels) kept."""
+    yield Reading(subject.infer)
+
+    def conserving(point: Point) -> Shapes | None:
+        shapes = subject.infer(point)
+        before = math.prod(subject.operand_shape(point, subject.tensors[0]))
+        return shapes if shapes and shapes[0] is not None and math.prod(shapes[0]) == before else None
+
+    if subject.tensors and conserving(subject.point) is not None:
+        yield Reading(conserving)
+    yield Reading(subject.infer, tied=True)
+    yield Reading(subject.infer, tied=True, ties_results=True)
+    yield Reading(subject.infer, of_operands=True)
+    yield Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
+    yield Reading(subject.infer, evident=True)
+    yield Reading(subject.infer, tied=True, ties_results=True, evident=True)
+    yield Reading(subject.infer, of_dims=True)

@@ -1,0 +1,53 @@
+"""Whether an op runs at a point: type inference may accept more than the op does."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+
+from distir.passes.shardcombine.domains import Array
+from distir.passes.shardcombine.subject import Point, Shapes, Subject
+
+_MOST_RUN = 200_000
+"""Elements of any tensor of an op that is run to see whether it can."""
+_IRRATIONAL = (5**0.5 - 1) / 2
+
+
+def elements(subject: Subject, point: Point, shapes: Shapes) -> int:
+    """Of the largest tensor."""
+    operands = [subject.operand_shape(point, i) for i in subject.tensors]
+    return max((math.prod(shape) for shape in (*operands, *shapes) if shape is not None), default=0)
+
+
+def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = False) -> dict[int, Array]:
+    """Data operands of ones, or of distinct numbers around one (an invertible matrix); integers are `integer`."""
+    arrays: dict[int, Array] = {}
+    for i in subject.tensors:
+        shape, kind = subject.operand_shape(point, i), subject.kind(i)
+        if kind == "integer":
+            arrays[i] = np.full(shape, integer, subject.integer_dtype(i))
+        else:
+            arrays[i] = np.ones(shape, np.float64 if kind == "float" else np.bool_)
+            if distinct and kind == "float":
+                arrays[i] += np.modf(np.arange(1, arrays[i].size + 1) * _IRRATIONAL)[0].reshape(shape)
+    return arrays
+
+
+def runs(subject: Subject, point: Point) -> Shapes | None:
+    """The result shapes at a point if the op runs there and agrees with type inference."""
+    shapes = subject.infer(point)
+    if shapes is None or any(0 in shape for shape in shapes if shape is not None):
+        return None
+    if elements(subject, point, shapes) > _MOST_RUN:
+        return None
+    for integer, distinct in product((0, 1), (False, True)):
+        try:
+            arrays = plain_arrays(subject, point, integer, distinct)
+            results = subject.evaluate(point, subject.consistent(point, arrays))
+        except Exception:
+            continue
+        if tuple(None if result is None else result.shape for result in results) == shapes:
+            return shapes
+    return None
