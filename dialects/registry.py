@@ -14,6 +14,7 @@ _DIALECTS = {
     "grad": "Grad",
     "jax": "Jax",
     "onnx": "Onnx",
+    "random": "Random",
     "sdy": "Sdy",
 }
 """The dialect `name` is `distir.dialects.name`'s attribute of this name."""

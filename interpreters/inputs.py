@@ -45,7 +45,7 @@ def draw_inputs(
     Each depends on the seed and its name only, so a sequential and a distributed program get the same. Inputs and
     labels are normal; parameters and buffers too, scaled to keep the size of what they multiply, or uniform in
     [0.5, 1.5) with at most one dimension (they scale, shift, or are variances), as are scalars; state is uniform in
-    [0, 1). Integers are uniform in their valid range. Raises DistirError for an argument that cannot be drawn.
+    [0, 1). Integers are uniform in their valid range; those of role `seed` count from 0. Raises DistirError for an argument that cannot be drawn.
     """
     from distir.frontends.weights import weights_of
 
@@ -85,6 +85,8 @@ def _draw(port: Port, dtype: np.dtype[Any], limit: int, generator: np.random.Gen
     shape = global_shape(port)
     if dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(np.bool_)
+    if port.role == "seed" and _is_integer(dtype):
+        return np.arange(prod(shape)).reshape(shape).astype(dtype)
     if _is_integer(dtype):
         return np.asarray(generator.integers(0, limit, shape)).astype(dtype)
     if port.role == "state":

@@ -48,6 +48,10 @@ MEANINGS = {
         work="distir.interpreters.jax_work:jax_work",
     ),
     "onnx": Meaning(reference="distir.interpreters.onnx_reference:run_onnx"),
+    "random": Meaning(
+        reference="distir.interpreters.random:run_random",
+        types="distir.interpreters.random:random_types",
+    ),
 }
 
 

@@ -23,6 +23,8 @@ from distir.dialects.aten import AtenOperation
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue, OnnxOperation, TensorAttr
+from distir.dialects.random import BernoulliOp, DrawOp
+from distir.interpreters import random_tensors
 from distir.interpreters.aten_calls import compile_call
 from distir.interpreters.aten_reference import call_on_any_layout
 from distir.interpreters.operator_dialects import MEANINGS, function_of
@@ -39,6 +41,8 @@ def compile_operator(op: Operation, types: ElementTypes, device: torch.device) -
         return _compile_grad(op)
     if isinstance(op, AtenOperation):
         return _compile_aten(op, types, device)
+    if isinstance(op, DrawOp):
+        return _compile_draw(op, types)
     if op.dialect_name() in MEANINGS:
         return _by_reference(op, types, device)
     raise DistirError(
@@ -135,6 +139,17 @@ def _compile_aten(op: AtenOperation, types: ElementTypes, device: torch.device) 
             return compute(operands)
 
     return create
+
+
+# --- random ----------------------------------------------------------------------------------------------------------
+
+
+def _compile_draw(op: DrawOp, types: ElementTypes) -> Compute:
+    if isinstance(op, BernoulliOp):
+        probability = op.probability.value.data
+        return lambda operands: (random_tensors.bernoulli(operands[0], operands[1:], probability),)
+    dtype = types.of_tensor(op.output.type)
+    return lambda operands: (random_tensors.uniform(operands[0], operands[1:], dtype),)
 
 
 # --- grad ------------------------------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.frontends.pytorch.draws import counted_draws
 from distir.frontends.pytorch.steps import TracedFunction, TrainingStep, training_step
 
-__all__ = ["TrainingStep", "import_step", "training_step"]
+__all__ = ["TrainingStep", "counted_draws", "import_step", "training_step"]
 
 
 def import_step(

@@ -31,6 +31,8 @@ from distir.dialects.aten import OPERATORS, Argument, Schema
 from distir.dialects.aten.operators import GIVEN
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, TensorAttr
+from distir.dialects.random import BernoulliOp, UniformOp
+from distir.frontends.pytorch.rewrites import is_draw
 from distir.frontends.pytorch.steps import Port, TracedFunction
 from distir.interpreters.aten_calls import element_type, tensor_type
 
@@ -110,14 +112,17 @@ class GraphImporter:
             whole, index = node.args
             self.values[node] = cast(list[SSAValue], self.values[cast(fx.Node, whole)])[cast(int, index)]
             return
+        if is_draw(node):
+            self.values[node] = self._draw(node)
+            return
         schema = _schema_of(node)
         if schema.packet in IDENTITIES or _is_plain_copy(node, schema):
             self.values[node] = self.values[cast(fx.Node, node.args[0])]
             return
         if schema.is_random:
             raise DistirError(
-                f"aten.{schema.qualified_name} draws random numbers{_where(node)}: a program has none; "
-                "call model.eval(), or set the probability of dropout to 0"
+                f"aten.{schema.qualified_name} draws random numbers{_where(node)}: a program draws uniform, normal and "
+                "Bernoulli numbers only (dropout); call model.eval() if it is of training"
             )
         if (same := _seen_before(node, schema)) is not None:
             self.values[node] = self.values[same]
@@ -128,6 +133,15 @@ class GraphImporter:
             result.name_hint = _hint(node.name)
         listed = isinstance(node.meta["val"], list | tuple)
         self.values[node] = list(op.results) if listed else op.results[0]
+
+    def _draw(self, node: fx.Node) -> SSAValue:
+        """A draw by positions (`draws`)."""
+        key, positions, *probability = cast(Any, node.args)
+        by, at = cast(SSAValue, self.values[key]), [cast(SSAValue, self.values[each]) for each in positions]
+        op = BernoulliOp(by, at, *probability) if probability else UniformOp(by, at)
+        self.block.add_op(op)
+        op.output.name_hint = _hint(node.name)
+        return op.output
 
     def _operation(self, node: fx.Node, schema: Schema) -> Operation:
         given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
@@ -192,7 +206,7 @@ def _seen_before(node: fx.Node, schema: Schema) -> fx.Node | None:
         mine, its = node.meta["val"], source.meta["val"]
         if isinstance(mine, Tensor) and isinstance(its, Tensor) and _geometry(mine) == _geometry(its):
             return source
-        if source.op != "call_function" or not isinstance(source.target, torch._ops.OpOverload):  # pyright: ignore
+        if source.op != "call_function" or not isinstance(source.target, torch._ops.OpOverload) or is_draw(source):  # pyright: ignore
             return None
         here, seen = source, _schema_of(source)
     return None

@@ -62,11 +62,11 @@ class NeedsWhole(Exception):
 
 
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
-    """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input` and `label` that has one."""
+    """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one."""
     attributes = argument_attributes(entry)
     names = {text(a, "dist.name", f"arg{i}"): i for i, a in enumerate(attributes)}
     if not text_:
-        roles = ("input", "label")
+        roles = ("input", "label", "seed")
         return {
             i: 0
             for i, (a, arg) in enumerate(zip(attributes, entry.body.block.args, strict=True))

@@ -101,7 +101,7 @@ class StagedProgram:
 
         def operand_key(value: SSAValue) -> Hashable | None:
             if isinstance(value, BlockArgument):
-                return None if value in self._inputs else "held"
+                return None if value in self._inputs or self.varies(value) else "held"
             if not self.varies(value):
                 return "held"
             if not looped:

@@ -176,12 +176,6 @@ def test_parameters_may_have_no_values() -> None:
     assert weights_of(module).get("weight") is None
 
 
-def test_dropout_is_refused_by_name() -> None:
-    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5))
-    with pytest.raises(DistirError, match=r"aten\.\S+ draws random numbers.*model.eval\(\)"):
-        import_step(training_step(model, mse_loss, OPTIMIZERS["sgd"]), (torch.randn(4, 6), torch.randn(4, 3)))
-
-
 def test_state_that_does_not_start_at_zero_is_refused() -> None:
     optimizer = lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5)  # noqa: E731
     with pytest.raises(DistirError, match="does not start at zero"):

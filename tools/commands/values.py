@@ -15,6 +15,7 @@ from distir.tools.commands.report import print_table, write_whole
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from distir.interpreters.entry import Port
     from distir.interpreters.global_arrays import Array
 
 
@@ -29,7 +30,9 @@ def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[M
     given = {} if path is None else read_arrays(path, list(ports))
     values = dict(given)
     for weights in map(weights_of, (module, *others)):
-        values |= {name: weights[name] for name in ports if name in weights and name not in values}
+        values |= {
+            n: weights[n] for n, p in ports.items() if n in weights and n not in values and _is_for(p, weights[n])
+        }
     missing = [name for name in ports if name not in values]
     if missing:
         values |= draw_inputs(module, seed, names=missing)
@@ -39,6 +42,14 @@ def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[M
     if len(memory) < len(missing):
         print(f"inputs drawn with seed {seed}: {', '.join(name for name in missing if name not in memory)}")
     return values
+
+
+def _is_for(port: Port, value: Array) -> bool:
+    """Whether a value that a model came with is for this program: numbers of rows are not, where a search chose another
+    batch."""
+    from distir.interpreters.inputs import global_shape
+
+    return port.role != "seed" or tuple(global_shape(port)) == value.shape
 
 
 def read_arrays(path: str, names: Sequence[str]) -> dict[str, Array]:
