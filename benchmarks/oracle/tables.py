@@ -306,7 +306,9 @@ def _keep(
     """Arguments and results of the entry stay to the end; a result that updates an argument is in its memory."""
     for storage in chain.from_iterable((*arguments, *results)):
         storages.last_use[storage] = steps
-    for storage in updating(entry, arguments, results, storages.device):  # pyright: ignore[reportArgumentType]
+    places = [[int(storages.device[storage]) for storage in value] for value in arguments]
+    found = updating(entry, places, results, storages.device)  # pyright: ignore[reportArgumentType]
+    for storage in found.difference(chain.from_iterable(arguments)):
         storages.bytes[storage] = 0
 
 

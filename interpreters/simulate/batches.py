@@ -25,8 +25,8 @@ from distir.interpreters.machines import Machine
 from distir.interpreters.simulate.bodies import Body, Call, Library
 from distir.interpreters.simulate.liveness import SHARES, Context, Liveness, Memory, step_context, surviving
 from distir.interpreters.simulate.reading import Reader
-from distir.interpreters.simulate.schedule import entry_devices, updating
-from distir.interpreters.simulate.summaries import arguments_of
+from distir.interpreters.simulate.schedule import entry_devices
+from distir.interpreters.simulate.summaries import sharing
 from distir.interpreters.simulate.timing import Enter, Frame, Frames, Joint, Local, Wait
 from distir.interpreters.walk import Walk
 from distir.interpreters.work import type_bytes
@@ -61,6 +61,9 @@ class Columns:
         return Columns(self.data + (other.data if isinstance(other, Columns) else other))
 
     __radd__ = __add__
+
+    def __mul__(self, times: int) -> Columns:
+        return Columns(self.data * times)
 
 
 def dim_at(dim: int, rows: int) -> int:
@@ -333,22 +336,23 @@ class BatchSummaries:
         function = Walk(module).function(entry)
         count = entry_devices(module, function)
         self.machine.check_devices(count)
-        body, devices = reader.entry(entry, count), tuple(range(count))
+        read, devices = reader.entry(entry, count), tuple(range(count))
+        body = read.body
         frame = self.frames.entry(body, devices)
         executions = [(body, devices, frame, 1), *self.frames.executions(body, devices)]
         columns = [self.rows.index(rows) for rows in wanted or self.rows]
         runs: Counter[Frame] = Counter()
         for _, _, each, times in executions:
             runs[each] += times
-        ceiling = sum([self._ceiling(each) * times for each, times in runs.items()], np.zeros(len(self.rows)))
+        held = _total(list(read.bytes.values()))
+        ceiling = sum([self._ceiling(each) * times for each, times in runs.items()], held)
         if max(ceiling[columns]) >= LARGEST:
             raise OverflowError("times or bytes")
         clocks = self.timing.run(frame, [np.zeros(len(self.rows), np.int64) for _ in body.streams])
-        sharing = updating(function, arguments_of(body), body.results, [device for device, _ in body.slots])
-        memory = self.liveness.entry(body, sharing)
+        memory = self.liveness.entry(body, sharing(function, read))
         peaks = np.zeros((count, len(self.rows)), np.int64)
-        for device, size in cast(list[tuple[int, Columns]], body.slots[: body.arguments]):
-            peaks[device] += size.data
+        for device, size in read.bytes.items():
+            peaks[device] += _data(size)
         for device, peak in zip(devices, memory.peak, strict=False):
             peaks[device] += peak
         busy: list[Counter[str]] = [Counter() for _ in devices]

@@ -53,7 +53,7 @@ class Run(NamedTuple):
 
 class Call(NamedTuple):
     """A call. Argument slots of the callee are `uses`, operand by operand, those that it makes and returns are `makes`.
-    Operands that are one value are one object."""
+    Operands that are one value are one object. What stays to the end of the program (`reading`) is not among them."""
 
     callee: Body
     devices: tuple[int, ...]

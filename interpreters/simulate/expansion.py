@@ -101,11 +101,6 @@ class Expansion:
             known = self._functions[name] = Function(name, operations, labels_of(function), is_replica)
         return known
 
-    @cached_property
-    def arguments(self) -> list[int]:
-        """Per argument slot of the entry, the argument."""
-        return [index for index, count in enumerate(self.program.body.arity) for _ in range(count)]
-
     def makers(self, body: Body) -> Mapping[int, int]:
         """By slot, the step that makes it."""
         if (known := self._makers.get(body)) is None:
@@ -237,9 +232,7 @@ class Expansion:
 
     def _levels(self, window: Window | None, devices: frozenset[int] | None, depth: int | None) -> Iterator[Level]:
         scope, sharing = self.entry(), self.program.sharing
-        live = dict.fromkeys(scope.devices, 0)
-        for device, bytes_ in scope.body.slots[: scope.body.arguments]:
-            live[device] += bytes_
+        live = {**dict.fromkeys(scope.devices, 0), **self.program.read.bytes}
         for device, bytes_ in live.items():
             if devices is None or device in devices:
                 yield Level(device, 0, bytes_)

@@ -63,7 +63,7 @@ class Peak(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Where a live storage was made: a slot of a body, or an argument of the entry."""
+    """Where a live storage was made: a slot of a body."""
 
     scope: Scope
     slot: int
@@ -127,15 +127,15 @@ def peak_of(expansion: Expansion, device: int) -> Peak:
     program, scope = expansion.program, expansion.entry()
     body = scope.body
     search = Search(expansion, device, {})
-    arguments = list(range(-2, -2 - body.arguments, -1))
-    for slot, number in enumerate(arguments):
-        if scope.devices[body.slots[slot][0]] == device:
-            search.live[number] = Kept(scope, slot, shares=False)
-    before = sum(body.slots[k.slot][1] for k in search.live.values())
+    before = program.read.bytes.get(device, 0)
     memory = program.known.liveness.entry(body, program.sharing).peak
     height = memory[device] if device < len(memory) else 0
-    during = search.find(scope, entry_context(body, program.sharing), arguments, height) if height else ()
-    counted = Counter(_described(expansion, kept) for kept in search.live.values())
+    during = search.find(scope, entry_context(body, program.sharing), [], height) if height else ()
+    counted = Counter([_described(expansion, kept) for kept in search.live.values()])
+    for index, rooms in enumerate(program.read.rooms):
+        for on, bytes_ in rooms:
+            if on == device:
+                counted[Holding(*_port(expansion, index), "", (), bytes_, 1)] += 1
     holdings = [description._replace(copies=copies) for description, copies in counted.items()]
     holdings.sort(key=lambda h: (-h.total_bytes, h.name, h.path))
     return Peak(device, before + height, during, holdings)
@@ -147,9 +147,6 @@ def _described(expansion: Expansion, kept: Kept) -> Holding:
     bytes_ = 0 if kept.shares else scope.body.slots[slot][1]
     path = [part.partition(":")[0] for part in scope.path]
     body, function = scope.body, scope.function.name
-    if slot < body.arguments:
-        name, role = _port(expansion, function, slot)
-        return Holding(name, role, "", (), bytes_, 1)
     while True:
         number = expansion.makers(body)[slot]
         op, step = expansion.function(function).operations[number], body.steps[number]
@@ -162,10 +159,9 @@ def _described(expansion: Expansion, kept: Kept) -> Holding:
     return Holding(label, "update" if kept.shares else "activation", op.name, tuple(path), bytes_, 1)
 
 
-def _port(expansion: Expansion, function: str, slot: int) -> tuple[str, str]:
-    """The `dist.name` and `dist.role` of the entry argument that holds a slot."""
-    index = expansion.arguments[slot]
-    entry = expansion.program.reader.walk.function(function)
+def _port(expansion: Expansion, index: int) -> tuple[str, str]:
+    """The `dist.name` and `dist.role` of an argument of the entry."""
+    entry = expansion.program.reader.walk.function(expansion.program.entry)
     attributes = entry.arg_attrs.data[index] if entry.arg_attrs is not None else DictionaryAttr({})
     name, role = attributes.data.get("dist.name"), attributes.data.get("dist.role")
     hint = entry.body.block.args[index].name_hint

@@ -2,12 +2,17 @@
 
 Operations of one kind on the same types differ only in the storages that they use, so they are understood once per
 function (`Pattern`). Types and attributes are recognised by identity first: hashing one costs more than all the rest.
+
+What the entry is given stays to the end, so it needs no storage that somebody watches: its bytes are counted once
+(`Entry.held`), and a value that holds it, in whatever function, has `STAYS` in place of a slot. However many parameters
+travel through calls, only what can die is followed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from typing import NamedTuple
 
 from xdsl.dialects import func
@@ -31,6 +36,12 @@ STATED = frozenset(["to", "devices"])
 
 SAME = range(1 << 31)
 """The devices of a call that stays where its caller is: device i is i."""
+
+STAYS = -1
+"""Where a value has a slot: the storage of an entry argument, which nothing frees."""
+
+Held = tuple["Room | None", ...]
+"""What a value is held in, slot by slot; None for what stays."""
 
 
 class Placing(NamedTuple):
@@ -56,6 +67,28 @@ class Pattern(NamedTuple):
     """By attributes."""
 
 
+class Entry(NamedTuple):
+    """The entry, without the storages of its arguments."""
+
+    body: Body
+    rooms: list[tuple[Room, ...]]
+    """What each argument is held in."""
+    bytes: dict[int, int]
+    """Of all arguments, by device."""
+
+
+class Callee(NamedTuple):
+    """A function where a caller calls it: what all such calls share."""
+
+    body: Body
+    devices: Devices
+    streams: tuple[int, ...]
+    """For each stream of the callee, the caller's."""
+    makes: list[Room]
+    passes: bool
+    """Whether it returns what it is given."""
+
+
 class Reader:
     """Reads the functions of one module. Functions may come and go, but not change."""
 
@@ -67,33 +100,34 @@ class Reader:
         self.rooms: dict[bool, dict[int, tuple[Room, ...]]] = {True: {}, False: {}}
         """What values of a type are held in, likewise."""
         self._entries: list[func.FuncOp] = []
-        self._bodies: dict[tuple[func.FuncOp, tuple[Room, ...], tuple[int, ...] | None], Body] = {}
+        self._bodies: dict[tuple[object, ...], Body] = {}
         self._attributes: dict[int, int] = {}
         self._stated: dict[type[Operation], frozenset[str]] = {}
         self._devices: dict[bytes, Devices] = {}
 
-    def entry(self, name: str, devices: int) -> Body:
+    def entry(self, name: str, devices: int) -> Entry:
         """The entry, on so many devices. It rarely equals another, so it is not compared."""
         self.walk = Walk(self.module)
-        self._entries.append(self.walk.function(name))
-        return FunctionReader(self, Frame.of(self.walk.function(name), tuple(range(devices)))).read(None)
-
-    def callee(self, name: str, devices: Sequence[int], arguments: Sequence[Slots], rooms: Sequence[Room]) -> Body:
-        """The function as called with these arguments. Where a value is not held as the callee's type says (it has no
-        placement, but was made on a device), the callee is read as it is held."""
-        body = self._body(name, (), None)
-        arity = tuple(map(len, arguments))
-        if arity == body.arity:
-            return body
-        held = tuple((devices.index(rooms[s][0]), rooms[s][1]) for s in chain.from_iterable(arguments))
-        return self._body(name, held, arity)
-
-    def _body(self, name: str, rooms: tuple[Room, ...], arity: tuple[int, ...] | None) -> Body:
         function = self.walk.function(name)
-        key = (function, rooms, arity)
+        self._entries.append(function)
+        reader = FunctionReader(self, Frame.of(function, tuple(range(devices))))
+        rooms = reader.argument_rooms()
+        distinct = {id(held): held for held in rooms}
+        bytes_: dict[int, int] = {}
+        for number, count in Counter(map(id, rooms)).items():
+            for device, size in distinct[number]:
+                bytes_[device] = size * count + bytes_.get(device, 0)
+        slots = {number: (STAYS,) * len(held) for number, held in distinct.items()}
+        return Entry(reader.read(list(map(slots.__getitem__, map(id, rooms))), ()), rooms, bytes_)
+
+    def callee(self, name: str, held: Sequence[Held]) -> Body:
+        """The function as called with arguments that are held in this, on devices of the function's own."""
+        function = self.walk.function(name)
+        key = (function, *held)
         if (body := self._bodies.get(key)) is None:
-            frame = Frame.of(function, tuple(range(function_devices(function))))
-            body = FunctionReader(self, frame).read(None if arity is None else (rooms, arity))
+            reader = FunctionReader(self, Frame.of(function, tuple(range(function_devices(function)))))
+            arguments = [reader.argument(rooms) for rooms in held]
+            body = reader.read(arguments, [len(slots) - slots.count(STAYS) for slots in arguments])
             body = self._bodies[key] = self.library.bodies.setdefault(body.signature(), body)
         return body
 
@@ -132,37 +166,30 @@ class FunctionReader:
         """By the identity of SSA values."""
         self._placings, self._rooms = reader.placings[frame.is_placed], reader.rooms[frame.is_placed]
         self._patterns: dict[tuple[object, ...], Pattern] = {}
-        self._maps: dict[tuple[Body, Devices], tuple[int, ...]] = {}
+        self._callees: dict[tuple[object, ...], Callee] = {}
+        self._tuples: dict[int, tuple[int, Slots]] = {}
+        """By the identity of slots: a number for what they are held in, and those that do not stay."""
 
-    def read(self, held: tuple[tuple[Room, ...], tuple[int, ...]] | None) -> Body:
-        """The body. `held` are the storages of the arguments, and how many each has, where types do not say it."""
-        function = self.reader.walk.function(self.frame.name)
-        block = function.body.block
-        if held is None:
-            arguments = self._allocate_all(function.function_type.inputs.data)
-        else:
-            rooms, arity = held
-            numbers = iter(self._new(rooms))
-            arguments = [tuple([next(numbers) for _ in range(count)]) for count in arity]
+    def argument_rooms(self) -> list[tuple[Room, ...]]:
+        """What the arguments' types say that each is held in; equal types share it."""
+        types, rooms = self.reader.walk.function(self.frame.name).function_type.inputs.data, self._rooms
+        for type_ in {id(type_): type_ for type_ in types}.values():
+            if id(type_) not in rooms:
+                rooms[id(type_)] = self._rooms_of(type_)
+        return list(map(rooms.__getitem__, map(id, types)))
+
+    def argument(self, held: Held) -> Slots:
+        """The slots of an argument; all arguments come before anything else."""
+        moving = iter(self._new([room for room in held if room is not None]))
+        return tuple([STAYS if room is None else next(moving) for room in held])
+
+    def read(self, arguments: Sequence[Slots], arity: Sequence[int]) -> Body:
+        """The body. `arity` says how many slots each argument has that do not stay; the entry, which nothing calls, has
+        none."""
+        block = self.reader.walk.function(self.frame.name).body.block
         self.values.update(zip(map(id, block.args), arguments, strict=True))
         results = self._read(block)
-        return self.library.body(tuple(map(len, arguments)), self.slots, list(self.streams), self.steps, results)
-
-    def _allocate(self, type_: Attribute) -> Slots:
-        """New storage for a value of this type, and of each element of a tuple."""
-        if (rooms := self._rooms.get(id(type_))) is None:
-            rooms = self._rooms[id(type_)] = self._rooms_of(type_)
-        return self._new(rooms)
-
-    def _allocate_all(self, types: Sequence[Attribute]) -> list[Slots]:
-        """The same for many values, of few types."""
-        for type_ in {id(type_): type_ for type_ in types}.values():
-            if id(type_) not in self._rooms:
-                self._rooms[id(type_)] = self._rooms_of(type_)
-        rooms = list(map(self._rooms.__getitem__, map(id, types)))
-        ends = list(accumulate(map(len, rooms), initial=len(self.slots)))
-        self.slots += chain.from_iterable(rooms)
-        return [(start,) if stop - start == 1 else tuple(range(start, stop)) for start, stop in pairwise(ends)]
+        return self.library.body(tuple(arity), self.slots, list(self.streams), self.steps, results)
 
     def _rooms_of(self, type_: Attribute) -> tuple[Room, ...]:
         if isinstance(type_, TupleType):
@@ -209,44 +236,87 @@ class FunctionReader:
         raise DistirError(f"@{self.frame.name} does not return")
 
     def _call(self, name: str, devices: Sequence[int], operands: list[Slots]) -> list[Slots]:
-        callee = self.reader.callee(name, devices, operands, self.slots)
-        devices = tuple(devices[: callee.devices])
-        makes = self._new([(devices[device], bytes_) for device, bytes_ in [callee.slots[s] for s in callee.made]])
-        if (streams := self._maps.get((callee, devices))) is None:
-            streams = tuple([self._stream((devices[device], stream)) for device, stream in callee.streams])
-            self._maps[callee, devices] = streams
-        self.steps.append(Call(callee, devices, streams, tuple(operands), makes))
-        held, count = dict(zip(callee.made, makes, strict=True)), callee.arguments
-        if any([s < count for slots in callee.results for s in slots]):
-            held.update(enumerate(chain.from_iterable(operands)))
+        key = (name, devices, *map(self._held_in, operands))
+        if (known := self._callees.get(key)) is None:
+            known = self._callees[key] = self._callee(name, devices, operands)
+        callee, uses = known.body, tuple(map(self._moving, operands))
+        makes = self._new(known.makes)
+        self.steps.append(Call(callee, known.devices, known.streams, uses, makes))
+        held = dict(zip(callee.made, makes, strict=True))
+        if known.passes:
+            held[STAYS] = STAYS
+            held.update(enumerate(chain.from_iterable(uses)))
         return [tuple([held[s] for s in slots]) for slots in callee.results]
+
+    def _callee(self, name: str, devices: Sequence[int], operands: list[Slots]) -> Callee:
+        place = {device: number for number, device in enumerate(devices)} if devices is not SAME else None
+        slots = self.slots
+        held = [
+            tuple([None if s < 0 else (slots[s] if place is None else (place[slots[s][0]], slots[s][1])) for s in each])
+            for each in operands
+        ]
+        body = self.reader.callee(name, held)
+        on = tuple(devices[: body.devices])
+        streams = tuple([self._stream((on[device], stream)) for device, stream in body.streams])
+        makes = [(on[device], bytes_) for device, bytes_ in [body.slots[s] for s in body.made]]
+        passes = any([s < body.arguments for each in body.results for s in each])
+        return Callee(body, on, streams, makes, passes)
+
+    def _held_in(self, slots: Slots) -> object:
+        """What tells values apart that are held in different storages."""
+        if len(slots) == 1:
+            return None if slots[0] < 0 else self.slots[slots[0]]
+        return self._tuple(slots)[0]
+
+    def _moving(self, slots: Slots) -> Slots:
+        """Those that do not stay."""
+        if len(slots) == 1:
+            return slots if slots[0] >= 0 else ()
+        return self._tuple(slots)[1]
+
+    def _tuple(self, slots: Slots) -> tuple[int, Slots]:
+        if (known := self._tuples.get(id(slots))) is None:
+            rooms = tuple([None if s < 0 else self.slots[s] for s in slots])
+            moving = slots if None not in rooms else tuple([s for s in slots if s >= 0])
+            known = self._tuples[id(slots)] = self.library.number(rooms), moving
+        return known
 
     def _run(self, op: Operation, operands: list[Slots]) -> list[Slots]:
         kind = type(op)
-        key = (kind, *[id(v.type) for v in op.operands], None, *[id(v.type) for v in op.results])
+        if kind is PackOp:
+            key = (kind, id(op.results[0].type))
+        elif kind is UnpackOp:
+            key = (kind, id(op.operands[0].type))
+        else:
+            key = (kind, *[id(v.type) for v in op.operands], None, *[id(v.type) for v in op.results])
         if (pattern := self._patterns.get(key)) is None:
             pattern = self._patterns[key] = self._pattern(op)
         attributes = self.reader.attributes(op)
         if (cost := pattern.costs.get(attributes)) is None:
             cost = pattern.costs[attributes] = self._cost(op, pattern, attributes)
-        uses = operands[0] if len(operands) == 1 else tuple(chain.from_iterable(operands))
+        given = operands[0] if len(operands) == 1 else tuple(chain.from_iterable(operands))
         makes: Slots = ()
         if kind is PackOp:
-            made = [uses]
+            made = [given]
         elif kind is UnpackOp:
-            made = [(slot,) for slot in uses]
+            made = [(slot,) for slot in given]
         elif pattern.is_view:
             made = [operands[0] for _ in pattern.rooms]
         else:
             made = [() if room is None else self._new([room]) for room in pattern.rooms]
             makes = made[0] if len(made) == 1 else tuple(chain.from_iterable(made))
+        uses = given if STAYS not in given else tuple([s for s in given if s >= 0])
         self.steps.append(Run(op.name, cost, pattern.streams, kind is MoveOp, uses, makes, pattern.slows))
         return made
 
     def _pattern(self, op: Operation) -> Pattern:
         check_level(op, self.frame.name)
-        results = [self._placing(v.type) for v in op.results]
-        placings = [*[self._placing(v.type) for v in op.operands], *results]
+        if type(op) is PackOp or type(op) is UnpackOp:  # the tuple's type says it all
+            results = []
+            placings = [self._placing(op.results[0].type if type(op) is PackOp else op.operands[0].type)]
+        else:
+            results = [self._placing(v.type) for v in op.results]
+            placings = [*[self._placing(v.type) for v in op.operands], *results]
         streams = dict.fromkeys([p.stream for p in placings if p.stream is not None])
         return Pattern(
             (type(op), len(results), *[p.plain for p in placings]),

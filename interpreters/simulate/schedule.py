@@ -100,7 +100,9 @@ class Schedule(Walk):
         end = len(self.steps_done)
         for storage in {number for value in (*arguments, *results) for number in value}:
             self.storages[storage].last_use = end
-        for storage in updating(function, arguments, results, [s.device for s in self.storages]):
+        devices_of = [s.device for s in self.storages]
+        places = [[devices_of[storage] for storage in value] for value in arguments]
+        for storage in updating(function, places, results, devices_of).difference(chain.from_iterable(arguments)):
             self.storages[storage].bytes = 0
         return Simulation(devices, self.steps_done, self.calls, self.storages, self.clocks)
 
@@ -208,12 +210,13 @@ def check_placed(op: Operation, function: str, streams: Sequence[object], cost: 
 
 
 def updating(
-    entry: func.FuncOp, arguments: Sequence[Value], results: Sequence[Value], device_of: Sequence[int]
+    entry: func.FuncOp, places: Sequence[Sequence[int]], results: Sequence[Value], device_of: Sequence[int]
 ) -> set[int]:
-    """The storages of results that are written into an argument's memory: those that update one on the same device."""
+    """The storages of results that are written into an argument's memory: those that update one on the same device, on
+    which arguments are as `places` says. Storages below 0 are left out."""
     returned = _dictionaries(entry.res_attrs, len(results))
     named = {_text(attributes, "dist.name") for attributes in returned}
-    given = _dictionaries(entry.arg_attrs, len(arguments))
+    given = _dictionaries(entry.arg_attrs, len(places))
     distinct = {id(each): each for each in given}.values()  # replicas share theirs
     names = {id(each): _text(each, "dist.name") for each in distinct}
     stays = {
@@ -222,18 +225,17 @@ def updating(
     if not stays:
         return set()
     updated = {
-        (names[id(attributes)], device_of[storage])
-        for value, attributes in zip(arguments, given, strict=True)
+        (names[id(attributes)], device)
+        for devices, attributes in zip(places, given, strict=True)
         if id(attributes) in stays
-        for storage in value
+        for device in devices
     }
-    found = {
+    return {
         storage
         for value, attributes in zip(results, returned, strict=True)
         for storage in value
-        if (_text(attributes, "dist.name"), device_of[storage]) in updated
+        if storage >= 0 and (_text(attributes, "dist.name"), device_of[storage]) in updated
     }
-    return found.difference(chain.from_iterable(arguments))
 
 
 def _dictionaries(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> Sequence[DictionaryAttr]:

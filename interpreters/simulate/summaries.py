@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.interpreter import InterpreterFunctions
 
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import PICOSECONDS, Costs
 from distir.interpreters.machines import Machine, load_machine
-from distir.interpreters.simulate.bodies import Body, Devices, Library, Slots
+from distir.interpreters.simulate.bodies import Body, Devices, Library
 from distir.interpreters.simulate.liveness import Liveness
-from distir.interpreters.simulate.reading import Reader
+from distir.interpreters.simulate.reading import Entry, Reader
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import entry_devices, updating
 from distir.interpreters.simulate.timing import Frame, Frames
@@ -116,11 +117,15 @@ class OpenProgram:
     known: Known
     reader: Reader
     entry: str
-    body: Body
+    read: Entry
     devices: Devices
     frame: Frame
     sharing: set[int]
     """Slots of results that are in the memory of the arguments that they update."""
+
+    @property
+    def body(self) -> Body:
+        return self.read.body
 
     def summary(self) -> Summary:
         """Time and memory of the whole."""
@@ -129,8 +134,7 @@ class OpenProgram:
         executions = [(body, devices, frame, 1), *self.known.frames.executions(body, devices)]
         memory = self.known.liveness.entry(body, self.sharing)
         peaks = dict.fromkeys(range(len(devices)), 0)
-        for device, bytes_ in body.slots[: body.arguments]:
-            peaks[device] += bytes_
+        peaks.update(self.read.bytes)
         for device, peak in zip(devices, memory.peak, strict=False):
             peaks[device] += peak
         return Summary(len(devices), clocks, peaks, executions)
@@ -150,12 +154,15 @@ def open_program(
     function = reader.walk.function(entry)
     count = entry_devices(module, function)
     known.machine.check_devices(count)
-    body, devices = reader.entry(entry, count), tuple(range(count))
-    sharing = updating(function, arguments_of(body), body.results, [device for device, _ in body.slots])
-    return OpenProgram(known, reader, entry, body, devices, known.frames.entry(body, devices), sharing)
+    read, devices = reader.entry(entry, count), tuple(range(count))
+    frame = known.frames.entry(read.body, devices)
+    return OpenProgram(known, reader, entry, read, devices, frame, sharing(function, read))
 
 
-def arguments_of(body: Body) -> list[Slots]:
-    """The slots of each argument."""
-    numbers = iter(range(body.arguments))
-    return [tuple(next(numbers) for _ in range(count)) for count in body.arity]
+def sharing(entry: FuncOp, read: Entry) -> set[int]:
+    """Slots of results that are in the memory of the arguments that they update."""
+    body = read.body
+    places = {id(rooms): [device for device, _ in rooms] for rooms in read.rooms}
+    return updating(
+        entry, list(map(places.__getitem__, map(id, read.rooms))), body.results, [device for device, _ in body.slots]
+    )
