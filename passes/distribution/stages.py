@@ -66,6 +66,14 @@ class Assignment:
         self._assign_backward([op for op in inside if op not in forward])
         self._assign_after([op for op in self.ops if axis.phases[op] is Phase.AFTER])
         self._assign_before(before)
+        for op in before:
+            stage = self.groups[op].stage
+            self.groups[op] = Group(BEFORE, stage, self._level(op, BEFORE, stage))
+
+    def _level(self, op: Operation, phase: str, stage: int) -> int:
+        """Of an operation on a stage outside the loop: later than what it takes of other stages."""
+        taken = [self.groups[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in self.groups]
+        return max((g.level + (g.stage != stage) for g in taken if g.phase == phase), default=0)
 
     def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh) -> None:
         if len(ops) < stages:
@@ -110,11 +118,7 @@ class Assignment:
         for op in ops:
             producers = [self.groups[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in self.groups]
             stage = settled.get(op, max((g.stage for g in producers), default=0))
-            level = max(
-                (g.level + (g.stage != stage) for g in producers if g.phase == UPDATE),
-                default=0,
-            )
-            self._put(op, Group(UPDATE, stage, level))
+            self._put(op, Group(UPDATE, stage, self._level(op, UPDATE, stage)))
 
     def _updated_stages(self, ops: Sequence[Operation]) -> dict[Operation, int]:
         """Of operations after the loop, the stage of the one parameter that they are for."""

@@ -1,19 +1,15 @@
 """D/T/P programs compute what the sequential program computes: the program of all devices, and all ranks' programs together."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from distir.interpreters.reference import run, run_ranks
 from distir.passes.project_to_rank import project
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from small_models import Model, gpt2, mlp
+from tests.small_models import Model, gpt2, mlp
 
 TOLERANCES = {np.float64: 1e-10, np.float32: 1e-5}
 

@@ -1,10 +1,8 @@
 """D/T/P programs on real processes, over gloo, against the sequential program. Starting a process costs seconds of importing
 torch, so there are few runs, of many things each."""
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,7 @@ from xdsl.context import Context
 from distir.backends.torch import run
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.ilp_shard import IlpShardPass
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from small_models import Model, gpt2, mlp
+from tests.small_models import Model, gpt2, mlp
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,13 @@
 """The main job on a GPT-2 of 12 layers with dynamic shapes and on a training step: import, distribute, simulate, project,
 run."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from distir.interpreters.reference import run_ranks
 from distir.interpreters.simulate import simulate, summarize
 from distir.passes.project_to_rank import project
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from small_models import Model, gpt2, mlp
+from tests.small_models import Model, gpt2, mlp
 
 
 @pytest.mark.parametrize(("model", "layers"), [(gpt2(layers=12), 12), (mlp(), 4)], ids=["gpt2", "mlp"])

@@ -2,7 +2,6 @@
 program computes what the step computes, in this process and as processes over gloo. On the machine below computing is slow
 beside sending, so that small models are worth cutting everywhere."""
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -13,16 +12,14 @@ import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
+from benchmarks.gpt_training import gpt_step
+from benchmarks.training_workloads import gat_step, wide_resnet_step
 from distir.backends.torch import run as run_processes
 from distir.dialects.sharding import StrategyAttr, UseFactor
 from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.ilp_shard import IlpShardPass
 from distir.tools.commands.values import values_for
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from benchmarks.gpt_training import gpt_step
-from benchmarks.training_workloads import gat_step, wide_resnet_step
 
 MACHINE = """
 name = "slow-processors"

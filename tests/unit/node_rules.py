@@ -1,6 +1,6 @@
 """The rules of the single-operator node tests that the onnx package ships, against the executor of `shard_executor`.
 
-    python tests/unit/node_rules.py [NAME ...]
+    python -m tests.unit.node_rules [NAME ...]
 
 prints every rule that does not hold. Each test is taken twice if it has integer operands of rank 0 or 1: with those as
 data, and as constants, which is how real models give sizes, axes and pads.
@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,10 +26,7 @@ from distir.interpreters.mixed import infer
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
-
-sys.path.append(str(Path(__file__).parent))
-
-from shard_executor import fresh, violations
+from tests.unit.shard_executor import fresh, violations
 
 
 @dataclass

@@ -1,8 +1,5 @@
 """One program at many batch sizes equals the program of each batch size, bit for bit."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,12 +20,8 @@ from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.rebatch import rebatch
 from distir.passes.distribution.search import Outcome, Search, grid
 from distir.passes.dtp_parallelize import prepare
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
-
-import mlp_onnx
-import random_models
-import random_modules
+from examples import mlp_onnx
+from tests.unit import random_models, random_modules
 
 QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 DGX2 = load_machine("dgx-2")

@@ -1,7 +1,6 @@
 """The module check beyond single diagnostics (those are in filecheck/passes/check_module.mlir)."""
 
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -14,9 +13,7 @@ from xdsl.ir import Block, Region
 from xdsl.utils.exceptions import VerifyException
 
 from distir.interpreters.module_check import check_module
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_programs import Program, programs
+from tests.unit.random_programs import Program, programs
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +11,7 @@ import pytest
 import distir
 from distir.dialects.errors import DistirError
 from distir.passes.shardcombine.callables import CallableDomains
-
-sys.path.append(str(Path(__file__).parent))
-
-from shard_executor import violations
+from tests.unit.shard_executor import violations
 
 R = np.random.default_rng(0).standard_normal
 

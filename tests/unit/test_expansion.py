@@ -1,8 +1,6 @@
 """A timeline opened lazily equals the op-by-op simulation's after filtering, for all programs; so do memory and its peak."""
 
-import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -16,15 +14,8 @@ from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.holdings import Holding, Peak, peak_of
 from distir.interpreters.simulate.occupancy import device_times
 from distir.interpreters.simulate.summaries import open_program
-
-sys.path.append(str(Path(__file__).parent))
-
-import random_modules
-import random_programs
-
-sys.path.append(str(Path(__file__).parents[1]))
-
-import small_models
+from tests import small_models
+from tests.unit import random_modules, random_programs
 
 QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

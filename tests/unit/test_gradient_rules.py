@@ -4,8 +4,6 @@ and output channels, so its gradient is the same einsum with the operands' roles
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,7 @@ from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.aten_gradients import gradient_fits
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
-
-sys.path.append(str(Path(__file__).parent))
-
-from shard_executor import violations
+from tests.unit.shard_executor import violations
 
 aten = torch.ops.aten
 

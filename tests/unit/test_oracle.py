@@ -12,11 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.interpreters.cost_models.analytic import AnalyticCostModel
 from distir.interpreters.machines import load_machine
 from distir.interpreters.simulate import simulate
-
-sys.path.append(str(Path(__file__).parent))
-
-import random_modules
-import random_programs
+from tests.unit import random_modules, random_programs
 
 ROOT = Path(__file__).parents[2]
 QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]

@@ -1,8 +1,5 @@
 """Projection to ranks: for all programs, the rank programs together compute what the program computes."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from xdsl.context import Context
@@ -19,9 +16,7 @@ from distir.interpreters.module_check import check_module
 from distir.interpreters.placement import place
 from distir.interpreters.reference import run, run_ranks
 from distir.passes.project_to_rank import project
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_programs import Program, inputs_for, programs
+from tests.unit.random_programs import Program, inputs_for, programs
 
 
 def parse(text: str) -> ModuleOp:

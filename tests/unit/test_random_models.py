@@ -1,8 +1,6 @@
 """For all programs: what distributes them leaves what they compute."""
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,9 +25,7 @@ from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.project_to_rank import project
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.structure import argument_attributes, shape_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_models import BATCH, EXTENTS, Program, models
+from tests.unit.random_models import BATCH, EXTENTS, Program, models
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
@@ -143,6 +139,25 @@ def test_a_call_that_is_partly_after_the_loop_is_opened():
     """Tanh needs the whole sum, so it and its Neg run after the loop; the other Neg, of the batch, runs inside it."""
     seen: Counter[str] = Counter()
     check(Program(PARTLY_AFTER, {"x": (12, 6)}), {"dp": 2, "microbatches": 2}, seen)
+    assert seen["distributed"]
+
+
+BEFORE_ON_TWO_STAGES = """
+func.func @main(%x: tensor<12x6xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<6x6xf32> {dist.name = "w", dist.role = "parameter"},
+    %v: tensor<6x6xf32> {dist.name = "v", dist.role = "parameter"}) -> (tensor<12x6xf32> {dist.name = "a", dist.role = "output"},
+    tensor<12x6xf32> {dist.name = "b", dist.role = "output"}, tensor<6x6xf32> {dist.name = "c", dist.role = "output"}) {
+  %0 = "onnx.Relu"(%x) : (tensor<12x6xf32>) -> tensor<12x6xf32>
+  %1 = "onnx.MatMul"(%x, %w) : (tensor<12x6xf32>, tensor<6x6xf32>) -> tensor<12x6xf32>
+  %2 = "onnx.Relu"(%w) : (tensor<6x6xf32>) -> tensor<6x6xf32>
+  %3 = "onnx.MatMul"(%2, %v) : (tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<6x6xf32>
+  func.return %0, %1, %3 : tensor<12x6xf32>, tensor<12x6xf32>, tensor<6x6xf32>
+}
+"""
+
+
+def test_what_needs_no_batch_waits_for_what_another_stage_computes():
+    seen: Counter[str] = Counter()
+    check(Program(BEFORE_ON_TWO_STAGES, {"x": (12, 6), "w": (6, 6), "v": (6, 6)}), {"pp": 2, "microbatches": 2}, seen)
     assert seen["distributed"]
 
 

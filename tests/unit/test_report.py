@@ -2,8 +2,6 @@
 
 import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -20,10 +18,7 @@ from distir.dialects.onnx import Onnx
 from distir.interpreters.machines import load_machine
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.analysis import Analysis
-
-sys.path.append(str(Path(__file__).parent))
-
-import random_modules
+from tests.unit import random_modules
 
 
 def report(module: ModuleOp, title: str = "program") -> tuple[str, Any]:

@@ -1,10 +1,8 @@
 """Searches for shardings: what a plan is said to cost is what its program takes in the simulator, the integer program finds the
 optimum of all strategies, memory limits hold, and plans compute what the sequential program does."""
 
-import sys
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,9 +40,7 @@ from distir.passes.sharding_search.problem import Problem, build
 from distir.passes.sharding_search.search import Result, best_plan, least_memory
 from distir.passes.sharding_search.settings import write
 from distir.passes.structure import argument_attributes, is_constant, shape_of
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from small_models import gpt2, mlp
+from tests.small_models import gpt2, mlp
 
 MACHINE = "dgx-2"
 PICOSECOND = 1e-12

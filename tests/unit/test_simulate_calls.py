@@ -3,9 +3,7 @@ a list of the live tensors after every operation says."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from hypothesis import HealthCheck, given, settings
@@ -18,10 +16,7 @@ from distir.dialects.dist.attributes import relocated
 from distir.dialects.onnx import OPERATORS
 from distir.interpreters.module_check import check_module
 from distir.interpreters.simulate import simulate
-
-sys.path.append(str(Path(__file__).parent))
-
-from random_modules import DEVICES, Uneven, on, programs
+from tests.unit.random_modules import DEVICES, Uneven, on, programs
 
 
 def inlined(module: ModuleOp) -> ModuleOp:

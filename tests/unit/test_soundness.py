@@ -3,9 +3,7 @@ deceived, against the executor of `shard_executor`."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +11,8 @@ import pytest
 
 import distir
 from distir.passes.shardcombine.callables import CallableDomains
-
-sys.path.append(str(Path(__file__).parent))
-
-from node_rules import measure
-from shard_executor import violations
+from tests.unit.node_rules import measure
+from tests.unit.shard_executor import violations
 
 # One or two of most families; those that earlier versions of discovery were deceived by are among them: operands that
 # decide much by few integers (diagonals, axes, lengths, offsets), bounds that cross, indices that leave gaps, functions

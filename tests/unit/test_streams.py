@@ -1,6 +1,5 @@
 """What streams of their own gain: gradient reduction beside the backward pass, on costs that a reader can add up."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +16,8 @@ from distir.interpreters.machines import Overlap, load_machine
 from distir.interpreters.simulate import simulate, summarize
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.tools.universe import DISTIR_UNIVERSE
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
-
-import mlp_onnx
-import random_modules
+from examples import mlp_onnx
+from tests.unit import random_modules
 
 UNIT = Path(__file__).parents[1] / "filecheck" / "passes" / "Inputs" / "unit.toml"
 

@@ -1,6 +1,5 @@
 """Summaries equal the op-by-op simulation, bit for bit, for all programs."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,8 @@ from distir.interpreters.simulate import SummaryMemo, simulate, summarize, timin
 from distir.interpreters.work import Work
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.tools.universe import DISTIR_UNIVERSE
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
-
-import mlp_onnx
-import random_modules
-import random_programs
+from examples import mlp_onnx
+from tests.unit import random_modules, random_programs
 
 PAPER = Path(__file__).parents[1] / "filecheck" / "paper"
 QUICK = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -2,10 +2,8 @@
 and what it refuses."""
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +16,7 @@ from distir.passes.distribution import plan as plan_steps
 from distir.passes.distribution.ilp import solve, solve_program
 from distir.passes.distribution.tensor_network import Plan, choose
 from distir.passes.structure import functions
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from small_models import gpt2, mlp
+from tests.small_models import gpt2, mlp
 
 MACHINE = "dgx-a100"
 LAYERS = 4

@@ -4,9 +4,7 @@ the whole program does, on all devices together and rank by rank."""
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,9 +28,7 @@ from distir.passes.distribution.options import options
 from distir.passes.project_to_rank import project
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.structure import argument_attributes, shape_of
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_models import Program, models
+from tests.unit.random_models import Program, models
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "phases": [Phase.explicit, Phase.generate]}
 
