@@ -2,12 +2,13 @@
 
     python -m benchmarks.pytorch_models [--no-plans] [--no-processes] [NAME ...]      # needs pip install 'distir[models]'
 
-For each: seconds to import, operations, the largest difference of loss, parameters and buffers to eager PyTorch after three
+For each: CPU-seconds to import, operations, the largest difference of loss, parameters and buffers to eager PyTorch after three
 steps with momentum (relative to the largest element; in float64 and in float32). Of `dtp-parallelize` with D=2 x T=2,
 P=2 x K=4 (1f1b) and D=2 x T=2 x P=2: CPU-seconds to transform, the largest difference to the sequential program in float64
 (`verify`), and, of as many gloo processes as the plan has devices that train the three steps, that of loss, parameters and
 buffers to eager PyTorch (`train`); or why it refuses. ResNet is in training mode, for which there is `batch-shard` with D=2
-too, which synchronises batch norm; `resnet_eval` has batch norm that only scales.
+too, which synchronises batch norm; `resnet_eval` has batch norm that only scales. `gpt2_dropout` is in training mode, with the
+dropout of GPT-2 (0.1 of embeddings, attention weights and both blocks); eager PyTorch draws as the program does.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from benchmarks import onnx_models
 from benchmarks.arguments import one_of
 from distir.backends.torch import execute
 from distir.dialects.errors import DistirError
-from distir.frontends.pytorch import import_step, training_step
+from distir.frontends.pytorch import counted_draws, import_step, training_step
 from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
@@ -69,10 +70,10 @@ def gat() -> tuple[nn.Module, list[Tensor]]:
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, list[Tensor]]]] = {
     name: getattr(onnx_models, name) for name in ("gpt2", "llama", "bert", "vit", "resnet", "mixtral")
-} | {"resnet_eval": onnx_models.resnet, "gat": gat}
+} | {"resnet_eval": onnx_models.resnet, "gat": gat, "gpt2_dropout": onnx_models.gpt2}
 SYNCHRONISED = "batch-shard, dp=2"
-TRAINED = ("resnet",)
-"""Models in training mode; the others have no batch norm, and dropout."""
+TRAINED = ("resnet", "gpt2_dropout")
+"""Models in training mode; the others have no batch norm, and no dropout."""
 
 
 def per_element(output: Tensor, label: Tensor) -> Tensor:
@@ -101,6 +102,7 @@ class Outcome:
     """What came of one model."""
 
     seconds: float
+    """CPU time of the import."""
     operations: int
     differences: dict[str, float] = field(default_factory=dict[str, float])
     plans: dict[str, Distributed | str] = field(default_factory=dict[str, "Distributed | str"])
@@ -136,7 +138,7 @@ class Trained:
 
     module: ModuleOp
     seconds: float
-    """To import it."""
+    """CPU time of the import."""
     given: list[Arrays]
     """What each step is given, beside the state."""
     final: Arrays
@@ -148,16 +150,19 @@ class Trained:
 def three_steps(model: nn.Module, data: Sequence[tuple[Tensor, ...]]) -> Trained:
     """Trains a copy of the model eagerly and the program by the reference executor."""
     eager = copy.deepcopy(model)
-    start = time.perf_counter()
+    start = time.process_time()
     module = import_step(training_step(model, per_element, optimizer), data[0])
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     made, state, largest, final = optimizer(eager.parameters()), dict(weights_of(module)), 0.0, Arrays()
     names = [a for a in _names(module) if a not in state]
     given = [{n: t.numpy() for n, t in zip(names, batch, strict=True)} for batch in data]
+    seed = 0
     for batch, own in zip(data, given, strict=True):
         made.zero_grad()
-        loss = per_element(eager(*batch[:-1]), batch[-1])
-        loss.backward()
+        with counted_draws(seed, range(len(batch[0]))) as draws:
+            loss = per_element(eager(*batch[:-1]), batch[-1])
+            loss.backward()
+        seed = int(draws.next_seed)
         made.step()
         results = run(module, state | own)
         now = {"loss": loss.detach(), **dict(eager.named_parameters()), **dict(eager.named_buffers())}
@@ -214,7 +219,7 @@ def examine(name: str, plans: Sequence[dict[str, int]] = PLANS, processes: bool 
     operations = sum(1 for _ in exact.module.walk())
     outcome = Outcome(single.seconds, operations, {"float64": exact.difference, "float32": single.difference})
     transforms = {str(plan): partial(DtpParallelizePass(**plan).apply, Context()) for plan in plans}
-    if plans and name in TRAINED:
+    if plans and name == "resnet":
         transforms[SYNCHRONISED] = synchronised
     for plan, transform in transforms.items():
         try:
@@ -239,10 +244,10 @@ def main() -> None:
         try:
             outcome = examine(name, () if args.no_plans else PLANS, not args.no_processes)
         except DistirError as error:
-            print(f"{name:11} {error}", flush=True)
+            print(f"{name:12} {error}", flush=True)
             continue
         differences = "  ".join(f"{key} {value:.1e}" for key, value in outcome.differences.items())
-        print(f"{name:11} {outcome.seconds:5.1f} s  {outcome.operations:5} operations  {differences}", flush=True)
+        print(f"{name:12} {outcome.seconds:5.1f} CPU-s  {outcome.operations:5} operations  {differences}", flush=True)
         for plan, result in outcome.plans.items():
             print(f"            {plan}: {result}", flush=True)
 

@@ -94,8 +94,8 @@ def _traced(run: Any, examples: list[Tensor], table: Mapping[Any, Any] | None = 
 def _decompositions() -> dict[Any, Any]:
     """Decompositions of the operators that may average over samples (they have an argument `reduction`): what they divide
     by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. Of
-    those that take from an operand nothing but its element type. And of the one that writes to its operands without
-    saying so in its schema."""
+    those that take from an operand nothing but its element type. Of norms in mixed precision. And of the one that writes
+    to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -103,6 +103,8 @@ def _decompositions() -> dict[Any, Any]:
         aten.new_zeros.default: partial(_filled, 0),
         aten.new_ones.default: partial(_filled, 1),
         aten.var_mean.correction: _var_mean,
+        aten.native_layer_norm.default: partial(_norm_in_parameter_type, aten.native_layer_norm.default),
+        aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
     }
     return ours | {
         operator: decomposition
@@ -128,6 +130,16 @@ def _var_mean(
     centered = x - mean
     var = (centered * centered).sum(dims, keepdim=keepdim) / max(count - (1 if correction is None else correction), 0)
     return var, mean if keepdim else mean.reshape(var.shape)
+
+
+def _norm_in_parameter_type(norm: Any, x: Tensor, *args: Any) -> Any:
+    """A norm of bfloat16 values by float32 parameters, as its kernel computes it: tensors without data say that mean and
+    deviation are bfloat16, which they are not."""
+    wide = next((a.dtype for a in args if isinstance(a, Tensor)), x.dtype)
+    if wide == x.dtype:
+        return NotImplemented
+    normed, *statistics = norm(x.to(wide), *args)
+    return normed.to(x.dtype), *statistics
 
 
 def _writes(node: fx.Node) -> bool:

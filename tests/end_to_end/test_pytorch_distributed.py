@@ -1,5 +1,6 @@
 """A PyTorch training step through the whole system: imported, distributed, verified, trained by several processes."""
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,69 @@ def test_processes_train_three_steps(plan: dict[str, int]) -> None:
     assert set(together) == {"loss", *state}
     for name, value in together.items():
         np.testing.assert_allclose(value, alone[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def step_in_mixed_precision() -> tuple[ModuleOp, list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+    """A step under autocast to bfloat16 with AdamW on float32 weights, three batches, and loss and parameters of eager
+    PyTorch after each."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    imported = copy.deepcopy(model)  # the program has the values of its model, which eager steps write to
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = [(torch.randn(16, 8), torch.randint(0, 4, (16,))) for _ in range(3)]
+    step = training_step(
+        imported, nn.functional.cross_entropy, lambda p: torch.optim.AdamW(p, lr=1e-2), autocast=torch.bfloat16
+    )
+    module = import_step(step, data[0])
+    expected: list[dict[str, np.ndarray]] = []
+    for x, label in data:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        after = {name: value.detach().clone().numpy() for name, value in model.state_dict().items()}
+        expected.append({"loss": loss.detach().numpy(), **after})
+    return module, [{"input": x.numpy(), "label": label.numpy()} for x, label in data], expected
+
+
+@pytest.mark.parametrize("plan", [*(pytest.param(p, marks=pytest.mark.long) for p in PLANS[:2]), PLANS[2]], ids=str)
+def test_mixed_precision_keeps_float32_weights(plan: dict[str, int]) -> None:
+    """The reference computes what eager PyTorch does, bit for bit or nearly; plans agree in float64, where nothing is
+    rounded; and parameters and state are float32 on every device."""
+    module, data, expected = step_in_mixed_precision()
+    state = dict(weights_of(module))
+    assert all(array.dtype == np.float32 for name, array in state.items() if not name.endswith(".step"))
+    alone = dict(state)
+    for given, after in zip(data, expected, strict=True):
+        results = run(module, alone | given)
+        for name, value in after.items():
+            np.testing.assert_allclose(results[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+        alone |= results
+    whole = run(module, state | data[0], dtype=np.float64)
+    DtpParallelizePass(**plan).apply(Context(), module)
+    held = [p for p in arguments_of(entry_function(module)) if p.role == "parameter"]
+    assert held
+    assert all("xf32" in str(p.type) for p in held)
+    parts = run(module, state | data[0], dtype=np.float64)
+    for name, value in whole.items():
+        np.testing.assert_allclose(parts[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_processes_train_in_mixed_precision() -> None:
+    """Two replicas round their own rows' gradients to bfloat16 (8 bits) before they are added: within three steps of AdamW
+    at 1e-2, a weight may be off by a part of a step."""
+    from distir.backends.torch import execute
+
+    module, data, expected = step_in_mixed_precision()
+    state = dict(weights_of(module))
+    DtpParallelizePass(dp=2).apply(Context(), module)
+    outputs = execute(module, state | data[0], following=data[1:]).outputs
+    np.testing.assert_allclose(outputs["loss"], expected[-1]["loss"], rtol=2e-2)
+    for name in (name for name in expected[-1] if name != "loss"):
+        assert outputs[name].dtype == np.float32
+        np.testing.assert_allclose(outputs[name], expected[-1][name], atol=1e-2, err_msg=name)
+        assert np.any(outputs[name] != torch.from_numpy(outputs[name]).bfloat16().float().numpy())
 
 
 def test_parameters_live_where_their_results_are_used(tmp_path: Path) -> None:

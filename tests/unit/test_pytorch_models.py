@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-CUT = ["gpt2", "llama", "bert", "vit", "resnet_eval", "mixtral", "gat"]
+CUT = ["gpt2", "gpt2_dropout", "llama", "bert", "vit", "resnet_eval", "mixtral", "gat"]
 IN_FLOAT32 = ("llama", "mixtral")
 """Whose normalisation and softmax are in single precision, whatever their parameters are."""
 
