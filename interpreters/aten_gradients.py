@@ -114,7 +114,7 @@ def kept_integers(op: Operation, operands: Sequence[Array | None]) -> dict[int, 
     function = overload(op.schema)
     if _forward(function) is None:
         return {}
-    tensors = [tensor_of(_machine_numbers(np.asarray(operand))) for operand in operands]
+    tensors = [tensor_of(machine_numbers(np.asarray(operand))) for operand in operands]
     found: dict[int, Array] = {}
 
     def find(**given: Any) -> list[None]:
@@ -128,12 +128,45 @@ def kept_integers(op: Operation, operands: Sequence[Array | None]) -> dict[int, 
     return found
 
 
-def _machine_numbers(array: Array) -> Array:
+def machine_numbers(array: Array) -> Array:
     """Exact scalars as floats around zero."""
     if array.dtype != object:
         return array
     numbers = [Scalar.of(number).value / PRIME - 0.5 for number in array.reshape(-1).tolist()]
     return np.array(numbers).reshape(array.shape)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor with machine numbers in place of exact scalars."""
+    exact = getattr(tensor, "exact", None)
+    return tensor if exact is None else tensor_of(machine_numbers(exact))
+
+
+class KeptIntegers(TorchDispatchMode):
+    """While active, a gradient operator on integers that its operator does not give on the others (the places of maxima, which
+    no kernel checks) raises ValueError; where those are one of `operands` themselves, it goes on with what its operator gives, and
+    `found` has that, by operand."""
+
+    def __init__(self, operands: Sequence[Tensor] = ()):
+        super().__init__()
+        self.operands, self.found = operands, dict[int, Array]()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **(kwargs or {})}
+        if _forward(func) is not None:
+            for name, result in (_given_by_operator(func, given, _plain) or {}).items():
+                if result.dtype.is_floating_point:
+                    continue
+                place = next((i for i, operand in enumerate(self.operands) if operand is given[name]), None)
+                if place is not None:
+                    self.found[place] = array_of(result)
+                    given[name] = result
+                elif not torch.equal(result, given[name]):
+                    raise ValueError(f"{func}: {name} is not what its operator gives")
+            return func(**given)
+        return func(*args, **(kwargs or {}))
 
 
 class FittingGradients(TorchDispatchMode):

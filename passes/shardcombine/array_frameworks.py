@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -65,6 +66,17 @@ class Framework(Protocol):
         types only where the callable insists. Raises what it raises, and TypeError if it cannot take exact scalars."""
         ...
 
+    def kept(
+        self, function: Callable[..., Any], operands: Sequence[Array], dtypes: Sequence[np.dtype[Any]], fill: Fill
+    ) -> dict[int, Array]:
+        """Operands that must be integers which another operator gives, with those integers (`Domains.kept`)."""
+        ...
+
+    def before_unchecked(self, dtypes: Sequence[np.dtype[Any]]) -> Callable[[], None] | None:
+        """Where kernels may crash on operands of these types: what a fork of this process must do before it runs any, or
+        raise. None where they do not, or where a fork cannot run them."""
+        ...
+
 
 def framework_of(values: Sequence[Any]) -> Framework:
     """The library of the arrays among these values. Raises DistirError for a mixture."""
@@ -120,6 +132,14 @@ class Numpy:
         if any(operand.dtype == object for operand in operands):
             return call(operands)
         return _on_doubles_or_declared(call, operands, dtypes)
+
+    def kept(
+        self, function: Callable[..., Any], operands: Sequence[Array], dtypes: Sequence[np.dtype[Any]], fill: Fill
+    ) -> dict[int, Array]:
+        return {}
+
+    def before_unchecked(self, dtypes: Sequence[np.dtype[Any]]) -> Callable[[], None] | None:
+        return None
 
 
 class Torch:
@@ -186,17 +206,44 @@ class Torch:
         import torch
 
         from distir.interpreters.aten_exact import call_exactly
+        from distir.interpreters.aten_gradients import KeptIntegers
         from distir.interpreters.aten_reference import array_of, tensor_of
 
+        guard = KeptIntegers if _has_integers(dtypes) else nullcontext
         if any(operand.dtype == object for operand in operands):
             torch_types = [getattr(torch, dtype.name) for dtype in dtypes]
-            return call_exactly(lambda tensors: leaves(function(*fill(tensors))), operands, torch_types)
+            with guard():
+                return call_exactly(lambda tensors: leaves(function(*fill(tensors))), operands, torch_types)
 
         def call(arrays: Sequence[Array]) -> list[Array]:
-            results = leaves(function(*fill([tensor_of(np.array(array)) for array in arrays])))
+            with guard():
+                results = leaves(function(*fill([tensor_of(np.array(array)) for array in arrays])))
             return [array_of(torch.as_tensor(result)) for result in results]
 
         return _on_doubles_or_declared(call, operands, dtypes)
+
+    def kept(
+        self, function: Callable[..., Any], operands: Sequence[Array], dtypes: Sequence[np.dtype[Any]], fill: Fill
+    ) -> dict[int, Array]:
+        from distir.interpreters.aten_gradients import KeptIntegers, machine_numbers
+        from distir.interpreters.aten_reference import tensor_of
+
+        if not _has_integers(dtypes):
+            return {}
+        tensors = [tensor_of(machine_numbers(np.array(operand))) for operand in operands]
+        with KeptIntegers(tensors) as integers:
+            function(*fill(tensors))
+        return integers.found
+
+    def before_unchecked(self, dtypes: Sequence[np.dtype[Any]]) -> Callable[[], None] | None:
+        """A fork has none of the threads that kernels and autograd may have had."""
+        import torch
+
+        def prepare() -> None:
+            torch.set_num_threads(1)
+            torch.ones(1, requires_grad=True).sum().backward()
+
+        return prepare if _has_integers(dtypes) else None
 
 
 class Jax:
@@ -234,6 +281,19 @@ class Jax:
 
         with jax.enable_x64(True):
             return _on_doubles_or_declared(call, operands, dtypes)
+
+    def kept(
+        self, function: Callable[..., Any], operands: Sequence[Array], dtypes: Sequence[np.dtype[Any]], fill: Fill
+    ) -> dict[int, Array]:
+        return {}
+
+    def before_unchecked(self, dtypes: Sequence[np.dtype[Any]]) -> Callable[[], None] | None:
+        """XLA clips, fills or drops; and a process with its threads cannot be forked."""
+        return None
+
+
+def _has_integers(dtypes: Sequence[np.dtype[Any]]) -> bool:
+    return any(dtype.kind in "iu" for dtype in dtypes)
 
 
 def _numpy_dtype(name: str) -> np.dtype[Any]:

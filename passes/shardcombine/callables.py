@@ -21,8 +21,10 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.dialects.sharding import Rule
 from distir.passes.shardcombine.array_frameworks import Framework, framework_of, leaves, rebuilt
+from distir.passes.shardcombine.cache import parse_rule, rule_text
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import Abstract, Array
+from distir.passes.shardcombine.isolation import in_child
 
 
 def discover(callable: Callable[..., Any], example_args: Sequence[Any]) -> Rule:
@@ -34,18 +36,23 @@ def discover(callable: Callable[..., Any], example_args: Sequence[Any]) -> Rule:
 
     The callable runs many times, on arrays of other sizes, which it must reject by raising where they do not fit; so
     must it indices that are out of range. Its arguments are copies. It must give the same on equal arguments: one that
-    draws random numbers gets a rule without factors, as does anything else for which nothing was found.
+    draws random numbers gets a rule without factors, as does anything else for which nothing was found. A torch callable that
+    takes integer arrays runs in a fork of this process, since kernels may not check them.
 
     Numpy callables run on object arrays of exact scalars, torch callables on tensors of them, wherever their code lets
     them (`found = exact`); others, and all of jax, on floats (`found = probed`).
 
-    Raises DistirError if the callable fails on the example arguments or takes none that is an array."""
+    Raises DistirError if the callable fails on the example arguments or takes none that is an array, and if it crashes where
+    it should raise."""
     if not isinstance(example_args, tuple | list):
         raise DistirError(
             f"discover: expected a tuple of arguments, got {type(example_args).__name__}: write discover(f, (x, y))"
         )
     domains = CallableDomains(callable, example_args)
-    return Discovery(domains).rule(domains.operation())
+    op = domains.operation()
+    if (prepare := domains.framework.before_unchecked(domains.dtypes)) is None:
+        return Discovery(domains).rule(op)
+    return parse_rule(in_child(lambda: rule_text(Discovery(domains).rule(op)), prepare, domains.name))
 
 
 @irdl_op_definition
@@ -141,6 +148,8 @@ class CallableDomains:
     def __init__(self, callable: Callable[..., Any], example_args: Sequence[Any]):
         self.callable, self.template = callable, _Template.of(callable, example_args)
         self.framework = self.template.framework
+        self.dtypes = [self.framework.described(array)[1] for array in self.template.arrays]
+        self.name = str(getattr(callable, "__name__", type(callable).__name__))
 
     def operation(self) -> CallableOp:
         """The op at the example arguments. Raises DistirError, with the callable's reason, if it fails there."""
@@ -153,8 +162,7 @@ class CallableDomains:
             raise
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            name = getattr(self.callable, "__name__", type(self.callable).__name__)
-            raise DistirError(f"discover: {name} fails on the example arguments: {reason}") from error
+            raise DistirError(f"discover: {self.name} fails on the example arguments: {reason}") from error
         return CallableOp.create(
             operands=Block(arg_types=operands).args,
             result_types=results,
@@ -166,18 +174,16 @@ class CallableDomains:
 
     def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
         arrays = [cast(Array, operand) for operand in operands]
-        dtypes = [self.framework.described(array)[1] for array in self.template.arrays]
-        return [*self.framework.run(self.callable, arrays, dtypes, self._filled(self._sizes(op)))]
+        return [*self.framework.run(self.callable, arrays, self.dtypes, self._filled(self._sizes(op)))]
 
     def infer(self, op: Operation, operands: Sequence[Abstract]) -> list[TensorType[Any] | None]:
-        types = [
-            (cast(TensorType[Any], operand).get_shape(), self.framework.described(array)[1])
-            for operand, array in zip(operands, self.template.arrays, strict=True)
-        ]
+        shapes = [cast(TensorType[Any], operand).get_shape() for operand in operands]
+        types = [*zip(shapes, self.dtypes, strict=True)]
         return [*self._results(self.framework.infer(self.callable, types, self._filled(self._sizes(op))))]
 
     def kept(self, op: Operation, operands: Sequence[Array | None]) -> dict[int, Array]:
-        return {}
+        arrays = [cast(Array, operand) for operand in operands]
+        return self.framework.kept(self.callable, arrays, self.dtypes, self._filled(self._sizes(op)))
 
     def _sizes(self, op: Operation) -> dict[str, Sequence[int]]:
         found: dict[str, Sequence[int]] = {}

@@ -37,6 +37,8 @@ class Outcome:
     factors: int = 0
     windows: int = 0
     """Those factors whose shards overlap."""
+    offsets: int = 0
+    """Those that need the start of their positions."""
     partials: int = 0
     without: list[str] = field(default_factory=list[str])
     """Tests with no rule to try: of sequences and strings, of one element, random.."""
@@ -87,6 +89,7 @@ def check(name: str, model: ModelProto, inputs: Sequence[Any], discovery: Discov
                 ways += tried.factors + tried.partials
                 outcome.factors += tried.factors
                 outcome.windows += tried.windows
+                outcome.offsets += tried.offsets
                 outcome.partials += tried.partials
                 outcome.false += [f"{name}: {each}; {rule}" for each in tried.violations]
             values.update(zip(op.results, discovery.domains.evaluate(op, operands), strict=True))

@@ -35,6 +35,7 @@ class Tried:
 
     factors: int = 0
     windows: int = 0
+    offsets: int = 0
     partials: int = 0
     violations: list[str] = field(default_factory=list[str])
 
@@ -256,6 +257,27 @@ class _Check:
             outside = self.extent(combine.outer) if isinstance(combine, Gather) else 1
             yield from self.compare(f"{factor} in {parts}", r, combine, local, parts, outside)
 
+    def lookup(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
+        """A table of which each shard has some rows: it looks up the indices that lie there, and the others give zeros."""
+        (index,) = (i for i, o in enumerate(self.operands) if o is not None and o.dtype.kind in "iu")
+        (table, dim), *_ = ((i, d) for i, dims in enumerate(self.rule.inputs) for d, each in enumerate(dims)
+                            if factor in each.factors)  # fmt: skip
+        rows, total = self.operands[table].shape[dim], np.zeros_like(self.wholes[0])
+        indices = np.where(self.operands[index] < 0, self.operands[index] + rows, self.operands[index])
+        extents = [1] * total.ndim
+        for d, each in enumerate(self.rule.inputs[index]):
+            if each.factor is not None:
+                extents[cast(Gather, self.rule.combines[each.factor][0]).dim] = indices.shape[d]
+        for shard, part in enumerate(parts):
+            start, width = (sum(ns) * rows // sum(parts) for ns in (parts[:shard], (part,)))
+            inside = (indices >= start) & (indices < start + width)
+            operands = list(self.operands)
+            operands[table] = np.take(operands[table], range(start, start + width), dim)
+            operands[index] = np.where(inside, indices - start, 0).astype(indices.dtype)
+            total = total + np.where(inside.reshape(extents), self.run(self.op, operands)[0], 0)
+        if not agree(total, self.wholes[0]):
+            yield f"{factor} in {parts}: the sum of the shards' rows differs"
+
     def partial(self, index: int, shards: int) -> Iterator[str]:
         entry = self.rule.partials[index]
         split = self.split(entry.operands, shards, entry.reduction)
@@ -302,10 +324,12 @@ def violations(
     with np.errstate(all="ignore"):
         check = _Check(op, rule, operands, run, rng)
         for count in shards:
-            for factor in rule.factors:
-                if factor in rule.offsets:  # the indices of each shard are shifted: `test_offsets.py` runs those
-                    continue
-                if factor in rule.windowed:
+            for factor in (*rule.factors, *rule.offsets):
+                if factor in rule.offsets:
+                    if parts := uneven(check.extent([factor]), count):
+                        tried.violations += check.lookup(factor, parts)
+                        tried.offsets += 1
+                elif factor in rule.windowed:
                     if parts := uneven(check.window_rows(factor), count):
                         tried.violations += check.window(factor, parts)
                         tried.windows += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +151,49 @@ def test_jax() -> None:
     found = distir.discover(lambda table, i: table[i], (jnp.ones((8, 12)), jnp.zeros(5, int)))
     assert str(found).startswith("#dist.rule<[S3, S1], [S2] -> {S1: gather(1), S2: gather(0), S3: reduce(sum)}")
     assert "offset = S3" in str(found)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_places_of_maxima_are_those_that_pooling_gave() -> None:
+    """No kernel checks them: any others would be written to outside of the gradient. Channels and batch are independent, the
+    gradient is linear, and windows that do not overlap move elements."""
+    import torch
+
+    aten = torch.ops.aten
+    window = [2, 2], [2, 2], [0, 0], [1, 1], False
+    x = torch.randn(4, 6, 8, 8)
+    pooled, places = aten.max_pool2d_with_indices(x, *window)
+
+    def gradient(g: Any, x: Any, places: Any) -> Any:
+        return aten.max_pool2d_with_indices_backward(g, x, *window, places)
+
+    rule = distir.discover(gradient, (pooled, x, places))
+    assert str(rule) == (
+        "#dist.rule<[S1, S2, _, _], [S1, S2, _, _], [S1, S2, _, _] -> {S1: gather(0), S2: gather(1)}, "
+        "partial = [sum: 0 -> 0, max: 0 -> 0, min: 0 -> 0], found = exact>"
+    )
+    domains = CallableDomains(gradient, (pooled, x, places))
+    arrays = [each.double().numpy() for each in (pooled, x)]
+    tried = violations(domains.operation(), rule, [*arrays, places.numpy()], np.random.default_rng(1), domains.evaluate)
+    assert tried.factors == 4
+    assert not tried.violations
+    assert "-> {}" in str(distir.discover(lambda g, x, p: gradient(g, x, p + 0), (pooled, x, places)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_crash_is_not_ours() -> None:
+    """Kernels that check no integers may end the process that they run in."""
+    import torch
+
+    def kernel(x: Any, index: Any) -> Any:
+        if index.device.type == "cpu" and int(index.max()) >= len(x):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x[index]
+
+    with pytest.raises(
+        DistirError, match=r"^discover: kernel crashes \(SIGKILL\) on integers that are out of its range"
+    ):
+        distir.discover(kernel, (torch.ones(8, 12), torch.zeros(8, dtype=torch.int64)))
 
 
 def test_what_cannot_be_discovered_is_said() -> None:

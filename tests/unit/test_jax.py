@@ -69,6 +69,16 @@ def _ops(module: ModuleOp) -> list[str]:
     return [op.name for op in module.walk()]
 
 
+def test_rules_of_a_training_step_hold() -> None:
+    """Every class of primitives of the example transformer's step, in two and three uneven shards."""
+    from tests.unit.step_rules import measure
+
+    outcome = measure(["jax"])
+    assert not outcome.false
+    assert outcome.classes > 60
+    assert outcome.factors > 300
+
+
 X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
 

@@ -13,6 +13,8 @@ import distir
 from distir.passes.shardcombine.callables import CallableDomains
 from tests.unit.node_rules import measure
 from tests.unit.shard_executor import violations
+from tests.unit.step_rules import STEPS, TRANSFORMERS
+from tests.unit.step_rules import measure as rules_of_steps
 
 # One or two of most families; those that earlier versions of discovery were deceived by are among them: operands that
 # decide much by few integers (diagonals, axes, lengths, offsets), bounds that cross, indices that leave gaps, functions
@@ -92,3 +94,30 @@ def test_traps() -> None:
         "[S1] -> {S1: gather(1), S2: gather(0)}"
     )
     assert rule_of_torch(lambda x: x.expand(8, x.shape[1]), x[:1]).startswith("[_, S1] -> {S1: gather(1)}")
+
+
+def test_rules_of_training_steps_hold() -> None:
+    """AdamW's, and of the layers of an MLP; then what is peculiar to attention over a graph."""
+    outcome = rules_of_steps(["mlp"])
+    assert not outcome.false
+    assert outcome.classes > 30
+    assert outcome.factors > 200
+    assert outcome.partials > 100
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in STEPS if name not in (*TRANSFORMERS, "jax", "mlp")])
+def test_rules_of_all_training_steps_hold(name: str) -> None:
+    outcome = rules_of_steps([name])
+    assert not outcome.false
+    assert outcome.factors > 300
+    assert outcome.windows > 0 or name != "convolutions"
+    assert outcome.offsets > 0 or name != "gpt"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_rules_of_all_steps_of_transformers_hold(name: str) -> None:
+    outcome = rules_of_steps([name])
+    assert not outcome.false
+    assert outcome.factors > 300
