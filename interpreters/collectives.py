@@ -45,6 +45,12 @@ def reducescatter(reduction: Reduction, dim: int, values: Sequence[Array], exten
     return scatter(dim, reduce(reduction, values), extents)
 
 
+def exchange(dim: int, values: Sequence[Array], windows: Sequence[tuple[int, int]]) -> list[Array]:
+    """Ranges of the concatenation."""
+    whole = np.concatenate(values, axis=dim)
+    return [whole.take(range(start, stop), axis=dim) for start, stop in windows]
+
+
 def alltoall(split: int, concat: int, values: Sequence[Array], extents: Sequence[int]) -> list[Array]:
     """`extents` are those of the results' dim `split`."""
     if split == concat:

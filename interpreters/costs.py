@@ -18,12 +18,14 @@ from distir.dialects.dist import (
     AllReduceOp,
     AllToAllOp,
     BroadcastOp,
+    ExchangeOp,
     GatherOp,
     ReduceOp,
     ReduceScatterOp,
     ScatterOp,
     SendOp,
 )
+from distir.dialects.dist.windows import overlaps
 from distir.dialects.errors import DistirError
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.walk import Walk
@@ -79,6 +81,22 @@ class CostFunctions(InterpreterFunctions):
     @impl(AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
         return self.collective("alltoall", op, args)
+
+    @impl(ExchangeOp)
+    def exchange(self, interpreter: Interpreter, op: ExchangeOp, args: PythonValues) -> PythonValues:
+        """All messages at once: a device sends and receives at the same time, and one message after the other either way."""
+        seconds = self.model.operation_seconds(op, args)
+        if seconds is None:
+            out, into = [0.0] * len(args), [0.0] * len(args)
+            parts = op.parts
+            for holder, reader, start, stop in overlaps(parts, op.windows):
+                if holder != reader:
+                    bytes = type_bytes(op.operands[holder].type) // parts[holder] * (stop - start)
+                    message = self.model.send_seconds(bytes, args[holder], args[reader])
+                    out[holder] += message
+                    into[reader] += message
+            seconds = max(*out, *into)
+        return (("exchange", seconds),)
 
     @impl(BroadcastOp)
     def broadcast(self, interpreter: Interpreter, op: BroadcastOp, args: PythonValues) -> PythonValues:

@@ -19,6 +19,7 @@ from distir.dialects.dist import (
     AllToAllOp,
     BroadcastOp,
     CallOp,
+    ExchangeOp,
     GatherOp,
     MoveOp,
     OnAttr,
@@ -93,6 +94,10 @@ class CommunicationPlacement(InterpreterFunctions):
 
     @impl(AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
+        return place_distinct(op, args)
+
+    @impl(ExchangeOp)
+    def exchange(self, interpreter: Interpreter, op: ExchangeOp, args: PythonValues) -> PythonValues:
         return place_distinct(op, args)
 
     @impl(SendOp)

@@ -20,6 +20,7 @@ from distir.dialects.dist import (
     BroadcastOp,
     CallOp,
     ConcatOp,
+    ExchangeOp,
     GatherOp,
     MoveOp,
     PackOp,
@@ -68,6 +69,10 @@ class CommunicationFunctions(InterpreterFunctions):
     def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
         split = op.split.value.data
         return tuple(collectives.alltoall(split, op.concat.value.data, args, extents(op.result_types, split)))
+
+    @impl(ExchangeOp)
+    def exchange(self, interpreter: Interpreter, op: ExchangeOp, args: PythonValues) -> PythonValues:
+        return tuple(collectives.exchange(op.dim.value.data, args, op.windows))
 
     @impl(BroadcastOp)
     def broadcast(self, interpreter: Interpreter, op: BroadcastOp, args: PythonValues) -> PythonValues:

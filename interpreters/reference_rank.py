@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
@@ -143,6 +143,18 @@ class RankFunctions(InterpreterFunctions):
             return _single(collectives.alltoall(split, concat, _first(sides), parts))
 
         return self._group(op, args, (split, concat), happen)
+
+    @impl(rank.ExchangeOp)
+    def exchange(self, interpreter: Interpreter, op: rank.ExchangeOp, args: PythonValues) -> PythonValues:
+        dim = op.dim.value.data
+
+        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+            starts = [cast(rank.ExchangeOp, side.op).start.value.data for side in sides]
+            lengths = extents([side.op.results[0].type for side in sides], dim)
+            windows = [(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+            return _single(collectives.exchange(dim, _first(sides), windows))
+
+        return self._group(op, args, (dim,), happen)
 
     @impl(rank.BroadcastOp)
     def broadcast(self, interpreter: Interpreter, op: rank.BroadcastOp, args: PythonValues) -> PythonValues:

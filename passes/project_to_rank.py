@@ -188,6 +188,13 @@ def _(op: dist.AllToAllOp, view: FunctionView) -> Operation:
     return rank.AllToAllOp(value, op.split.value.data, op.concat.value.data, group, result)
 
 
+@lower.register
+def _(op: dist.ExchangeOp, view: FunctionView) -> Operation:
+    i = view.index(op.operands)
+    value, result = view.values[op.operands[i]], placed(op.results[i].type, None)
+    return rank.ExchangeOp(value, op.dim.value.data, op.windows[i][0], view.ranks(op.operands), result)
+
+
 def _with_root(root: int, others: Sequence[int]) -> list[int]:
     """The group of a rooted op: the root first if it is not among the others."""
     return [*([] if root in others else [root]), *others]

@@ -23,6 +23,8 @@ from xdsl.ir import SSAValue
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.operators import Compute
 from distir.dialects import rank
+from distir.dialects.dist.checks import replaced
+from distir.dialects.dist.windows import overlaps
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 
@@ -113,6 +115,8 @@ class Collective:
                 return self._one(lambda x: self.reducescatter(x, dim.value.data, reduction.data))
             case rank.AllToAllOp(split=split, concat=concat):
                 return self._one(lambda x: self.alltoall(x, split.value.data, concat.value.data))
+            case rank.ExchangeOp(dim=dim, start=start):
+                return self._one(lambda x: self.exchange(x, dim.value.data, start.value.data))
             case rank.BroadcastOp():
                 return self.broadcast
             case rank.ScatterOp():
@@ -195,6 +199,26 @@ class Collective:
             parts[position] = part.view(x.dtype).reshape(shape)
         return torch.cat(parts, concat)
 
+    def exchange(self, x: Tensor, dim: int, start: int) -> Tensor:
+        """Messages between those that hold and those that read, posted together: no order of them can deadlock."""
+        own = self.op.ranks.index(self.own)
+        told = [self._told(x.shape[dim], start, _extent(self.op.results[0], dim))[r] for r in self.op.ranks]
+        windows = [(first, first + length) for _, first, length in told]
+        parts: list[Tensor] = []
+        messages: list[Any] = []
+        for holder, reader, low, high in overlaps([extent for extent, _, _ in told], windows):
+            if own not in (holder, reader):
+                continue
+            part = x.narrow(dim, low, high - low) if holder == own else x.new_empty(replaced(x.shape, dim, high - low))
+            if reader == own:
+                parts.append(part)
+            if holder != reader:
+                post, peer = (dist.isend, reader) if holder == own else (dist.irecv, holder)
+                messages.append(dist.P2POp(post, as_bytes(part), self.op.ranks[peer]))
+        for message in dist.batch_isend_irecv(messages) if messages else ():
+            message.wait()
+        return torch.cat(parts, dim)
+
     def broadcast(self, operands: list[Any]) -> Sequence[Any]:
         value = operands[0].contiguous() if operands else self.communicator.empty(self.op.results[0])
         dist.broadcast(as_bytes(value), self._root, self.group)
@@ -251,6 +275,10 @@ class Collective:
     @property
     def _root(self) -> int:
         return cast(rank.RootedOp, self.op).root.value.data
+
+
+def _extent(value: SSAValue, dim: int) -> int:
+    return cast(TensorType[Any], value.type).get_shape()[dim]
 
 
 def _finished(reduced: Tensor, reduction: Reduction, count: int) -> Tensor:

@@ -27,6 +27,7 @@ from distir.dialects.dist.local import (
     ZerosOp,
 )
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
+from distir.dialects.dist.windows import ExchangeOp
 from distir.dialects.reductions import ReductionAttr
 from distir.dialects.sharding import AxesAttr, MeshOp, RuleAttr, ShardingAttr, StrategyAttr
 
@@ -40,6 +41,7 @@ Dist = Dialect(
         BroadcastOp,
         CallOp,
         ConcatOp,
+        ExchangeOp,
         GatherOp,
         InsideOp,
         LocalIndexOp,

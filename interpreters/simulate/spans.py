@@ -25,6 +25,7 @@ NCCL_NAMES = {
     "scatter": "Scatter",
     "gather": "Gather",
     "reduce": "Reduce",
+    "exchange": "SendRecv",
 }
 
 

@@ -14,8 +14,8 @@ from distir.dialects.dist import (
     AllReduceOp,
     AllToAllOp,
     ConcatOp,
+    ExchangeOp,
     ReduceScatterOp,
-    SendOp,
     SliceOp,
     ZerosOp,
 )
@@ -32,7 +32,8 @@ def hops(source: State, target: State) -> list[State]:
     if source == target:
         return []
     if isinstance(target, Windowed):
-        near = isinstance(source, Replicated) or (isinstance(source, Sharded) and source.dim == target.dim)
+        is_part = isinstance(source, Sharded) and source.dim == target.dim and len(source.pieces) == 1
+        near = is_part or isinstance(source, Replicated)
         return [target] if near else [*hops(source, target.base), target]
     direct = (
         isinstance(source, Replicated)
@@ -59,7 +60,7 @@ def collective(source: State, target: State) -> str | None:
         case Sharded(), Sharded():
             return "alltoall"
         case Sharded(), Windowed():
-            return "send"
+            return "exchange"
         case _:
             return None
 
@@ -102,7 +103,7 @@ def _hop(
         case Replicated(), Windowed(dim):
             return each(values, lambda i, v: _cut(v, dim, *window(target, i, n), insert))
         case Sharded(), Windowed():
-            return exchange(values, source, target, insert, members)
+            return exchange(values, source, target, insert)
         case Replicated(), Sharded():
             return each(values, lambda i, v: take_shard(v, target, i, n, insert))
         case Replicated(), Partial(Reduction.SUM):
@@ -200,35 +201,14 @@ def window(state: Windowed, shard: int, shards: int) -> tuple[int, int]:
     return state.range(*share(state.steps, shard, shards))
 
 
-def exchange(
-    values: Sequence[SSAValue], source: Sharded, target: Windowed, insert: Insert, members: Collection[int]
-) -> list[SSAValue]:
-    """Every shard's window of the dim: what it lacks is sent by those that hold it, neighbours with neighbours, all pairs
-    that do not share a device at the same time."""
+def exchange(values: Sequence[SSAValue], source: Sharded, target: Windowed, insert: Insert) -> list[SSAValue]:
+    """Every shard's window of the dim; what it lacks comes from those that hold it."""
     n, dim = len(values), target.dim
-    parts: list[dict[int, SSAValue]] = [{} for _ in values]
-    sends: list[tuple[tuple[int, ...], int, int, int, SSAValue]] = []
-    for holder, value in enumerate(values):
-        offset = 0
-        for start, stop in shard_ranges(source, holder, n):
-            for reader in range(n):
-                low, high = window(target, reader, n)
-                first, last = max(start, low), min(stop, high)
-                if first < last and (holder != reader or reader in members):
-                    part = _cut(value, dim, offset + first - start, offset + last - start, insert)
-                    distance, leftmost = abs(holder - reader), min(holder, reader)
-                    order = (distance, int(holder > reader), leftmost // max(distance, 1) % 2, leftmost)
-                    sends.append((order, reader, first, holder, part))
-            offset += stop - start
-    for _, reader, first, holder, part in sorted(sends, key=lambda send: send[0]):
-        there = cast(TensorType[Any], values[reader].type).encoding
-        type_ = cast(TensorType[Any], part.type)
-        sent = TensorType(type_.element_type, type_.get_shape(), there)
-        parts[reader][first] = part if holder == reader else _add(SendOp(part, sent), insert)
-    return [
-        _join([held[start] for start in sorted(held)], dim, insert) if i in members else value
-        for i, (held, value) in enumerate(zip(parts, values, strict=True))
-    ]
+    windows = [window(target, i, n) for i in range(n)]
+    if windows == [range_ for i in range(n) for range_ in shard_ranges(source, i, n)]:
+        return list(values)
+    types = [_with_extent(value, dim, stop - start) for value, (start, stop) in zip(values, windows, strict=True)]
+    return _add_all(ExchangeOp(values, dim, [start for start, _ in windows], types), insert)
 
 
 def take_shard(value: SSAValue, state: Sharded, shard: int, shards: int, insert: Insert) -> SSAValue:

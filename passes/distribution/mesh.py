@@ -322,7 +322,7 @@ def _hop_weight(mesh: Mesh, elements: int, here: AxisStates, axis: int, there: S
             return local * COPY_SHARE / n
         case "allreduce":
             moved = 2 * (n - 1) / n * local
-        case "send":
+        case "exchange":
             assert isinstance(there, Windowed)
             moved = local * there.stride * (there.before + there.after + 1) / there.extent
         case "alltoall":

@@ -85,7 +85,7 @@ def test_verify(axes: dict[str, int], dims: dict[str, int], tmp_path: Path):
     sequential, distributed = tmp_path / "net.mlir", tmp_path / "cut.mlir"
     sequential.write_text(NETWORK)
     distributed.write_text(str(cut(axes, dims)))
-    assert "dist.send" in distributed.read_text()
+    assert "dist.exchange" in distributed.read_text()
     assert main(["verify", str(sequential), str(distributed)]) == 0
 
 

@@ -91,6 +91,9 @@ def communication_program() -> ModuleOp:
     columns = dist.ReduceScatterOp([a1, a0], 1, [tensor(6, 2, on=d) for d in (1, 0)], Reduction.MAX)
     exchanged = dist.AllToAllOp([a1, a0], 1, 0, [tensor(12, 2, on=d) for d in (1, 0)])
     ragged = dist.AllToAllOp([x2, x0], 1, 0, [tensor(5, n, on=d) for d, n in ((2, 1), (0, 3))])
+    windows = dist.ExchangeOp(
+        [x0, x1, x2, x3], 0, [0, 2, 1, 9], [tensor(n, 4, on=d) for d, n in enumerate((5, 3, 9, 1))]
+    )
     broadcast = dist.BroadcastOp(a1, [tensor(6, 4, on=d) for d in (3, 0)])
     scatter = dist.ScatterOp(a0, 0, [tensor(2, 4, on=3), tensor(4, 4, on=0)])
     gather = dist.GatherOp([x3, x1, x2, x0], 0, tensor(10, 4, on=1))
@@ -100,7 +103,7 @@ def communication_program() -> ModuleOp:
     block.add_ops(
         [*sends, sum_, mean, max_, min_, prod, short, gathered, backwards, even, uneven, columns, exchanged, ragged]
     )
-    block.add_ops([broadcast, scatter, gather, elsewhere, here, product])
+    block.add_ops([windows, broadcast, scatter, gather, elsewhere, here, product])
     results = {
         "sent": sends[0].output,
         "sent_bool": sends[1].output,
@@ -120,6 +123,7 @@ def communication_program() -> ModuleOp:
         "exchanged1": exchanged.results[0],
         "exchanged_uneven0": ragged.results[1],
         "exchanged_uneven2": ragged.results[0],
+        **{f"window{d}": result for d, result in enumerate(windows.results)},
         "broadcast3": broadcast.results[0],
         "broadcast0": broadcast.results[1],
         "scatter3": scatter.results[0],
@@ -176,6 +180,10 @@ def test_communication():
         "exchanged_uneven2": np.concatenate([x[4:6, 0:1], x[0:3, 0:1]]),
         "exchanged0": np.concatenate([a1[:, 2:4], a0[:, 2:4]]),
         "exchanged1": np.concatenate([a1[:, 0:2], a0[:, 0:2]]),
+        "window0": x[0:5],
+        "window1": x[2:5],
+        "window2": x[1:10],
+        "window3": x[9:10],
         "broadcast3": a1,
         "broadcast0": a1,
         "scatter3": a0[0:2],

@@ -153,6 +153,19 @@ def alltoall(body: Body) -> None:
     body.add(dist.AllToAllOp(values, split, concat, [placed(TensorType(f32, result), on) for on in places]))
 
 
+def exchange(body: Body) -> None:
+    places = body.places()
+    dim, types, joined = cut(body, places)
+    whole, starts, results = joined.get_shape()[dim], [], []
+    for type_, on in zip(types, places, strict=True):
+        start = body.draw(st.integers(0, whole - 1))
+        extent = body.draw(st.integers(1, whole - start))
+        shape = [extent if i == dim else n for i, n in enumerate(type_.get_shape())]
+        starts.append(start)
+        results.append(placed(TensorType(joined.element_type, shape), on))
+    body.add(dist.ExchangeOp([body.value(t) for t in types], dim, starts, results))
+
+
 def broadcast(body: Body) -> None:
     root, types = body.place(), same_type(body, body.places())
     body.add(dist.BroadcastOp(body.value(placed(types[0], root)), types))
@@ -260,7 +273,7 @@ def call(body: Body) -> None:
 
 
 LOCAL = [slice_, concat, accumulate, scale, pack, unpack, relu_grad, loss_grad, matmul_grad, sgd, onnx_add, call, call]
-COMMUNICATION = [send, allreduce, allgather, reducescatter, alltoall, broadcast, scatter, gather, reduce]
+COMMUNICATION = [send, allreduce, allgather, reducescatter, alltoall, exchange, broadcast, scatter, gather, reduce]
 
 
 # --- functions and modules --------------------------------------------------------------------------------------------

@@ -20,12 +20,13 @@ from xdsl.dialects.builtin import (
     f32,
     f64,
     i1,
+    i8,
 )
 from xdsl.dialects.test import TestOp
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Block, Operation
 
-from distir.dialects.dist import AllGatherOp, SliceOp
-from distir.dialects.dist.attributes import on_device
+from distir.dialects.dist import AllGatherOp, ExchangeOp, SliceOp
+from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
 from distir.dialects.onnx import OPERATORS
@@ -292,6 +293,19 @@ def test_formulas_take_arrays() -> None:
 def test_collectives_in_a_node(kind: str, seconds: float) -> None:
     assert MODEL.collective_seconds(kind, 10**6, range(4)) == pytest.approx(seconds)
     assert MODEL.collective_seconds(kind, 10**6, [2]) == 0
+
+
+def test_an_exchange_of_windows() -> None:
+    """Three parts of 1000 rows of 1000 bytes; everyone also reads 10 rows of its neighbours. The one in the middle receives two
+    messages, one after the other, and sends two meanwhile."""
+    operands = [placed(TensorType(i8, [1000, 1000]), on_device(d)) for d in range(3)]
+    rows = (1010, 1020, 1010)
+    results = [placed(TensorType(i8, [n, 1000]), on_device(d)) for d, n in enumerate(rows)]
+    op = ExchangeOp(Block(arg_types=operands).args, 0, [0, 990, 1990], results)
+    op.verify()
+    cost = Costs(MODEL).of(op, (0, 1, 2))
+    assert cost.kind == "exchange"
+    assert cost.picoseconds == pytest.approx(2 * (1e-5 + 1e-5) * 1e12)
 
 
 def test_collectives_between_nodes() -> None:

@@ -1,7 +1,6 @@
 // RUN: distir-opt %s --split-input-file --verify-diagnostics -p apply-sharding | filecheck %s
 
-// Seven rows over three devices are 3, 2 and 2. Neighbours send each other one row, first those that share no device; the
-// convolution pads at both ends of what it gets, so rows at inner ends are sliced off.
+// Seven rows over three devices are 3, 2 and 2. Neighbours send each other one row; the convolution pads at both ends of what it gets, so rows at inner ends are sliced off.
 // CHECK-LABEL: func.func @main
 dist.mesh @mesh = <["a" = 3]>
 func.func @main(%x: tensor<1x1x7x4xf32>, %w: tensor<1x1x3x3xf32>) -> tensor<1x1x7x4xf32> {
@@ -11,17 +10,7 @@ func.func @main(%x: tensor<1x1x7x4xf32>, %w: tensor<1x1x3x3xf32>) -> tensor<1x1x
 }
 // CHECK-SAME: dist.part<[0:1, 0:1, 0:3, 0:4] of [1, 1, 7, 4]>
 // CHECK-SAME: dist.part<[0:1, 0:1, 3:5, 0:4] of [1, 1, 7, 4]>
-// CHECK-NEXT: %0 = dist.slice %x [0:1, 0:1, 2:3, 0:4]
-// CHECK-NEXT: %1 = dist.slice %x_1 [0:1, 0:1, 0:1, 0:4]
-// CHECK-NEXT: %2 = dist.slice %x_1 [0:1, 0:1, 1:2, 0:4]
-// CHECK-NEXT: %3 = dist.slice %x_2 [0:1, 0:1, 0:1, 0:4]
-// CHECK-NEXT: %4 = dist.send %0 to 1
-// CHECK-NEXT: %5 = dist.send %2 to 2
-// CHECK-NEXT: %6 = dist.send %1 to 0
-// CHECK-NEXT: %7 = dist.send %3 to 1
-// CHECK-NEXT: dist.concat %x, %6 dim 2 : {{.*}} -> tensor<1x1x4x4xf32, #dist.on<0>>
-// CHECK-NEXT: dist.concat %4, %x_1, %7 dim 2 : {{.*}} -> tensor<1x1x4x4xf32, #dist.on<1>>
-// CHECK-NEXT: dist.concat %5, %x_2 dim 2 : {{.*}} -> tensor<1x1x3x4xf32, #dist.on<2>>
+// CHECK-NEXT: %0, %1, %2 = dist.exchange %x, %x_1, %x_2 dim 2 from [0, 2, 4] : {{.*}} -> (tensor<1x1x4x4xf32, #dist.on<0>>, tensor<1x1x4x4xf32, #dist.on<1>>, tensor<1x1x3x4xf32, #dist.on<2>>)
 // CHECK: %y = dist.slice {{%.*}} [0:1, 0:1, 0:3, 0:4] : tensor<1x1x4x4xf32, #dist.on<0>>
 // CHECK-NEXT: %y_1 = dist.slice {{%.*}} [0:1, 0:1, 1:3, 0:4] : tensor<1x1x4x4xf32, #dist.on<1>>
 // CHECK-NEXT: %y_2 = dist.slice {{%.*}} [0:1, 0:1, 1:3, 0:4] : tensor<1x1x3x4xf32, #dist.on<2>>
@@ -35,7 +24,7 @@ func.func @main(%x: tensor<1x1x9x4xf32> {dist.sharding = #dist.sharding<@mesh, [
   %y = "onnx.AveragePool"(%x) <{kernel_shape = [3 : si64, 3 : si64], strides = [2 : si64, 1 : si64]}> {dist.rule = #dist.rule<[S1, S2, S3(halo = [0, 2], stride = 2), S4(halo = [0, 2])] -> {S1: gather(0), S2: gather(1), S3: gather(2), S4: gather(3)}, found = exact>, dist.strategy = #dist.strategy<@mesh, {"a": S3}>} : (tensor<1x1x9x4xf32>) -> tensor<1x1x4x2xf32>
   func.return %y : tensor<1x1x4x2xf32>
 }
-// CHECK-NOT: dist.send
+// CHECK-NOT: dist.exchange
 // CHECK: dist.slice %x [0:1, 0:1, 0:5, 0:4]
 // CHECK-NEXT: dist.slice %x_1 [0:1, 0:1, 4:9, 0:4]
 

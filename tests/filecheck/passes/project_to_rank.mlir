@@ -25,6 +25,8 @@ builtin.module attributes {dist.devices = 4 : i64} {
     %6, %7 = dist.reducescatter sum %a, %b dim 1 : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<4x5xf32, #dist.on<0>>, tensor<4x3xf32, #dist.on<1>>)
     // CHECK-NEXT: = rank.alltoall %b split 1 concat 0 group [0, 1] : tensor<4x8xf32> -> tensor<8x4xf32>
     %8, %9 = dist.alltoall %a, %b split 1 concat 0 : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<8x4xf32, #dist.on<0>>, tensor<8x4xf32, #dist.on<1>>)
+    // CHECK-NEXT: = rank.exchange %b dim 0 from 2 group [0, 1] : tensor<4x8xf32> -> tensor<6x8xf32>
+    %x0, %x1 = dist.exchange %a, %b dim 0 from [0, 2] : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<5x8xf32, #dist.on<0>>, tensor<6x8xf32, #dist.on<1>>)
     // The root is in the group though it does not receive.
     // CHECK-NEXT: rank.broadcast %b root 1 group [1, 0, 2] : (tensor<4x8xf32>) -> ()
     // RANK2-NEXT: = rank.broadcast root 1 group [1, 0, 2] : () -> tensor<4x8xf32>

@@ -13,6 +13,8 @@ func.func @main(%a: tensor<4x8xf32, #dist.on<0>>, %b: tensor<4x8xf32, #dist.on<1
   %1, %2 = dist.reducescatter sum %a, %b dim 0 : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<2x8xf32, #dist.on<0>>, tensor<2x8xf32, #dist.on<1>>)
   // CHECK: "dist.alltoall"(%a, %b) <{split = 1 : i64, concat = 0 : i64}>
   %3, %4 = dist.alltoall %a, %b split 1 concat 0 : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<8x4xf32, #dist.on<0>>, tensor<8x4xf32, #dist.on<1>>)
+  // CHECK: "dist.exchange"(%a, %b) <{dim = 0 : i64, starts = array<i64: 0, 2>}>
+  %x0, %x1 = dist.exchange %a, %b dim 0 from [0, 2] : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<6x8xf32, #dist.on<0>>, tensor<6x8xf32, #dist.on<1>>)
   // CHECK: "dist.broadcast"(%a) <{to = array<i64: 1, 2>}>
   %5, %6 = dist.broadcast %a to [1, 2] : (tensor<4x8xf32, #dist.on<0>>) -> (tensor<4x8xf32, #dist.on<1>>, tensor<4x8xf32, #dist.on<2>>)
   // CHECK: "dist.slice"(%a) <{starts = array<i64: 0, 2>, stops = array<i64: 4, 6>}>

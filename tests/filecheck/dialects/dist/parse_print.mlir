@@ -18,6 +18,8 @@ func.func @communication(%a: tensor<4x8xf32, #dist.on<0>>, %b: tensor<4x8xf32, #
   %7, %8 = dist.reducescatter max %a, %b dim 1 : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<4x3xf32, #dist.on<0>>, tensor<4x5xf32, #dist.on<1>>)
   // CHECK-NEXT: = dist.alltoall %a, %b split 1 concat 0 : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<8x4xf32, #dist.on<0>>, tensor<8x4xf32, #dist.on<1>>)
   %9, %10 = dist.alltoall %a, %b split 1 concat 0 : (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<1>>) -> (tensor<8x4xf32, #dist.on<0>>, tensor<8x4xf32, #dist.on<1>>)
+  // CHECK-NEXT: = dist.exchange %b, %c dim 0 from [1, 0] : (tensor<4x8xf32, #dist.on<1>>, tensor<2x8xf32, #dist.on<2>>) -> (tensor<5x8xf32, #dist.on<1>>, tensor<3x8xf32, #dist.on<2>>)
+  %x0, %x1 = dist.exchange %b, %c dim 0 from [1, 0] : (tensor<4x8xf32, #dist.on<1>>, tensor<2x8xf32, #dist.on<2>>) -> (tensor<5x8xf32, #dist.on<1>>, tensor<3x8xf32, #dist.on<2>>)
   // CHECK-NEXT: = dist.broadcast %a to [0, 3] : (tensor<4x8xf32, #dist.on<0>>) -> (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<3>>)
   %11, %12 = dist.broadcast %a to [0, 3] : (tensor<4x8xf32, #dist.on<0>>) -> (tensor<4x8xf32, #dist.on<0>>, tensor<4x8xf32, #dist.on<3>>)
   // CHECK-NEXT: = dist.scatter %a dim 0 to [2, 1] : (tensor<4x8xf32, #dist.on<0>>) -> (tensor<1x8xf32, #dist.on<2>>, tensor<3x8xf32, #dist.on<1>>)

@@ -318,3 +318,27 @@ func.func @main(%x: tensor<4xf32, #dist.on<0>>) {
   dist.call @f(%x) on [1, 2] : (tensor<4xf32, #dist.on<0>>) -> ()
   func.return
 }
+
+// -----
+
+// CHECK: expected 2 starts, one per participant, got 1
+func.func @main(%x: tensor<4xf32, #dist.on<0>>, %y: tensor<3xf32, #dist.on<1>>) {
+  %0, %1 = dist.exchange %x, %y dim 0 from [0] : (tensor<4xf32, #dist.on<0>>, tensor<3xf32, #dist.on<1>>) -> (tensor<5xf32, #dist.on<0>>, tensor<5xf32, #dist.on<1>>)
+  func.return
+}
+
+// -----
+
+// CHECK: expected window 1 inside 0:7, got 3:8
+func.func @main(%x: tensor<4xf32, #dist.on<0>>, %y: tensor<3xf32, #dist.on<1>>) {
+  %0, %1 = dist.exchange %x, %y dim 0 from [0, 3] : (tensor<4xf32, #dist.on<0>>, tensor<3xf32, #dist.on<1>>) -> (tensor<5xf32, #dist.on<0>>, tensor<5xf32, #dist.on<1>>)
+  func.return
+}
+
+// -----
+
+// CHECK: expected result 1 of shape [5, 2], got [5, 3]
+func.func @main(%x: tensor<4x2xf32, #dist.on<0>>, %y: tensor<3x2xf32, #dist.on<1>>) {
+  %0, %1 = dist.exchange %x, %y dim 0 from [0, 2] : (tensor<4x2xf32, #dist.on<0>>, tensor<3x2xf32, #dist.on<1>>) -> (tensor<5x2xf32, #dist.on<0>>, tensor<5x3xf32, #dist.on<1>>)
+  func.return
+}

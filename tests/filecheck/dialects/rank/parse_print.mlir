@@ -16,6 +16,8 @@ func.func @main(%x: tensor<4x8xf32>) {
   %4 = rank.reducescatter max %x dim 1 group [0, 1] : tensor<4x8xf32> -> tensor<4x3xf32>
   // CHECK-NEXT: %5 = rank.alltoall %x split 1 concat 0 group [0, 1] : tensor<4x8xf32> -> tensor<8x4xf32>
   %5 = rank.alltoall %x split 1 concat 0 group [0, 1] : tensor<4x8xf32> -> tensor<8x4xf32>
+  // CHECK-NEXT: = rank.exchange %x dim 0 from 3 group [0, 1] : tensor<4x8xf32> -> tensor<5x8xf32>
+  %window = rank.exchange %x dim 0 from 3 group [0, 1] : tensor<4x8xf32> -> tensor<5x8xf32>
   // CHECK-NEXT: rank.broadcast %x root 0 group [0, 1] : (tensor<4x8xf32>) -> ()
   rank.broadcast %x root 0 group [0, 1] : (tensor<4x8xf32>) -> ()
   // CHECK-NEXT: %6 = rank.broadcast root 1 group [1, 0] : () -> tensor<4x8xf32>

@@ -93,3 +93,11 @@ func.func @main(%x: tensor<4xf32>) {
   rank.reduce sum %x root 0 contributors [0, 2, 3] group [0, 1] : (tensor<4xf32>) -> ()
   func.return
 }
+
+// -----
+
+// CHECK: expected a start of at least 0, got -1
+func.func @main(%x: tensor<4xf32>) {
+  %0 = rank.exchange %x dim 0 from -1 group [0, 1] : tensor<4xf32> -> tensor<5xf32>
+  func.return
+}

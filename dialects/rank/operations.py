@@ -1,9 +1,4 @@
-"""The `rank` dialect: one rank's view of communication (level 4). Values are plain tensors of this rank; peers, roots
-and groups are machine ranks; a group lists its members in participant order and contains this rank.
-
-Lifecycle: `project-to-rank` creates these ops from `dist` communication, in program order, so that the set of rank
-programs cannot deadlock. Backends run them. An op on a stream other than the main one carries `rank.stream`.
-"""
+"""Messages between two ranks, and collectives in which every member has an operand and a result."""
 
 from __future__ import annotations
 
@@ -12,14 +7,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import I64, AnyTensorTypeConstr, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i64
-from xdsl.ir import Attribute, Dialect, SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     VarConstraint,
     irdl_op_definition,
     operand_def,
-    opt_operand_def,
-    opt_result_def,
     prop_def,
     result_def,
     traits_def,
@@ -100,7 +93,7 @@ class GroupOp(RankOp, ABC):
         """Subclass hook."""
 
 
-def _group(ranks: Sequence[int]) -> DenseArrayBase[Any]:
+def group_array(ranks: Sequence[int]) -> DenseArrayBase[Any]:
     return DenseArrayBase.from_list(i64, list(ranks))
 
 
@@ -109,7 +102,7 @@ def verify_dim(type_: TensorType[Any], dim: int) -> None:
         raise VerifyException(f"expected a dim in 0..{type_.get_num_dims() - 1}, got {dim}")
 
 
-def verify_along(op: AllGatherOp | ReduceScatterOp, dim: int) -> None:
+def verify_along(op: AllGatherOp | ReduceScatterOp | ExchangeOp, dim: int) -> None:
     """Operand and result agree but for the extent of `dim`."""
     source, target = tensor_type(op.input), tensor_type(op.output)
     verify_dim(source, dim)
@@ -134,7 +127,7 @@ class AllReduceOp(GroupOp):
         super().__init__(
             operands=[input],
             result_types=[input.type],
-            properties={"group": _group(group), "reduction": ReductionAttr(reduction)},
+            properties={"group": group_array(group), "reduction": ReductionAttr(reduction)},
         )
 
 
@@ -152,7 +145,7 @@ class AllGatherOp(GroupOp):
         super().__init__(
             operands=[input],
             result_types=[result_type],
-            properties={"group": _group(group), "dim": dim_property(dim)},
+            properties={"group": group_array(group), "dim": dim_property(dim)},
         )
 
     def verify_shapes(self) -> None:
@@ -178,7 +171,7 @@ class ReduceScatterOp(GroupOp):
             operands=[input],
             result_types=[result_type],
             properties={
-                "group": _group(group),
+                "group": group_array(group),
                 "dim": dim_property(dim),
                 "reduction": ReductionAttr(reduction),
             },
@@ -207,7 +200,7 @@ class AllToAllOp(GroupOp):
         super().__init__(
             operands=[input],
             result_types=[result_type],
-            properties={"group": _group(group), "split": dim_property(split), "concat": dim_property(concat)},
+            properties={"group": group_array(group), "split": dim_property(split), "concat": dim_property(concat)},
         )
 
     def verify_shapes(self) -> None:
@@ -227,169 +220,28 @@ class AllToAllOp(GroupOp):
         verify_shape(self.output, expected, source.element_type, "the result")
 
 
-class RootedOp(GroupOp, ABC):
-    """A collective with a root: an operand where this rank contributes, a result where it receives."""
-
-    input = opt_operand_def(TensorType)
-    root = prop_def(IntegerAttr[I64])
-    output = opt_result_def(TensorType)
-
-    def verify_(self) -> None:
-        super().verify_()
-        if self.input is None and self.output is None:
-            raise VerifyException("expected an operand, a result or both")
-        self.verify_members("the root", [self.root.value.data])
-
-    def verify_members(self, what: str, ranks: Sequence[int]) -> None:
-        """These ranks belong to the group."""
-        if outside := [r for r in ranks if r not in self.ranks]:
-            raise VerifyException(f"expected {what} in the group {list(self.ranks)}, got {outside}")
-
-
-def _optional(value: SSAValue | Attribute | None) -> list[Any]:
-    return [] if value is None else [value]
-
-
 @irdl_op_definition
-class BroadcastOp(RootedOp):
-    """The root has the operand; every receiver has the result: `%r = rank.broadcast root 0 group [0, 1] : () -> T`.
-    `group` lists the root first if it does not receive, then the receivers."""
+class ExchangeOp(GroupOp):
+    """`%r = rank.exchange %x dim 2 from 3 group [0, 1, 2] : T -> U`: members' parts follow each other along `dim`, and this rank gets
+    what begins at index 3 of all of them and is as long as its result. Members' extents may differ."""
 
-    name = "rank.broadcast"
-    assembly_format = (
-        "($input^)? `root` $root `group` custom<Devices>($group) attr-dict `:` functional-type($input, $output)"
-    )
-
-    def __init__(self, input: SSAValue | None, root: int, group: Sequence[int], result_type: Attribute | None):
-        super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={"group": _group(group), "root": dim_property(root)},
-        )
-
-
-@irdl_op_definition
-class ScatterOp(RootedOp):
-    """The root has the operand; the i-th receiver gets part i along `dim`. `receivers` is in part order."""
-
-    name = "rank.scatter"
+    name = "rank.exchange"
+    input = operand_def(TensorType)
     dim = prop_def(IntegerAttr[I64])
-    receivers = prop_def(DenseArrayBase[I64])
+    start = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
     assembly_format = (
-        "($input^)? `dim` $dim `root` $root `receivers` custom<Devices>($receivers) `group` custom<Devices>($group)"
-        " attr-dict `:` functional-type($input, $output)"
+        "$input `dim` $dim `from` $start `group` custom<Devices>($group) attr-dict `:` type($input) `->` type($output)"
     )
 
-    def __init__(
-        self,
-        input: SSAValue | None,
-        dim: int,
-        root: int,
-        receivers: Sequence[int],
-        group: Sequence[int],
-        result_type: Attribute | None,
-    ):
+    def __init__(self, input: SSAValue, dim: int, start: int, group: Sequence[int], result_type: Attribute):
         super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={
-                "group": _group(group),
-                "root": dim_property(root),
-                "dim": dim_property(dim),
-                "receivers": _group(receivers),
-            },
+            operands=[input],
+            result_types=[result_type],
+            properties={"group": group_array(group), "dim": dim_property(dim), "start": dim_property(start)},
         )
 
     def verify_shapes(self) -> None:
-        self.verify_members("the receivers", [int(r) for r in self.receivers.get_values()])
-
-
-class ToRootOp(RootedOp, ABC):
-    """Contributors have the operand, the root has the result."""
-
-    contributors = prop_def(DenseArrayBase[I64])
-
-    def verify_shapes(self) -> None:
-        self.verify_members("the contributors", [int(r) for r in self.contributors.get_values()])
-
-
-@irdl_op_definition
-class GatherOp(ToRootOp):
-    """The root gets all operands concatenated along `dim`, in the order of `contributors`."""
-
-    name = "rank.gather"
-    dim = prop_def(IntegerAttr[I64])
-    assembly_format = (
-        "($input^)? `dim` $dim `root` $root `contributors` custom<Devices>($contributors)"
-        " `group` custom<Devices>($group) attr-dict `:` functional-type($input, $output)"
-    )
-
-    def __init__(
-        self,
-        input: SSAValue | None,
-        dim: int,
-        root: int,
-        contributors: Sequence[int],
-        group: Sequence[int],
-        result_type: Attribute | None,
-    ):
-        super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={
-                "group": _group(group),
-                "root": dim_property(root),
-                "dim": dim_property(dim),
-                "contributors": _group(contributors),
-            },
-        )
-
-
-@irdl_op_definition
-class ReduceOp(ToRootOp):
-    """The root gets the reduction of all operands."""
-
-    name = "rank.reduce"
-    reduction = prop_def(ReductionAttr)
-    assembly_format = (
-        "$reduction ($input^)? `root` $root `contributors` custom<Devices>($contributors)"
-        " `group` custom<Devices>($group) attr-dict `:` functional-type($input, $output)"
-    )
-
-    def __init__(
-        self,
-        input: SSAValue | None,
-        reduction: Reduction,
-        root: int,
-        contributors: Sequence[int],
-        group: Sequence[int],
-        result_type: Attribute | None,
-    ):
-        super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={
-                "group": _group(group),
-                "root": dim_property(root),
-                "reduction": ReductionAttr(reduction),
-                "contributors": _group(contributors),
-            },
-        )
-
-
-Rank = Dialect(
-    "rank",
-    [
-        AllGatherOp,
-        AllReduceOp,
-        AllToAllOp,
-        BroadcastOp,
-        GatherOp,
-        RecvOp,
-        ReduceOp,
-        ReduceScatterOp,
-        ScatterOp,
-        SendOp,
-        WaitOp,
-    ],
-)
+        verify_along(self, self.dim.value.data)
+        if self.start.value.data < 0:
+            raise VerifyException(f"expected a start of at least 0, got {self.start.value.data}")
