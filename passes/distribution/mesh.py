@@ -48,11 +48,11 @@ class Mesh:
         """The devices of each group along one axis, in axis order."""
         others = [range(size) for i, size in enumerate(self.sizes) if i != axis]
         return [
-            [self._device((*rest[:axis], i, *rest[axis:])) for i in range(self.sizes[axis])]
-            for rest in product(*others)
+            [self.device((*rest[:axis], i, *rest[axis:])) for i in range(self.sizes[axis])] for rest in product(*others)
         ]
 
-    def _device(self, coordinates: Sequence[int]) -> int:
+    def device(self, coordinates: Sequence[int]) -> int:
+        """The device at these coordinates."""
         device = 0
         for size, coordinate in zip(self.sizes, coordinates, strict=True):
             device = device * size + coordinate
@@ -180,12 +180,12 @@ class Mesh:
         collective moves (ring algorithms; Patarasuk & Yuan, JPDC 2009) and a constant for its latency, so that every
         machine takes the same route: cuts and reductions early, gathers late. The route depends on which dims are the same
         and on whether they divide, not on which dims they are."""
-        if any(isinstance(state, Windowed) for state in target):
-            return _cheapest_route(self, elements, source, target)
         if self.uneven:
             if self._even.conflict(source) or self._even.conflict(target):
                 return _cheapest_route(self, elements, source, target)
             return self._even.route(elements, source, target)
+        if any(isinstance(state, Windowed) for state in target):
+            return _cheapest_route(self, elements, source, target)
         key = (elements, self._likeness(source, target))
         if (found := self._routes.get(key)) is None:
             found = self._routes[key] = tuple(

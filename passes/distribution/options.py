@@ -59,16 +59,18 @@ def options(
     pieces: Iterable[tuple[int, ...]] = (),
     rule: Rule | None = None,
     uneven: bool = False,
+    overlapping: bool = False,
 ) -> list[Option]:
     """All options of an op along an axis of `shards`, replication first, by its rule unless another is given; in even shards
-    unless `uneven`, and without overlap.
+    unless `uneven`, and without overlap unless `overlapping`.
 
     `pieces` are ways to cut a factor beside the one as a whole; those that do not fit a factor's extent are skipped."""
     found = [replicate(op)]
     rule = rule or rule_of(op)
     if rule is None:
         return found
-    for factor in (f for f in rule.factors if f not in rule.windowed):
+    windowed = rule.windowed
+    for factor in (f for f in rule.factors if overlapping or f not in windowed):
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
         candidates = {option for option in cuts if option is not None}
         found += sorted(candidates, key=str)

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from distir.dialects.sharding import Choice, Gather, InputDim, Reduce, Replicate, Sharded, UseFactor
+from distir.dialects.sharding import Choice, Gather, InputDim, Reduce, Replicate, Sharded, UseFactor, Windowed
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.options import Option, chosen_option, options, rule_of
 from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text, user_of
@@ -78,7 +78,7 @@ def _carriers(inputs: Iterable[Iterable[InputDim]], factor: str) -> list[tuple[i
 class AxisSpace:
     """Options of every operation along one axis of `shards`, closed under pieces. `allowed` says which dims of which values
     the axis may cut, `inside` which factors it may cut inside others in a merged dim too, by the dims that they have of
-    their own: the heads inside rows of heads, and not what is inside every head."""
+    their own: the heads inside rows of heads, and not what is inside every head. `overlapping` allows cuts whose shards overlap."""
 
     def __init__(
         self,
@@ -87,12 +87,13 @@ class AxisSpace:
         shards: int,
         allowed: Callable[[SSAValue, int], bool],
         inside: Callable[[SSAValue, int], bool] = lambda value, dim: False,
+        overlapping: bool = False,
     ):
         self.module, self.entry, self.shards = module, entry, shards
         self.functions = calls_first(module, entry.sym_name.data)
         self.options: dict[Operation, list[Option]] = {}
         self._table = functions(module)
-        self._allowed, self._inside = allowed, inside
+        self._allowed, self._inside, self._overlapping = allowed, inside, overlapping
         self._pieces: dict[SSAValue, set[Sharded]] = defaultdict(set)
         self._within: dict[SSAValue, set[Sharded]] = defaultdict(set)
         """Those of the pieces that cut a factor inside others."""
@@ -131,7 +132,8 @@ class AxisSpace:
         """Renews the options of an op; returns the values for which it found new pieces."""
         values = (*values_read(op), *op.results)
         cuts = {state.pieces for v in values for state in self._pieces[v]}
-        found = [o for o in options(op, self.shards, _scaled(cuts, op)) if self._follows(values, o)]
+        available = options(op, self.shards, _scaled(cuts, op), overlapping=self._overlapping)
+        found = [o for o in available if self._follows(values, o)]
         inside = {o for o in found if self._is_inside(op, o) or self._touches(self._within, values, o)}
         outermost = _outermost(op, [o for o in found if o in inside or self._is_allowed(op, o)])
         self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost])
@@ -189,7 +191,7 @@ class AxisSpace:
                 *zip(values_read(op), option.operands, strict=True),
                 *zip(op.results, option.results, strict=True),
             )
-            if isinstance(state, Sharded)
+            if isinstance(state, Sharded | Windowed)
         ]
         return all(self._allowed(value, dim) for value, dim in cuts)
 

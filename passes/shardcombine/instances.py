@@ -194,7 +194,8 @@ def _windowed(
             fits = dim.halo[1] - dim.stride < beyond <= dim.halo[1] and dim.halo[0] == dim.stride * before
             if len(carried) > 1 or dim.pieces or dim.inner or not fits:
                 return None
-            state = Windowed(d, shape[d], rows, dim.stride, before, after)
+            margin = max(before, after)
+            state = Windowed(d, shape[d], rows, dim.stride, margin, margin)
         operands.append(state)
     results = (Sharded(c.dim, (rows,)) if isinstance(c, Gather) else REPLICATED for c in combines)
     return Instance(tuple(operands), tuple(results))

@@ -166,6 +166,7 @@ class Beam:
         """An argument at its first use. What the first use wants is the cheapest so far; a narrow beam also tries the
         whole value and, where memory is short, the other states in which it may be passed."""
         found = self.problem.arguments[argument]
+        wanted = next(iter(self.problem.passed([wanted])), wanted)
         if self.width is not None and wanted in found:
             whole = self.problem.prices.whole
             others = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Operation, SSAValue
 
-from distir.interpreters.work import is_view
+from distir.interpreters.work import is_view, type_bytes
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.plans import Plan, produced, returned
 from distir.passes.sharding_search.problem import JointOption, Problem
@@ -74,6 +74,37 @@ class Footprint:
         return sorted(live, key=lambda s: -s.bytes)
 
 
+@dataclass(frozen=True)
+class Extra:
+    """Memory of what an operation computes beside its results: local means, beside the addends that they are scaled to, and
+    results with the margins that are then sliced off."""
+
+    running: int = 0
+    """While it runs, beside its operands and results."""
+    after: int = 0
+    """While results are scaled and sliced, beside them; operands that nothing else needs are gone by then."""
+
+    def at_most(self, freed: int = 0) -> int:
+        """The larger of both, where operands of so many bytes are gone."""
+        return max(self.running, self.after - freed)
+
+
+def extra_memory(problem: Problem, op: Operation, option: JointOption) -> Extra:
+    """What an operation needs for a moment by one option."""
+    prices, running, after = problem.prices, 0, 0
+    means, margins = {i for o in option.options for i in o.means}, prices.margins(op, option.options)
+    for i, result in enumerate(op.results):
+        if i not in means and i not in margins:
+            continue
+        type_, kept = result.type, prices.bytes(result.type, option.results[i])
+        wide = prices.local_type(type_, option.results[i])
+        for margin in margins.get(i, ()):
+            wide = margin.widened(wide)
+        running += type_bytes(wide) - kept
+        after += type_bytes(wide)
+    return Extra(running, after)
+
+
 def footprint(problem: Problem, plan: Plan) -> Footprint:
     """Walks one run of the entry."""
     walk = _Walk(problem, plan)
@@ -99,6 +130,7 @@ class _Walk:
     storages: list[Storage] = field(default_factory=list[Storage])
     points: list[Point] = field(default_factory=list[Point])
     transients: list[int] = field(default_factory=list[int])
+    extras: dict[int, Extra] = field(default_factory=dict[int, Extra])
 
     def allocate(self, value: SSAValue, states: AxisStates) -> int:
         now = len(self.points)
@@ -143,7 +175,8 @@ class _Walk:
                 self.use(number)
             for i, (result, states) in enumerate(zip(op.results, option.results, strict=True)):
                 held[result, states] = operands[0] if is_view(op) and i == 0 else self.allocate(result, states)
-            self.step(path, op, None, scaling_bytes(problem, op, option))
+            self.extras[len(self.points)] = extra_memory(problem, op, option)
+            self.step(path, op, None, 0)
         return []
 
     def needed(self, function: FuncOp, op: Operation, index: int, value: SSAValue) -> AxisStates:
@@ -154,20 +187,17 @@ class _Walk:
         return self.plan.options[op].operands[index]
 
     def footprint(self) -> Footprint:
-        changes = [0] * (len(self.points) + 1)
+        changes, freed = [0] * (len(self.points) + 1), [0] * len(self.points)
         for storage in self.storages:
             changes[min(storage.birth, len(self.points))] += storage.bytes
             if storage.last_use < len(self.points):
                 changes[storage.last_use + 1] -= storage.bytes
+                freed[storage.last_use] += storage.bytes if storage.birth < storage.last_use else 0
+        for step, extra in self.extras.items():
+            self.transients[step] = extra.at_most(freed[step])
         totals: list[int] = []
         live = 0
         for change, transient in zip(changes, self.transients, strict=False):
             live += change
             totals.append(live + transient)
         return Footprint(self.points, totals, self.storages)
-
-
-def scaling_bytes(problem: Problem, op: Operation, option: JointOption) -> int:
-    """Memory of local means, beside the addends that they are scaled to."""
-    means = {i for o in option.options for i in o.means}
-    return sum(problem.prices.bytes(op.results[i].type, option.results[i]) for i in means)

@@ -18,7 +18,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from distir.interpreters.work import is_view
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.integer_program import IntegerProgram, Use
-from distir.passes.sharding_search.memory import Point, scaling_bytes
+from distir.passes.sharding_search.memory import Point, extra_memory
 from distir.passes.structure import argument_attributes, is_constant, text
 
 Position = tuple[float, ...]
@@ -249,7 +249,9 @@ class MemoryRows:
             if op not in self.program.options or is_constant(op):
                 return []
             pairs = zip(self.program.options[op], self.problem.options[op], strict=True)
-            return [(x, float(size)) for x, option in pairs if (size := scaling_bytes(self.problem, op, option))]
+            return [
+                (x, float(size)) for x, option in pairs if (size := extra_memory(self.problem, op, option).at_most())
+            ]
         value = op.operands[point.operand]
         moments: dict[float, list[Any]] = defaultdict(list)
         for use in self.program.uses[value]:

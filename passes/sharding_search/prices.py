@@ -1,29 +1,31 @@
 """What an option of an operation costs, and a conversion of a value: the operations that `apply-sharding` emits for them are
 built and priced by the simulator's cost domain, so that a plan's price is the simulated time of its program.
 
-Times are integer picoseconds on the device whose coordinates along all axes are last: the others never take longer (where
-a replicated value becomes addends, the first device of a group keeps it and the others state zeros)."""
+Times are integer picoseconds on the device in the middle of all axes: the others never take longer. Where a replicated value
+becomes addends, the first device of a group keeps it and the others state zeros; where shards overlap, those at the ends lack
+the rows beyond."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Any, cast
 
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, Block, BlockArgument, Operation
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from distir.dialects.dist import InsideOp, LocalIndexOp, ScaleOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Sharded, State, UseFactor
+from distir.dialects.sharding import REPLICATED, Sharded, State, UseFactor, Windowed
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.conversions import convert
+from distir.passes.distribution.margins import Margin, margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.positions import positions_of
@@ -82,6 +84,7 @@ class Prices:
         machine.check_devices(mesh.devices)
         self.mesh, self.machine = mesh, machine
         self.whole: AxisStates = (REPLICATED,) * len(mesh.axes)
+        self._device = mesh.device([size // 2 for size in mesh.sizes])
         model = make_cost_model(cost_model, machine)
         self._sees_shapes = type(model).operation_seconds is not CostModel.operation_seconds
         self._costs = Costs(model)
@@ -130,7 +133,7 @@ class Prices:
             local = value.type
             if isinstance(local, TensorType):
                 tensor = cast(TensorType[Any], local)
-                local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states))
+                local = TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states, self._device))
             found = value.shards[states] = _Shard(states, local, type_bytes(local))
         return found
 
@@ -168,14 +171,15 @@ class Prices:
         shapes, dims that the hop does not change are merged with those that it does, or with each other."""
         shape, states = local.get_shape(), (before, after)
         if not self._sees_shapes:
-            dims = list(dict.fromkeys(s.dim for s in states if isinstance(s, Sharded)))
+            cuts = [s for s in states if isinstance(s, Sharded | Windowed)]
+            dims = list(dict.fromkeys(s.dim for s in cuts))
             rest = prod(n for d, n in enumerate(shape) if d not in dims)
-            if len(dims) == 1 and all(len(s.pieces) == 1 for s in states if isinstance(s, Sharded)):
+            if len(dims) == 1 and all(isinstance(s, Sharded) and len(s.pieces) == 1 for s in cuts):
                 shape = (rest * shape[dims[0]],)
                 states = tuple(Sharded(0, (s.pieces[0] * rest,)) if isinstance(s, Sharded) else s for s in states)
             else:
                 shape = (*(shape[d] for d in dims), rest)
-                states = tuple(Sharded(dims.index(s.dim), s.pieces) if isinstance(s, Sharded) else s for s in states)
+                states = tuple(replace(s, dim=dims.index(s.dim)) if s in cuts else s for s in states)
         key = (self._element_number(local.element_type), shape, axis, states)
         if (price := self._hops.get(key)) is None:
             type_ = TensorType(local.element_type, shape)
@@ -188,17 +192,17 @@ class Prices:
 
     def _emitted(self, local: Attribute, group: Sequence[int], before: State, after: State) -> tuple[int, int]:
         block = Block(arg_types=[placed(local, on_device(device)) for device in group])
-        last = group[-1]
-        convert(list(block.args), before, after, block.add_op, only=len(group) - 1)
-        steps = [op for op in block.ops if last in _devices(op)]
+        middle = len(group) // 2
+        convert(list(block.args), before, after, block.add_op, only=middle)
+        steps = [op for op in block.ops if group[middle] in _devices(op)]
         last_use = {value: op for op in steps for value in op.operands}
         seconds, held, most = 0, type_bytes(local), 0
         for op in steps:
             seconds += self._costs.of(op, _devices(op)).picoseconds
-            held += sum(type_bytes(r.type) for r in op.results if _device(r.type) == last)
+            held += sum(type_bytes(r.type) for r in op.results if _device(r.type) == group[middle])
             most = max(most, held)
             freed = [v for v in dict.fromkeys(op.operands) if not isinstance(v, BlockArgument) and last_use[v] is op]
-            held -= sum(type_bytes(v.type) for v in freed if _device(v.type) == last)
+            held -= sum(type_bytes(v.type) for v in freed if _device(v.type) == group[middle])
         return seconds, most
 
     def operation(self, op: Operation, options: Sequence[Option]) -> int | None:
@@ -223,7 +227,12 @@ class Prices:
         except DistirError:
             return None
         looked_up = None if positions is None else (positions.index, positions.dims)
-        key = (type(op), frozenset(properties.items()), tuple(operands), tuple(results), means, looked_up)
+        margins = self.margins(op, options)
+        for i, of_result in margins.items():
+            for margin in of_result:
+                results[i] = margin.widened(results[i])
+        trimmed = tuple((i, m.dim, m.kept) for i, of_result in margins.items() for m in of_result)
+        key = (type(op), frozenset(properties.items()), tuple(operands), tuple(results), means, looked_up, trimmed)
         if key not in self._operations:
             block = Block(arg_types=operands)
             copy = type(op).create(
@@ -237,10 +246,19 @@ class Prices:
                 index, whole = block.args[positions.index], (0, positions.extent, positions.extent)
                 block.insert_op_before(LocalIndexOp(index, *whole), copy)
                 block.add_op(InsideOp(copy.results[0], index, positions.dims, *whole))
+            for i, of_result in margins.items():
+                value: SSAValue = copy.results[i]
+                for margin in of_result:
+                    value = margin.trimmed(value, block.add_op)
             for i in means:
                 block.add_op(ScaleOp(copy.results[i], 1, 2))
             self._operations[key] = sum(self._costs.of(step, (0,)).picoseconds for step in block.ops)
         return self._operations[key]
+
+    def margins(self, op: Operation, options: Sequence[Option]) -> dict[int, list[Margin]]:
+        """What is computed beside a shard, for each result of which some is."""
+        found = {i: margins_of(options, self.mesh, self._device, i) for i in range(len(op.results))}
+        return {i: margins for i, margins in found.items() if any(m.kept != (0, m.computed) for m in margins)}
 
 
 def _device(type_: Attribute) -> int | None:

@@ -4,7 +4,7 @@ how often they run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -13,7 +13,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor
+from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, Windowed
 from distir.interpreters.entry import entry_function
 from distir.passes.distribution.mesh import AxisStates, as_addends
 from distir.passes.distribution.options import Option
@@ -76,6 +76,11 @@ class Problem:
             return self.arguments[self.callee(op).body.block.args[index]]
         return list(dict.fromkeys(option.operands[index] for option in self.options[op]))
 
+    def passed(self, needed: Iterable[AxisStates]) -> list[AxisStates]:
+        """The states in which functions pass a value that is needed in these: parts that do not overlap."""
+        found = (tuple(s.base if isinstance(s, Windowed) else s for s in states) for states in needed)
+        return [states for states in dict.fromkeys(found) if not self.prices.mesh.conflict(states)]
+
     def leaving(self, states: AxisStates) -> AxisStates | None:
         """How an untied result of the entry leaves when it was produced in these states; None if it cannot."""
         left = as_addends(states)
@@ -125,7 +130,7 @@ def _axis_options(
         keys.append((kind, size))
         if (kind, size) not in found:
             inside = reach.is_model if kind in ("any", "model") else allowed["none"]
-            space = AxisSpace(module, main, size, allowed[kind], inside)
+            space = AxisSpace(module, main, size, allowed[kind], inside, overlapping=True)
             space.close()
             found[kind, size] = _without_idle_addends(space.options)
     return [found[key] for key in keys]
@@ -210,7 +215,7 @@ def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pi
         found: dict[AxisStates, None] = {problem.prices.whole: None}
         for use in argument.uses:
             if not isinstance(use.operation, ReturnOp):
-                found.update(dict.fromkeys(problem.needs_of(use.operation, use.index)))
+                found.update(dict.fromkeys(problem.passed(problem.needs_of(use.operation, use.index))))
         if argument in stored:
             found.update(dict.fromkeys(stored_states(problem.prices, argument.type)))
         states = [s for s in found if not (is_entry and any(isinstance(state, Partial) for state in s))]
@@ -235,7 +240,7 @@ def _add_results(problem: Problem, function: FuncOp, pins: Pins) -> None:
             states.update(dict.fromkeys(produced_states(problem, value)))
             for use in value.uses:
                 if not isinstance(use.operation, ReturnOp):
-                    states.update(dict.fromkeys(problem.needs_of(use.operation, use.index)))
+                    states.update(dict.fromkeys(problem.passed(problem.needs_of(use.operation, use.index))))
         found.append(pins.states(list(states), attributes[i], value.type, f"result {i}") if states else [])
     problem.results[function.sym_name.data] = found
 
