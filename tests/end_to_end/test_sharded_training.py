@@ -1,6 +1,5 @@
 """Training steps of a GPT, a graph attention network and a ResNet as `ilp-shard` shards them, on one axis and on two: the plan's
-program computes what the step computes, in this process and as processes over gloo. On the machine below computing is slow
-beside sending, so that small models are worth cutting everywhere."""
+program computes what the step computes, in this process and as processes over gloo."""
 
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,26 +19,7 @@ from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.ilp_shard import IlpShardPass
 from distir.tools.commands.values import values_for
-
-MACHINE = """
-name = "slow-processors"
-[device]
-name = "slow"
-memory_capacity_bytes = { value = 1000000000, source = "test" }
-memory_bandwidth_bytes_per_second = { value = 1.0e8, source = "test" }
-memory_efficiency = { value = 1.0, source = "test" }
-matmul_efficiency = { value = 1.0, source = "test" }
-matmul_half_efficiency_flops = { value = 1.0, source = "test" }
-kernel_floor_seconds = { value = 1.0e-7, source = "test" }
-[device.peak_flops_per_second]
-f32 = { value = 1.0e8, source = "test" }
-[[levels]]
-name = "node"
-devices = { value = 64, source = "test" }
-latency_seconds = { value = 1.0e-6, source = "test" }
-hop_seconds = { value = 1.0e-6, source = "test" }
-bandwidth_bytes_per_second = { value = 3.0e7, source = "test" }
-"""
+from tests.slow_machine import written
 
 WORKLOADS: dict[str, Callable[[], ModuleOp]] = {
     "gpt": lambda: gpt_step(layers=2, width=32, heads=4, vocabulary=64, batch=4, sequence=8),
@@ -57,10 +37,8 @@ def step(workload: str) -> tuple[ModuleOp, dict[str, Any], dict[str, Any]]:
 
 
 def plan(workload: str, tmp_path: Path, **options: str) -> ModuleOp:
-    machine = tmp_path / "machine.toml"
-    machine.write_text(MACHINE)
     module = step(workload)[0].clone()
-    IlpShardPass(machine=str(machine), **options).apply(Context(), module)
+    IlpShardPass(machine=written(tmp_path), **options).apply(Context(), module)
     return module
 
 

@@ -1,4 +1,5 @@
-"""A convolutional network whose images are cut by rows and columns: verified on two and four devices, and run on processes."""
+"""A convolutional network whose images are cut by rows and columns: verified on two and four devices, and run on processes; and
+images so large that searches find that cut."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ from distir.dialects.sharding import Gather, MeshOp, StrategyAttr, UseFactor
 from distir.interpreters.entry import entry_function
 from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.beam_shard import BeamShardPass
 from distir.passes.distribution.options import rule_of
+from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.tools.distir import main
+from tests.slow_machine import written
 
 NETWORK = """
 func.func @main(%x: tensor<2x3x18x12xf32> {dist.name = "x", dist.role = "input"},
@@ -48,11 +52,11 @@ func.func @main(%x: tensor<2x3x18x12xf32> {dist.name = "x", dist.role = "input"}
 ROWS, COLUMNS = 2, 3
 
 
-def network() -> ModuleOp:
+def network(text: str = NETWORK) -> ModuleOp:
     context = Context()
     for dialect in (Builtin, func.Func, Dist, Onnx):
         context.load_dialect(dialect)
-    return Parser(context, NETWORK).parse_module()
+    return Parser(context, text).parse_module()
 
 
 def cut(axes: dict[str, int], dims: dict[str, int]) -> ModuleOp:
@@ -97,3 +101,43 @@ def test_processes():
     expected = run(network(), inputs)["y"]
     got = run_processes(cut({"a": 3}, {"a": ROWS}), inputs)["y"]
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+IMAGE, HALVED = "tensor<1x2x96x24xf32>", "tensor<1x2x48x12xf32>"
+LARGE_IMAGE = f"""
+func.func @main(%x: {IMAGE} {{dist.name = "x", dist.role = "input"}},
+                %w: tensor<2x2x3x3xf32> {{dist.name = "w", dist.role = "parameter"}},
+                %v: tensor<2x2x3x3xf32> {{dist.name = "v", dist.role = "parameter"}})
+    -> ({HALVED} {{dist.name = "y", dist.role = "output"}}) {{
+  %none = "onnx.NoValue"() <{{value}}> : () -> none
+  %h = "onnx.Conv"(%x, %w, %none) <{{pads = [1 : si64, 1 : si64, 1 : si64, 1 : si64]}}>
+      : ({IMAGE}, tensor<2x2x3x3xf32>, none) -> {IMAGE}
+  %a = "onnx.Relu"(%h) : ({IMAGE}) -> {IMAGE}
+  %y = "onnx.Conv"(%a, %v, %none) <{{pads = [1 : si64, 1 : si64, 1 : si64, 1 : si64], strides = [2 : si64, 2 : si64]}}>
+      : ({IMAGE}, tensor<2x2x3x3xf32>, none) -> {HALVED}
+  func.return %y : {HALVED}
+}}
+"""
+"""One image of two channels: the batch and the channels do not divide over four devices."""
+
+
+@pytest.mark.parametrize("search", [IlpShardPass, BeamShardPass])
+def test_searches_cut_large_images(search: type[IlpShardPass | BeamShardPass], tmp_path: Path):
+    """Both cut the rows of all operations, and the program computes what the network computes; on processes too."""
+    module = network(LARGE_IMAGE)
+    search(mesh="a=4", machine=written(tmp_path)).apply(Context(), module)
+    for op in entry_function(module).body.block.ops:
+        if (rule := rule_of(op)) is not None:
+            rows = next(f for f, c in rule.combines.items() if isinstance(c[0], Gather) and c[0].dim == ROWS)
+            assert op.attributes["dist.strategy"] == StrategyAttr.of("mesh", {"a": UseFactor(rows)})
+    ApplyShardingPass().apply(Context(), module)
+    sequential, distributed = tmp_path / "net.mlir", tmp_path / "cut.mlir"
+    sequential.write_text(LARGE_IMAGE)
+    distributed.write_text(str(module))
+    assert main(["verify", str(sequential), str(distributed)]) == 0
+    if search is IlpShardPass:
+        rng = np.random.default_rng(0)
+        shapes = {"x": (1, 2, 96, 24), "w": (2, 2, 3, 3), "v": (2, 2, 3, 3)}
+        inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        expected, got = run(network(LARGE_IMAGE), inputs)["y"], run_processes(module, inputs)["y"]
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())

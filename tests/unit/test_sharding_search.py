@@ -1,7 +1,7 @@
 """Searches for shardings: what a plan is said to cost is what its program takes in the simulator, the integer program finds the
 optimum of all strategies, memory limits hold, and plans compute what the sequential program does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -19,7 +19,7 @@ from xdsl.utils.exceptions import DiagnosticException, VerifyException
 from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
-from distir.dialects.sharding import MeshOp, Sharded, ShardingAttr, StrategyAttr
+from distir.dialects.sharding import MeshOp, Sharded, ShardingAttr, StrategyAttr, Windowed
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.interpreters.reference import run
@@ -40,6 +40,7 @@ from distir.passes.sharding_search.problem import Problem, build
 from distir.passes.sharding_search.search import Result, best_plan, least_memory
 from distir.passes.sharding_search.settings import write
 from distir.passes.structure import argument_attributes, is_constant, shape_of
+from tests.slow_machine import written
 from tests.small_models import gpt2, mlp
 
 MACHINE = "dgx-2"
@@ -203,6 +204,51 @@ def compare_with_all_strategies(text: str) -> None:
     assert abs(program.seconds - min(times)) < 1e-9
     exhaustive = Beam(problem_of(module.clone(), (("tp", 2),)), None).search()
     assert abs(exhaustive.seconds - min(times)) < 1e-9
+
+
+# --- overlapping shards ---
+
+
+def windowed(kinds: Sequence[tuple[str, list[int], int, int]], rows: int) -> str:
+    """Operations on rows of three channels, each of a kernel of 3 with these pads, stride and dilation, one after the other."""
+    head, body, value, type_ = "", "", "%x", f"tensor<1x3x{rows}xf32>"
+    first = type_
+    for i, (kind, pads, stride, dilation) in enumerate(kinds):
+        rows = (rows + sum(pads) - 2 * dilation - 1) // stride + 1
+        result = f"tensor<1x3x{rows}xf32>"
+        numbers = {"pads": pads, "strides": [stride], "dilations": [dilation], "kernel_shape": [3]}
+        properties = ", ".join(f"{k} = [{', '.join(f'{n} : si64' for n in v)}]" for k, v in numbers.items())
+        if kind == "Conv":
+            w = "tensor<3x3x3xf32>"
+            head += f', %w{i}: {w} {{dist.name = "w{i}", dist.role = "parameter"}}'
+            body += (
+                f'%v{i} = "onnx.Conv"({value}, %w{i}, %none) <{{{properties}}}> : ({type_}, {w}, none) -> {result}\n'
+            )
+        else:
+            body += f'%v{i}, %i{i} = "onnx.MaxPool"({value}) <{{{properties}}}> : ({type_}) -> ({result}, none)\n'
+        value, type_ = f"%v{i}", result
+    none = '%none = "onnx.NoValue"() <{value}> : () -> none\n'
+    x = f'%x: {first} {{dist.name = "x", dist.role = "input"}}'
+    return f"func.func @main({x}{head}) -> {type_} {{\n{none}{body}func.return {value} : {type_}\n}}"
+
+
+@pytest.mark.parametrize("axes", [(("a", 2),), (("a", 4),), (("a", 2), ("b", 2))], ids=str)
+def test_overlapping_shards_cost_what_their_program_takes(axes: tuple[tuple[str, int], ...], tmp_path: Path):
+    """Windows without margins (130 rows become 128), margins on both sides and on one (64), of strides and dilations; what
+    devices at the ends save does not count. A wide beam agrees."""
+    kinds = [("MaxPool", [0, 0], 1, 1), ("Conv", [1, 1], 1, 1), ("Conv", [0, 1], 2, 1), ("Conv", [3, 1], 1, 2)]
+    prices = Prices(Mesh(axes), load_machine(written(tmp_path)))
+    problem = build(parsed(windowed(kinds, 130)), "main", prices, {}, {})
+    result = best_plan(problem)
+    reads = [s for o in result.plan.options.values() for states in o.operands for s in states]
+    assert sum(isinstance(s, Windowed) for s in reads) >= 3
+    assert Beam(problem, 64).search().seconds == result.seconds
+    write(problem, result)
+    ApplyShardingPass().apply(Context(), problem.module)
+    problem.module.verify()
+    simulation = simulate(problem.module, written(tmp_path))
+    assert round(simulation.makespan_seconds / PICOSECOND) == round(result.seconds / PICOSECOND)
+    assert max(simulation.peak_memory_bytes.values()) <= result.memory.peak_bytes
 
 
 # --- why ---
