@@ -3,6 +3,7 @@ optimum of all strategies, memory limits hold, and plans compute what the sequen
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
