@@ -32,7 +32,8 @@ from benchmarks.search_grid import timed
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine, load_machine
 from distir.passes.distribution.batch_axis import parse_batch
-from distir.passes.distribution.search import PAPER_MICROBATCHES, Configuration, Search, collector_paused, grid
+from distir.passes.distribution.configurations import PAPER_MICROBATCHES, Configuration, grid
+from distir.passes.distribution.search import Search, collector_paused
 from distir.passes.dtp_parallelize import prepare
 from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]
 

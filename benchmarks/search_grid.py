@@ -26,7 +26,8 @@ from benchmarks.gpt2_175b import level1
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch_axis import parse_batch
-from distir.passes.distribution.search import PAPER_MICROBATCHES, Search, grid
+from distir.passes.distribution.configurations import PAPER_MICROBATCHES, grid
+from distir.passes.distribution.search import Search
 from distir.passes.dtp_parallelize import prepare
 from distir.tools.commands.model import load_model
 from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]

@@ -27,7 +27,7 @@ from distir.dialects.onnx import OPERATORS
 from distir.frontends.shapes import bind_arguments
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution import search
+from distir.passes.distribution import configurations, search
 
 SCHEDULE = "1f1b"
 NO_LIMIT = 1 << 62
@@ -59,8 +59,8 @@ class Transform:
         return Outcome(point, found.figures.latency_seconds, found.figures.peak_memory_bytes)
 
     @staticmethod
-    def _named(c: Configuration) -> search.Configuration:
-        return search.Configuration(c.batch, c.D, c.T, c.P, c.K, SCHEDULE)
+    def _named(c: Configuration) -> configurations.Configuration:
+        return configurations.Configuration(c.batch, c.D, c.T, c.P, c.K, SCHEDULE)
 
 
 def _open_batch(model: ModuleOp) -> Callable[[int], ModuleOp]:

@@ -325,14 +325,21 @@ class BatchSummaries:
             self._ceilings[frame] = known
         return known
 
+    def function(self, module: ModuleOp, name: str, stays: Sequence[Sequence[bool]]) -> Body:
+        """A function of the module that the next summary is of; `stays` says of each argument which of its storages stay."""
+        return self._reader_of(module).function(name, stays)
+
+    def _reader_of(self, module: ModuleOp) -> Reader:
+        if self._reader is None or self._reader.module is not module:
+            self._reader = Reader(module, self.library)
+        return self._reader
+
     def of(self, module: ModuleOp, wanted: Sequence[int] | None = None, entry: str = "main") -> list[BatchSummary]:
         """The summary of a program of `MARK` rows at each number of rows, or at those that are wanted, equal to that of the
         program with so many rows.
         Raises OverflowError where 64 bits may not hold its times or bytes. Where the last program was another entry of the
         same module, its functions are known."""
-        if self._reader is None or self._reader.module is not module:
-            self._reader = Reader(module, self.library)
-        reader = self._reader
+        reader = self._reader_of(module)
         function = Walk(module).function(entry)
         count = entry_devices(module, function)
         self.machine.check_devices(count)

@@ -120,6 +120,15 @@ class Reader:
         slots = {number: (STAYS,) * len(held) for number, held in distinct.items()}
         return Entry(reader.read(list(map(slots.__getitem__, map(id, rooms))), ()), rooms, bytes_)
 
+    def function(self, name: str, stays: Sequence[Sequence[bool]]) -> Body:
+        """A function by itself, on arguments that are held as their types say; `stays` says of each which of its storages
+        stay."""
+        function = self.walk.function(name)
+        reader = FunctionReader(self, Frame.of(function, tuple(range(function_devices(function)))))
+        arguments = zip(reader.argument_rooms(), stays, strict=True)
+        held = [tuple([None if s else room for room, s in zip(rooms, own, strict=True)]) for rooms, own in arguments]
+        return self.callee(name, held)
+
     def callee(self, name: str, held: Sequence[Held]) -> Body:
         """The function as called with arguments that are held in this, on devices of the function's own."""
         function = self.walk.function(name)

@@ -25,9 +25,8 @@ from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.layout import Layout, Tensor, local_types, part_of
 from distir.passes.distribution.replica import Replica
 from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import BACKWARD, BEFORE, FORWARD, UPDATE, phase_of, stage_of
-from distir.passes.distribution.tasks import steps
-from distir.passes.structure import name_alike, result_attributes, text, unique_symbol
+from distir.passes.distribution.stages import UPDATE, phase_of, stage_of
+from distir.passes.structure import name_alike, result_attributes, unique_symbol
 
 SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)
 
@@ -43,10 +42,9 @@ class Assembler:
         self.staged, self.layout, self.alone = staged, layout, alone
         self.count = 1 if alone else layout.dp
         self.tensors = staged.tensors
-        training = any(phase_of(call) == BACKWARD for call in staged.stage_calls)
-        self.steps = steps(schedule, layout.pp, layout.microbatches, training)
+        self.schedule = schedule
         self.outlined = outlined and self.count > 1 and layout.microbatches > 1
-        self.places = self._stages()
+        self.places = staged.places
         self.block = Block()
         self.replicas: list[Replica] = []
         self.built: list[FuncOp] = []
@@ -78,21 +76,12 @@ class Assembler:
 
     def _loop(self, replicas: Sequence[Replica]) -> None:
         """What runs before the loop, and the loop, of replicas side by side."""
-        for call in self.staged.stage_calls:
-            if phase_of(call) == BEFORE:
-                self._run_once(call, replicas)
-        for step in self.steps:
-            called = [
-                (call, task.microbatch)
-                for task in step
-                for call in self.staged.by_task[BACKWARD if task.backward else FORWARD, task.stage]
-            ]
-            for call, microbatch in called:
-                for replica in replicas:
-                    replica.run(call, microbatch)
-            for call, microbatch in called:
-                for replica in replicas:
+        for call, microbatch, sends in self.staged.in_order(self.schedule, self.layout):
+            for replica in replicas:
+                if sends:
                     replica.send_results(call, microbatch)
+                else:
+                    replica.run(call, microbatch)
 
     def _run_once(self, call: CallOp, replicas: Sequence[Replica]) -> None:
         """A call outside the loop."""
@@ -171,16 +160,6 @@ class Assembler:
         return replica
 
     # --- arguments and results -------------------------------------------------------------------------------------
-
-    def _stages(self) -> dict[BlockArgument, list[int]]:
-        """Where each argument is: on every stage that uses it; one that is updated, on its first only (the others receive
-        it)."""
-        staged, found = self.staged, dict[BlockArgument, list[int]]()
-        for argument, known in zip(staged.entry.body.block.args, staged.argument_attributes, strict=True):
-            stages = staged.homes[argument] or [0]
-            updated = text(known, "dist.name", f"arg{argument.index}") in staged.updated
-            found[argument] = stages[:1] if updated else stages
-        return found
 
     def _arguments(self) -> list[DictionaryAttr]:
         """Makes the arguments, and returns their attributes."""

@@ -6,7 +6,7 @@ rules forbid, or whose devices run out of memory, is kept with the reason."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import ceil, fsum
@@ -22,102 +22,15 @@ from distir.interpreters.simulate.batches import MARK, BatchSummaries, BatchSumm
 from distir.interpreters.work import Kind, type_bytes
 from distir.passes.distribution.assemble import Assembler
 from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.best_first import BestFirst, Program
+from distir.passes.distribution.bounds import Bounds, Least
 from distir.passes.distribution.choices import TensorChoices
+from distir.passes.distribution.configurations import Configuration, Figures, Outcome
 from distir.passes.distribution.layout import Layout
 from distir.passes.distribution.plan import choose_once, distribute, lower_stages
 from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.streams import overlap_communication
 from distir.passes.structure import argument_attributes, text
-
-PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
-"""What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """One point of the grid."""
-
-    batch: int
-    dp: int
-    tp: int
-    pp: int
-    microbatches: int
-    schedule: str
-
-    @property
-    def rows(self) -> int:
-        """Of a microbatch of one replica."""
-        return self.batch // (self.dp * self.microbatches)
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.dp, self.tp, self.pp, self.microbatches)
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What the simulation of a plan found. Shares are of device time, averaged over devices."""
-
-    latency_seconds: float
-    peak_memory_bytes: int
-    compute_share: float
-    communication_share: float
-
-    @property
-    def idle_share(self) -> float:
-        return max(0.0, 1.0 - self.compute_share - self.communication_share)
-
-    @property
-    def limit(self) -> str:
-        """What the plan's time goes to, largest first."""
-        shares = {
-            "compute": self.compute_share,
-            "communication": self.communication_share,
-            "waiting": self.idle_share,
-        }
-        ordered = sorted(shares.items(), key=lambda item: -item[1])
-        return ", ".join(f"{name} {share:.0%}" for name, share in ordered if round(share * 100))
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A configuration and what became of it: figures, and why it is out if it is."""
-
-    configuration: Configuration
-    figures: Figures | None
-    dropped: str | None = None
-    least_memory_bytes: int = 0
-    """Without figures: what its fullest device needs at least, as far as known."""
-
-    @property
-    def throughput(self) -> float:
-        """Samples per second; 0 without figures."""
-        return self.configuration.batch / self.figures.latency_seconds if self.figures else 0.0
-
-
-def degrees(devices: int) -> Iterator[tuple[int, int, int]]:
-    """All (dp, tp, pp) whose product is the number of devices."""
-    for tp in (t for t in range(1, devices + 1) if devices % t == 0):
-        for pp in (p for p in range(1, devices // tp + 1) if devices // tp % p == 0):
-            yield devices // tp // pp, tp, pp
-
-
-def grid(
-    devices: int,
-    batches: Iterable[int],
-    microbatches: Sequence[int],
-    schedules: Sequence[str],
-) -> list[Configuration]:
-    """The paper's grid: all degrees, microbatches only where there is a pipeline, whole rows for every microbatch of
-    every replica."""
-    return [
-        Configuration(batch, dp, tp, pp, k, schedule)
-        for batch in batches
-        for dp, tp, pp in degrees(devices)
-        for k in (microbatches if pp > 1 else (1,))
-        for schedule in (schedules if pp > 1 else schedules[:1])
-        if batch % (dp * k) == 0
-    ]
 
 
 @dataclass
@@ -133,6 +46,9 @@ class Search:
     """Messages on streams of their own."""
     exhaustive: bool = False
     """Simulates also what cannot fit whatever its activations take."""
+    wanted: int = 0
+    """How many of the fastest plans are wanted: others, and what cannot fit, are not simulated where bounds say so
+    (`bounds`). 0: the figures of all."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _choices: TensorChoices = field(default_factory=TensorChoices)
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
@@ -168,8 +84,8 @@ class Search:
         return module
 
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
-        """Simulates all configurations. Those that differ in the batch alone are one program, built once, and those of equal
-        stages share these."""
+        """Simulates all configurations that are wanted. Those that differ in the batch alone are one program, built once, and
+        those of equal stages share these."""
         if len(configurations) > 1 and not self.overlap:
             self._take_any_batch(configurations[0].batch)
         if self._any_batch is None:
@@ -181,8 +97,12 @@ class Search:
         for c in configurations:
             alike.setdefault((c.tp, c.pp, c.dp * c.microbatches > 1), []).append(c)
         with collector_paused():
+            if self.wanted and not self.exhaustive:
+                yield from self._best_first(list(alike.values()), summaries)
+                return
             for group in alike.values():
-                yield from self._of_any_batch(group, summaries)
+                for item in self._opened(group):
+                    yield from [item] if isinstance(item, Outcome) else self._simulated(item, summaries)
 
     def _take_any_batch(self, batch: int) -> None:
         """Keeps the program at one batch size for all sizes, if its rules allow it."""
@@ -193,14 +113,37 @@ class Search:
             rebatch(base, self.dims(base), 1)
             self._any_batch = rebatch(base, self.dims(base), batch)
 
-    def _of_any_batch(self, group: Sequence[Configuration], summaries: BatchSummaries) -> Iterator[Outcome]:
+    def _best_first(self, groups: Sequence[list[Configuration]], summaries: BatchSummaries) -> Iterator[Outcome]:
+        """Simulates programs in the order of what they can reach at most, until no other can be among the fastest plans."""
+        queue = BestFirst(self.wanted)
+        for group in groups:
+            queue.add(dict.fromkeys(group, 0.0))
+        while (found := queue.next()) is not None:
+            program, configurations = found
+            if program is not None:
+                yield from map(queue.note, self._simulated(program._replace(configurations=configurations), summaries))
+                continue
+            bounds: Bounds | None = None
+            for item in self._opened(configurations):
+                if isinstance(item, Outcome):
+                    yield queue.note(item)
+                    continue
+                bounds = bounds or Bounds(item.staged, summaries)
+                least = _least(bounds, item)
+                for c, each in least.items():
+                    if each.bytes > self.memory_limit_bytes:
+                        yield self._too_large(c, each.bytes, "needs at least")
+                fitting = {c: each.seconds for c, each in least.items() if each.bytes <= self.memory_limit_bytes}
+                queue.add(fitting, item)
+        yield from queue.slower()
+
+    def _opened(self, group: Sequence[Configuration]) -> Iterator[Outcome | Program]:
         """Configurations whose stages are the same: their functions are built and understood once, for rows without number.
         Those that differ in the rows alone are one program."""
         first = group[0]
         if (least := self._held_bytes() / (first.tp * first.pp)) > self.memory_limit_bytes and not self.exhaustive:
-            limit = self.memory_limit_bytes / 1e9
-            why = f"needs {least / 1e9:.1f} GB of memory for parameters and state alone, the limit is {limit:.1f} GB"
-            yield from (Outcome(c, None, why, ceil(least)) for c in group)
+            for c in group:
+                yield self._too_large(c, ceil(least), "needs", " for parameters and state alone")
             return
         shards = 1 if first.dp * first.microbatches == 1 else 2
         try:
@@ -221,13 +164,24 @@ class Search:
         for c in group:
             alike.setdefault((c.layout, c.schedule), []).append(c)
         for (layout, schedule), same in alike.items():
-            try:
-                found = self._figures_of_any_batch(staged, layout, schedule, [c.rows for c in same], summaries)
-            except (DistirError, OverflowError):
-                yield from map(self.evaluate, same)
-                continue
-            for c in same:
-                yield self._outcome(c, found[c.rows])
+            yield Program(staged, layout, schedule, same)
+
+    def _simulated(self, program: Program, summaries: BatchSummaries) -> Iterator[Outcome]:
+        """The figures of a program's configurations."""
+        configurations = program.configurations
+        rows = [c.rows for c in configurations]
+        try:
+            found = self._figures_of_any_batch(program.staged, program.layout, program.schedule, rows, summaries)
+        except (DistirError, OverflowError):
+            yield from map(self.evaluate, configurations)
+            return
+        for c in configurations:
+            yield self._outcome(c, found[c.rows])
+
+    def _too_large(self, configuration: Configuration, least: int, needs: str, of_what: str = "") -> Outcome:
+        limit = self.memory_limit_bytes / 1e9
+        why = f"{needs} {least / 1e9:.1f} GB of memory{of_what}, the limit is {limit:.1f} GB"
+        return Outcome(configuration, None, why, least)
 
     def _figures_of_any_batch(
         self, staged: StagedProgram, layout: Layout, schedule: str, rows: Sequence[int], summaries: BatchSummaries
@@ -316,6 +270,16 @@ def _figures(simulation: Summary | BatchSummary, times: int = 1) -> Figures:
     return Figures(makespan, peak, compute / total, communication / total)
 
 
+def _least(bounds: Bounds, program: Program) -> dict[Configuration, Least]:
+    """What each configuration of a program takes at least; nothing where 64 bits may not hold it."""
+    configurations = program.configurations
+    try:
+        found = bounds.of(program.layout, program.schedule, [c.rows for c in configurations])
+    except OverflowError:
+        return dict.fromkeys(configurations, Least(0, 0))
+    return {c: found[c.rows] for c in configurations}
+
+
 @contextmanager
 def collector_paused() -> Generator[None]:
     """No garbage collection: looking for cycles in programs that stay takes longer than building them."""
@@ -326,10 +290,3 @@ def collector_paused() -> Generator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The plans that fit, fastest first; of equally fast ones the one that needs less memory, then fewer devices in
-    groups."""
-    fitting = [o for o in outcomes if o.figures is not None and o.dropped is None]
-    return sorted(fitting, key=lambda o: (-o.throughput, o.figures.peak_memory_bytes if o.figures else 0))

@@ -4,7 +4,8 @@ and schedule have in common. `assemble` makes the entry of one of them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import cast
 
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TupleType
@@ -14,10 +15,11 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.sharding import Partial, Sharded
 from distir.passes.distribution.bundles import Group, Signature, accumulation, grouped, sole_user, travel_packed
-from distir.passes.distribution.layout import Tensor
+from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.stages import (
     BACKWARD,
+    BEFORE,
     FORWARD,
     UPDATE,
     parameter_homes,
@@ -25,6 +27,7 @@ from distir.passes.distribution.stages import (
     stage_calls,
     stage_of,
 )
+from distir.passes.distribution.tasks import steps
 from distir.passes.structure import (
     argument_attributes,
     calls_first,
@@ -59,7 +62,9 @@ class StagedProgram:
         self.users: dict[SSAValue, set[int]] = defaultdict(set)
         """Stages whose calls in the loop use a value."""
         self.by_task: dict[tuple[str, int], list[CallOp]] = defaultdict(list)
+        self.by_phase: dict[str, list[CallOp]] = defaultdict(list)
         for call in self.stage_calls:
+            self.by_phase[phase_of(call)].append(call)
             self.by_task[phase_of(call), stage_of(call)].append(call)
             if phase_of(call) != UPDATE:
                 self.looped.update(call.operands)
@@ -78,6 +83,33 @@ class StagedProgram:
         self.signatures = {call: self._signature(call) for call in self.stage_calls}
         for call, signature in self.signatures.items():
             travel_packed(self.placed_functions[calls[call]], signature, tp)
+
+    def in_order(self, schedule: str, layout: Layout) -> Iterator[tuple[CallOp, int | None, bool]]:
+        """What a replica does before the loop and in it: stage calls with their microbatches and, after the calls of each step,
+        again with True, when their results are sent."""
+        for call in self.by_phase[BEFORE]:
+            yield call, None, False
+            yield call, None, True
+        for step in steps(schedule, layout.pp, layout.microbatches, bool(self.by_phase[BACKWARD])):
+            called = [
+                (call, task.microbatch)
+                for task in step
+                for call in self.by_task[BACKWARD if task.backward else FORWARD, task.stage]
+            ]
+            for sends in (False, True):
+                for call, microbatch in called:
+                    yield call, microbatch, sends
+
+    @cached_property
+    def places(self) -> dict[BlockArgument, list[int]]:
+        """Where each argument is: on every stage that uses it; one that is updated, on its first only (the others receive
+        it)."""
+        found = dict[BlockArgument, list[int]]()
+        for argument, known in zip(self.entry.body.block.args, self.argument_attributes, strict=True):
+            stages = self.homes[argument] or [0]
+            updated = text(known, "dist.name", f"arg{argument.index}") in self.updated
+            found[argument] = stages[:1] if updated else stages
+        return found
 
     def _take_out(self) -> None:
         reached = {id(f) for name in dict.fromkeys(self.calls.values()) for f in calls_first(self.module, name)}

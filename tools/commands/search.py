@@ -17,7 +17,8 @@ from distir.tools.commands.report import bytes_text, check_output, print_table, 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from distir.passes.distribution.search import Configuration, Outcome, Search
+    from distir.passes.distribution.configurations import Configuration, Outcome
+    from distir.passes.distribution.search import Search
 
 EXAMPLES = """\
 examples:
@@ -60,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--exhaustive",
         action="store_true",
-        help="simulate also plans whose parameters and state alone exceed the memory",
+        help="simulate also plans that cannot fit, or cannot be among the best (--csv and --report: these always)",
     )
     parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
@@ -71,7 +72,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    from distir.passes.distribution.search import ranked
+    from distir.passes.distribution.configurations import ranked
 
     for path in (args.csv, args.report, args.output):
         if path is not None:
@@ -110,7 +111,8 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine
     from distir.passes.distribution.batch_axis import parse_batch
-    from distir.passes.distribution.search import PAPER_MICROBATCHES, Search, grid
+    from distir.passes.distribution.configurations import PAPER_MICROBATCHES, grid
+    from distir.passes.distribution.search import Search
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
@@ -131,7 +133,8 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
     configurations = grid(args.devices, batches, microbatches, schedules)
-    search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive)
+    wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
+    search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted)
     return search, configurations, model
 
 
@@ -229,6 +232,8 @@ def _report(outcomes: Sequence[Outcome], best: Sequence[Outcome], planned: int) 
     dropped = Counter(_kind(o.dropped) for o in outcomes if o.dropped is not None)
     simulated = sum(o.figures is not None or _kind(o.dropped) == IMPOSSIBLE for o in outcomes)
     print(f"{simulated} of {planned} plans simulated" + "".join(f"; {n} {kind}" for kind, n in dropped.items()))
+    if slower := [o.configuration.batch / o.least_seconds for o in outcomes if o.least_seconds]:
+        print(f"  slower: at most {max(slower):,.1f} samples/s, by what they compute and send at least")
     impossible = {o.dropped for o in outcomes if o.dropped is not None and o.figures is None}
     for reason in sorted(reason for reason in impossible if _kind(reason) == IMPOSSIBLE):
         print(f"  not possible: {reason}")
@@ -238,7 +243,10 @@ IMPOSSIBLE = "are not possible"
 
 
 def _kind(reason: str | None) -> str:
-    return "exceed the memory" if reason is not None and reason.startswith("needs ") else IMPOSSIBLE
+    for start, kind in (("needs ", "exceed the memory"), ("takes ", "are slower")):
+        if reason is not None and reason.startswith(start):
+            return kind
+    return IMPOSSIBLE
 
 
 def _nothing_fits(outcomes: Sequence[Outcome]) -> str:

@@ -1,0 +1,107 @@
+"""The points of a search: configurations of degrees, microbatches and schedule, the grid of them, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from distir.passes.distribution.layout import Layout
+
+PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
+"""What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One point of the grid."""
+
+    batch: int
+    dp: int
+    tp: int
+    pp: int
+    microbatches: int
+    schedule: str
+
+    @property
+    def rows(self) -> int:
+        """Of a microbatch of one replica."""
+        return self.batch // (self.dp * self.microbatches)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.dp, self.tp, self.pp, self.microbatches)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the simulation of a plan found. Shares are of device time, averaged over devices."""
+
+    latency_seconds: float
+    peak_memory_bytes: int
+    compute_share: float
+    communication_share: float
+
+    @property
+    def idle_share(self) -> float:
+        return max(0.0, 1.0 - self.compute_share - self.communication_share)
+
+    @property
+    def limit(self) -> str:
+        """What the plan's time goes to, largest first."""
+        shares = {
+            "compute": self.compute_share,
+            "communication": self.communication_share,
+            "waiting": self.idle_share,
+        }
+        ordered = sorted(shares.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} {share:.0%}" for name, share in ordered if round(share * 100))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A configuration and what became of it: figures, and why it is out if it is."""
+
+    configuration: Configuration
+    figures: Figures | None
+    dropped: str | None = None
+    least_memory_bytes: int = 0
+    """Without figures: what its fullest device needs at least, as far as known."""
+    least_seconds: float = 0.0
+    """Of a plan that is not among the fastest: what it takes at least."""
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second; 0 without figures."""
+        return self.configuration.batch / self.figures.latency_seconds if self.figures else 0.0
+
+
+def degrees(devices: int) -> Iterator[tuple[int, int, int]]:
+    """All (dp, tp, pp) whose product is the number of devices."""
+    for tp in (t for t in range(1, devices + 1) if devices % t == 0):
+        for pp in (p for p in range(1, devices // tp + 1) if devices // tp % p == 0):
+            yield devices // tp // pp, tp, pp
+
+
+def grid(
+    devices: int,
+    batches: Iterable[int],
+    microbatches: Sequence[int],
+    schedules: Sequence[str],
+) -> list[Configuration]:
+    """The paper's grid: all degrees, microbatches only where there is a pipeline, whole rows for every microbatch of
+    every replica."""
+    return [
+        Configuration(batch, dp, tp, pp, k, schedule)
+        for batch in batches
+        for dp, tp, pp in degrees(devices)
+        for k in (microbatches if pp > 1 else (1,))
+        for schedule in (schedules if pp > 1 else schedules[:1])
+        if batch % (dp * k) == 0
+    ]
+
+
+def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """The plans that fit, fastest first; of equally fast ones the one that needs less memory, then fewer devices in
+    groups."""
+    fitting = [o for o in outcomes if o.figures is not None and o.dropped is None]
+    return sorted(fitting, key=lambda o: (-o.throughput, o.figures.peak_memory_bytes if o.figures else 0))
