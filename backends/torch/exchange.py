@@ -6,6 +6,7 @@
     3.mapped.json         those that are parts of weight files: where, and which part
     3.next.json           which arguments are not the same in the next step: updated by which results, or given,
     3.next.1.safetensors  and those that are given for it
+    3.step.0.safetensors  of several steps, the numbers that this one gave (its loss)
     3.outputs.safetensors its results, in order, and the seconds of each timed run
     3.error.json          or why it failed, and when
     3.log                 what it printed
@@ -99,18 +100,32 @@ def load_arguments(folder: Path, rank: int) -> Iterator[Array]:
             return
 
 
-def save_next(folder: Path, rank: int, updates: Sequence[tuple[int, int]], given: Sequence[int]) -> None:
-    """Says which arguments of a rank are results in the next step (argument, result), and which are given."""
-    _write_text(folder / f"{rank}.next.json", json.dumps({"updates": list(updates), "given": list(given)}))
+@dataclass(frozen=True)
+class Next:
+    """What becomes of a rank's results from one step to the next."""
 
+    updates: Sequence[tuple[int, int]] = ()
+    """Arguments that are results in the next step: (argument, result)."""
+    given: Sequence[int] = ()
+    """Arguments that are given for it."""
+    told: Sequence[int] = ()
+    """Results that the launcher hears of after every step."""
 
-def load_next(folder: Path, rank: int) -> tuple[list[tuple[int, int]], list[int]]:
-    content = json.loads((folder / f"{rank}.next.json").read_text())
-    return [(argument, result) for argument, result in content["updates"]], content["given"]
+    def save(self, folder: Path, rank: int) -> None:
+        _write_text(folder / f"{rank}.next.json", json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, folder: Path, rank: int) -> Next:
+        path = folder / f"{rank}.next.json"
+        return cls(**json.loads(path.read_text())) if path.exists() else cls()
 
 
 def next_path(folder: Path, rank: int, step: int) -> Path:
     return folder / f"{rank}.next.{step}.safetensors"
+
+
+def step_path(folder: Path, rank: int, step: int) -> Path:
+    return folder / f"{rank}.step.{step}.safetensors"
 
 
 def inputs_path(folder: Path, rank: int) -> Path:

@@ -17,6 +17,7 @@ import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -29,6 +30,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from distir.backends.torch.exchange import (
     Failure,
     Job,
+    Next,
     inputs_path,
     load_arrays,
     log_path,
@@ -37,13 +39,13 @@ from distir.backends.torch.exchange import (
     program_path,
     save_arrays,
     save_mapped,
-    save_next,
+    step_path,
 )
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import GroupOp
 from distir.frontends.weights import FilePart, file_part
-from distir.interpreters.entry import arguments_of, entry_function, machine_devices, results_of
+from distir.interpreters.entry import Port, arguments_of, entry_function, machine_devices, results_of
 from distir.interpreters.global_arrays import Array, Site, assemble, distribute
 
 BACKENDS = ("gloo", "nccl")
@@ -65,6 +67,8 @@ class Execution:
     """Wall time from when all ranks have their arguments until the slowest is done; the median of the timed runs."""
     runs: tuple[float, ...] = ()
     """The same of each timed run."""
+    steps: tuple[dict[str, Array], ...] = ()
+    """Of several steps, the outputs of one element that each gave, by name: the loss."""
 
 
 def execute(
@@ -116,9 +120,10 @@ def execute(
         with Workers(folder, world) as workers:
             workers.wait(timeout_seconds)
         answers = [load_arrays(outputs_path(folder, rank)) for rank in range(world)]
+        steps = _told(folder, results, len(following) + 1 if following else 0)
     outputs = assemble(results, [array for arrays, _ in answers for array in arrays])
     slowest = [max(seconds) for seconds in zip(*(seconds for _, seconds in answers), strict=True)]
-    return Execution(outputs, statistics.median(slowest), tuple(slowest))
+    return Execution(outputs, statistics.median(slowest), tuple(slowest), steps)
 
 
 def _save_following(
@@ -142,10 +147,30 @@ def _save_following(
         if lost := [name for _, (name, part) in updates if (name, part) not in made]:
             raise DistirError(f"the update of {lost[0]} is not on rank {rank}, where its next step needs it")
         places = [i for i, port in enumerate(own) if port.name in names]
-        save_next(folder, rank, [(i, made[key]) for i, key in updates], places)
+        mine = [site.port for site in results if site.device == rank]
+        told = [i for i, port in enumerate(mine) if _is_number(port)]
+        Next([(i, made[key]) for i, key in updates], places, told).save(folder, rank)
         for step, values in enumerate(parts, 1):
-            mine = [value for site, value in zip(given, values, strict=True) if site.device == rank]
-            save_arrays(next_path(folder, rank, step), mine)
+            own_parts = [value for site, value in zip(given, values, strict=True) if site.device == rank]
+            save_arrays(next_path(folder, rank, step), own_parts)
+
+
+def _is_number(port: Port) -> bool:
+    """Whether an output has one element."""
+    if port.role not in (None, "output") or not isinstance(port.type, TensorType):
+        return False
+    return prod(port.part.global_shape if port.part is not None else cast(TensorType[Any], port.type).get_shape()) == 1
+
+
+def _told(folder: Path, results: Sequence[Site], steps: int) -> tuple[dict[str, Array], ...]:
+    """The outputs of one element, step by step."""
+    sites = [site for site in results if _is_number(site.port)]
+    ranks = list(dict.fromkeys(site.device for site in sites))
+    found: list[dict[str, Array]] = []
+    for step in range(steps):
+        values = {rank: iter(load_arrays(step_path(folder, rank, step))[0]) for rank in ranks}
+        found.append(assemble(sites, [next(values[site.device]) for site in sites]))
+    return tuple(found)
 
 
 def _mapped(sites: Sequence[Site], inputs: Mapping[str, Array], weights: Mapping[str, Array]) -> dict[int, FilePart]:

@@ -22,13 +22,14 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.backends.torch.exchange import (
     Failure,
     Job,
+    Next,
     load_arguments,
     load_arrays,
-    load_next,
     next_path,
     outputs_path,
     program_path,
     save_arrays,
+    step_path,
 )
 from distir.dialects.registry import program_context
 from distir.frontends.program_parser import ProgramParser
@@ -75,15 +76,22 @@ def work(folder: Path, rank: int, job: Job) -> None:
             torch.cuda.synchronize(device)
         return results, time.perf_counter() - start
 
+    following = Next.load(folder, rank)
+
+    def tell(step: int) -> None:
+        if following.told:
+            save_arrays(step_path(folder, rank, step), [plain_array(results[i]) for i in following.told])
+
     with torch.inference_mode():
         results, first = timed_run()
+        tell(0)
         for step in range(1, job.following + 1):
-            updates, given = load_next(folder, rank)
-            for argument, result in updates:
+            for argument, result in following.updates:
                 arguments[argument] = results[result]
-            for argument, array in zip(given, load_arrays(next_path(folder, rank, step))[0], strict=True):
+            for argument, array in zip(following.given, load_arrays(next_path(folder, rank, step))[0], strict=True):
                 arguments[argument] = types.tensor(array, device)
             results, first = timed_run()
+            tell(step)
         seconds = [timed_run()[1] for _ in range(job.measure)] or [first]
     save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results], seconds)
     dist.barrier()

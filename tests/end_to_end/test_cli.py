@@ -232,6 +232,49 @@ def test_run_finds_a_wrong_program(folder: Path, capsys: pytest.CaptureFixture[s
     assert "1 of 2 outputs differ" in capsys.readouterr().out
 
 
+def test_run_trains_steps_on_batches_in_turn(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """What a step updates goes into the next; the loss of each is printed; the last is the reference's."""
+    assert run("import", "mlp.onnx", "--shape", "x=6,8", "-o", "mlp.mlir") == 0
+    state, expected = dict(weights_of(load("mlp.mlir"))), {}
+    batches = [{"x": np.full((6, 8), k, np.float32), "z": np.zeros((6, 2), np.float32)} for k in (0.25, 0.5)]
+    for name, batch in zip("ab", batches, strict=True):
+        np.savez(f"{name}.npz", **batch, n=np.float32(6))
+    for step in range(3):
+        expected = reference.run(load("mlp.mlir"), state | batches[step % 2] | {"n": np.float32(6)})
+        state |= {name: value for name, value in expected.items() if name in state}
+    options = ["--steps", "3", "--inputs", "a.npz", "--inputs", "b.npz", "--check", "mlp.mlir", "-o", "trained.npz"]
+    assert run("run", "mlp.mlir", *options) == 0
+    assert capsys.readouterr().out.endswith("every output agrees (3)\n")
+    with np.load("trained.npz") as outputs:
+        for name in outputs.files:
+            np.testing.assert_allclose(outputs[name], expected[name], 1e-5, 1e-6)
+
+
+def test_run_prints_the_loss_of_each_step(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """sum(w * x), then w - x: with x = (1, 2) and w = (3, 5) that is 13, then 13 - 5, then 13 - 2 * 5."""
+    Path("step.mlir").write_text("""
+func.func @main(%x: tensor<2xf32> {dist.name = "x"}, %w: tensor<2xf32> {dist.name = "w", dist.role = "parameter"})
+    -> (tensor<f32> {dist.name = "loss"}, tensor<2xf32> {dist.name = "w"}) {
+  %p = "onnx.Mul"(%w, %x) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  %none = "onnx.NoValue"() : () -> none
+  %l = "onnx.ReduceSum"(%p, %none) <{keepdims = 0 : si64}> : (tensor<2xf32>, none) -> tensor<f32>
+  %u = "onnx.Sub"(%w, %x) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  func.return %l, %u : tensor<f32>, tensor<2xf32>
+}""")
+    np.savez("start.npz", x=np.float32([1, 2]), w=np.float32([3, 5]))
+    assert run("run", "step.mlir", "--steps", "3", "--inputs", "start.npz", "--check", "step.mlir") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[:4]]
+    assert rows == [["step", "loss"], ["1", "13"], ["2", "8"], ["3", "3"]]
+
+
+def test_run_draws_a_batch_for_each_step(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert run("run", PIPELINE, "--check", SEQUENTIAL, "--steps", "3", "--seed", "1", "-o", "three.npz") == 0
+    assert capsys.readouterr().out.endswith("every output agrees (2)\n")
+    assert run("run", PIPELINE, "--seed", "1", "-o", "one.npz") == 0
+    with np.load("three.npz") as three, np.load("one.npz") as one:
+        assert not np.allclose(three["w1"], one["w1"])
+
+
 def test_run_an_imported_model_on_its_weights(folder: Path, capsys: pytest.CaptureFixture[str]):
     assert run("import", "mlp.onnx", "--shape", "x=6,8", "-o", "mlp.mlir") == 0
     inputs = {"x": np.ones((6, 8), np.float32), "z": np.zeros((6, 2), np.float32), "n": np.float32(6)}
@@ -367,6 +410,15 @@ MISTAKES = {
         "/dev/null: cannot be written: it is not a regular file",
     ),
     "outputs to a folder": (["run", PIPELINE, "-o", "."], ".: cannot be written: it is not a regular file"),
+    "no steps": (["run", PIPELINE, "--steps", "0"], "argument --steps: expected a whole number of at least 1, got 0"),
+    "batches of one step": (
+        ["run", PIPELINE, "--inputs", "a.npz", "--inputs", "b.npz"],
+        "several --inputs are batches of several steps: give --steps N",
+    ),
+    "steps of a model": (
+        ["run", "relu.mlir", "--steps", "2"],
+        "relu.mlir updates nothing, so its steps are all the same",
+    ),
     "inputs are no npz": (["verify", SEQUENTIAL, PIPELINE, "--inputs", "cut.mlir"], "cut.mlir: not an .npz file"),
     "inputs are empty": (["verify", SEQUENTIAL, PIPELINE, "--inputs", "empty.mlir"], "empty.mlir: not an .npz file"),
     "inputs are cut": (["verify", SEQUENTIAL, PIPELINE, "--inputs", "cut.npz"], "cut.npz: not an .npz file"),
@@ -397,6 +449,7 @@ def mistakes(folder: Path) -> Path:
     Path("dominance.mlir").write_text(DOMINANCE)
     Path("rank.mlir").write_text(RANK)
     Path("wide.mlir").write_text(Path(PIPELINE).read_text().replace("dist.devices = 2", "dist.devices = 17"))
+    Path("relu.mlir").write_text(unary("Relu", "4x8xf32"))
     np.savez("q.npz", q=np.zeros(3))
     np.savez("x.npz", x=np.zeros(3))
     np.savez("pickle.npz", x=np.array([{}], object))

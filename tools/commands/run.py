@@ -10,7 +10,7 @@ from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import check_output, print_table, progress, seconds_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from xdsl.dialects.builtin import ModuleOp
 
@@ -21,6 +21,8 @@ examples:
   distir run best.mlir --backend nccl --measure 10             on GPUs; the median time of 10 runs
   distir run best.mlir --inputs batch.npz -o outputs.npz
   distir run step.mlir --inputs batch.npz -o next.safetensors  what a training step returns, for import --weights
+  distir run step_4.mlir --steps 3 --check step.mlir           trains three steps, each on a batch of its own
+  distir run step.mlir --steps 100 --inputs a.npz --inputs b.npz -o trained.safetensors
 """
 
 TOLERANCE = 1e-5
@@ -36,6 +38,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or not int(text):
+        raise ArgumentTypeError(f"expected a whole number of at least 1, got {text}")
+    return int(text)
+
+
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "run",
@@ -47,7 +56,20 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("program", metavar="PROG.mlir", help="a program of level 1 to 3")
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo", help="CPUs or GPUs (default: gloo)")
-    parser.add_argument("--inputs", metavar="F.npz", help="values of inputs by name; the others are drawn")
+    parser.add_argument(
+        "--inputs",
+        metavar="F.npz",
+        action="append",
+        default=[],
+        help="values of inputs by name; the others are drawn. With --steps it may be given several times: batches, in turn",
+    )
+    parser.add_argument(
+        "--steps",
+        metavar="N",
+        type=positive,
+        default=1,
+        help="train N steps: what one updates goes into the next (default: 1)",
+    )
     parser.add_argument(
         "--check", metavar="MODEL.mlir", help="compare with this sequential program; status 1 if not equal"
     )
@@ -64,7 +86,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: Namespace) -> int:
     from distir.backends.torch import execute
     from distir.tools.commands.capacity import check_memory
-    from distir.tools.commands.values import compare, print_comparison, values_for, write_arrays
+    from distir.tools.commands.values import batches_for, compare, print_comparison, values_for, write_arrays
 
     if args.output is not None:
         check_output(args.output)
@@ -74,17 +96,25 @@ def run(args: Namespace) -> int:
         _check_gpus(program, args.program)
     else:
         check_memory(program, args.program)
-    values = values_for(model, args.seed, args.inputs, [program])
+    if args.steps == 1 and len(args.inputs) > 1:
+        raise DistirError("several --inputs are batches of several steps: give --steps N")
+    if args.steps > 1 and not _updates(program):
+        raise DistirError(
+            f"{args.program} updates nothing, so its steps are all the same: --steps is for training steps"
+        )
+    values = values_for(model, args.seed, args.inputs[0] if args.inputs else None, [program])
+    following = batches_for(model, args.seed, args.inputs, args.steps)
     with progress(f"running {args.program}"):
-        execution = execute(program, values, args.backend, measure=args.measure)
+        execution = execute(program, values, args.backend, following=following, measure=args.measure)
     if args.output is not None:
         write_arrays(args.output, execution.outputs)
+    _print_steps(execution.steps)
     _print_outputs(execution.outputs)
     if args.measure:
         print(f"{seconds_text(execution.seconds)}, the median of {args.measure} runs")
     if args.check is None:
         return 0
-    expected = _expected(model, values, args.check)
+    expected = _expected(model, [values, *following], args.check)
     return 0 if print_comparison(compare(expected, execution.outputs, tolerance_of(program))) else 1
 
 
@@ -99,16 +129,31 @@ def _check_gpus(module: ModuleOp, path: str) -> None:
         raise DistirError(f"{path} needs {needed} GPUs, torch finds {here} here: --backend gloo runs it on CPUs")
 
 
-def _expected(model: ModuleOp, values: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """What the reference executor says, in double precision."""
+def _updates(module: ModuleOp) -> bool:
+    """Whether a result is the update of an argument."""
+    from distir.interpreters.entry import arguments_of, entry_function, results_of
+
+    entry = entry_function(module, "main")
+    return bool({port.name for port in arguments_of(entry)} & {port.name for port in results_of(entry)})
+
+
+def _expected(model: ModuleOp, steps: Sequence[Mapping[str, Any]], path: str) -> dict[str, Any]:
+    """What the reference executor says after these steps, in double precision: what a step is not given, it has from the
+    one before."""
     import numpy as np
 
     from distir.interpreters import reference
     from distir.tools.commands.capacity import check_memory
 
     check_memory(model, path, float_bytes=8)
+    held: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     with progress(f"executing {path} for comparison"):
-        return reference.run(model, values, dtype=np.float64)
+        for given in steps:
+            held |= given
+            outputs = reference.run(model, held, dtype=np.float64)
+            held |= {name: value for name, value in outputs.items() if name in held}
+    return outputs
 
 
 def tolerance_of(module: ModuleOp) -> float:
@@ -122,6 +167,15 @@ def tolerance_of(module: ModuleOp) -> float:
                 if isinstance(element, AnyFloat) and element.bitwidth < 32:
                     return HALF_TOLERANCE
     return TOLERANCE
+
+
+def _print_steps(steps: Sequence[Mapping[str, Any]]) -> None:
+    """The outputs of one element (the loss), step by step."""
+    if steps and steps[0]:
+        rows = [
+            (str(i), *(f"{float(value.reshape(())):.6g}" for value in step.values())) for i, step in enumerate(steps, 1)
+        ]
+        print_table(rows, ("step", *steps[0]))
 
 
 def _print_outputs(outputs: Mapping[str, Any]) -> None:

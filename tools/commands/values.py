@@ -44,6 +44,31 @@ def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[M
     return values
 
 
+def batches_for(module: ModuleOp, seed: int, paths: Sequence[str], steps: int) -> list[dict[str, Array]]:
+    """Inputs and labels of each step after the first: those of the files in turn; what they leave out is drawn anew, with
+    the next seed. Raises DistirError for files that do not all have the same ones."""
+    from distir.interpreters.entry import arguments_of, entry_function, results_of
+    from distir.interpreters.inputs import draw_inputs
+
+    if steps == 1:
+        return []
+    entry = entry_function(module, "main")
+    updated = {port.name for port in results_of(entry)}
+    ports = (port for port in arguments_of(entry) if port.name not in updated)
+    names = [port.name for port in ports if port.role in (None, "input", "label")]
+    files = [{n: a for n, a in read_arrays(paths[0], None).items() if n in names}] if paths else [{}]
+    files += [read_arrays(path, names) for path in paths[1:]]
+    for path, arrays in zip(paths, files, strict=False):
+        if lost := set(files[0]) - set(arrays):
+            raise DistirError(f"{path}: has no '{min(lost)}', which {paths[0]} has: give every batch the same inputs")
+    drawn = [name for name in names if name not in files[0]]
+    return [
+        {n: a for n, a in files[step % len(files)].items() if n in files[0]}
+        | draw_inputs(module, seed + step, names=drawn)
+        for step in range(1, steps)
+    ]
+
+
 def _is_for(port: Port, value: Array) -> bool:
     """Whether a value that a model came with is for this program: numbers of rows are not, where a search chose another
     batch."""
@@ -52,8 +77,8 @@ def _is_for(port: Port, value: Array) -> bool:
     return port.role != "seed" or tuple(global_shape(port)) == value.shape
 
 
-def read_arrays(path: str, names: Sequence[str]) -> dict[str, Array]:
-    """The arrays of an .npz file, which are inputs of these names. Raises DistirError."""
+def read_arrays(path: str, names: Sequence[str] | None) -> dict[str, Array]:
+    """The arrays of an .npz file, which are inputs of these names (None: of any). Raises DistirError."""
     try:
         with open(path, "rb") as stream:
             loaded: Any = np.load(stream, allow_pickle=False)
@@ -64,7 +89,7 @@ def read_arrays(path: str, names: Sequence[str]) -> dict[str, Array]:
         raise DistirError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
         raise DistirError(f"{path}: not an .npz file of plain arrays, or cut short ({error})") from error
-    if unknown := [name for name in arrays if name not in names]:
+    if names is not None and (unknown := [name for name in arrays if name not in names]):
         raise DistirError(f"{path}: no input '{unknown[0]}'; the inputs are {', '.join(names)}")
     return arrays
 
