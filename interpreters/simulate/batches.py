@@ -159,12 +159,15 @@ class BatchLibrary(Library):
     def __init__(self, costs: BatchCosts):
         super().__init__(costs)
         self.rows = costs.rows
+        self._sizes: dict[Columns, Columns] = {}
 
     def bytes(self, type_: Attribute) -> int:
-        if not grows(type_):
-            return cast(int, Columns(np.full(len(self.rows), type_bytes(type_), np.int64)))
-        data = np.array([type_bytes(attribute_at(type_, rows)) for rows in self.rows], np.int64)
-        return cast(int, Columns(data))
+        """Equal sizes are one object, so that storages are compared by identity."""
+        if grows(type_):
+            found = Columns(np.array([type_bytes(attribute_at(type_, rows)) for rows in self.rows], np.int64))
+        else:
+            found = Columns(np.full(len(self.rows), type_bytes(type_), np.int64))
+        return cast(int, self._sizes.setdefault(found, found))
 
 
 Row = tuple[dict[int, Vector | int], Vector | int]

@@ -10,7 +10,7 @@ until its call returns would be wrong.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, combinations, compress
+from itertools import chain, compress
 from typing import NamedTuple
 
 from distir.interpreters.simulate.bodies import Body, Call, Slots
@@ -146,13 +146,12 @@ class _Calls:
         self.outside = outside
         self.needed: set[int] = set()
         """Slots used after the step."""
-        self._settled: set[int] = set()
+        self._settled: dict[int, Slots] = {}
         """Tuples all of whose slots are needed, by identity."""
-        self._sets: dict[int, frozenset[int]] = {}
-        self._kept: list[Slots] = []
 
     def life(self, step: Call, uses: Sequence[Slots]) -> Life:
-        positions, same = self._distinct(step, uses) if self._are_distinct(uses) else self._repeated(step, uses)
+        are_distinct = len(set[int]().union(*uses)) == sum(map(len, uses))
+        positions, same = self._distinct(step, uses) if are_distinct else self._repeated(step, uses)
         dying = tuple([slot for slot, _ in positions])
         later = tuple([slot in self.needed for slot in step.makes])
         places = tuple([position for _, position in positions])
@@ -160,24 +159,6 @@ class _Calls:
         if self.outside.isdisjoint(dying) and self.outside.isdisjoint(step.makes):
             context = Context(places, tuple(map(int, later)), same)
         return Life(dying, context, places, later, same)
-
-    def _are_distinct(self, uses: Sequence[Slots]) -> bool:
-        """Whether no slot is used twice."""
-        singles = [slots[0] for slots in uses if len(slots) == 1]
-        found = set(singles)
-        if len(found) < len(singles):
-            return False
-        tuples = [slots for slots in uses if len(slots) > 1]
-        sets = [self._set(slots) for slots in tuples]
-        if any([len(each) < len(slots) for each, slots in zip(sets, tuples, strict=True)]):
-            return False
-        return all([a.isdisjoint(b) for a, b in combinations([found, *sets], 2)])
-
-    def _set(self, slots: Slots) -> frozenset[int]:
-        if (found := self._sets.get(id(slots))) is None:
-            found = self._sets[id(slots)] = frozenset(slots)
-            self._kept.append(slots)
-        return found
 
     def _distinct(self, step: Call, uses: Sequence[Slots]) -> tuple[list[tuple[int, int]], None]:
         """Slots whose last use is in the call, with their positions among its arguments."""
@@ -187,7 +168,7 @@ class _Calls:
                 if id(slots) in self._settled:
                     continue
                 if wholly:
-                    self._settled.add(id(slots))
+                    self._settled[id(slots)] = slots
             found += [(s, p) for p, s in enumerate(slots, first) if s not in needed and used[p]]
         return found, None
 

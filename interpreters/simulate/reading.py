@@ -87,6 +87,10 @@ class Callee(NamedTuple):
     makes: list[Room]
     passes: bool
     """Whether it returns what it is given."""
+    results: list[Slots]
+    """Where it does not: per result, positions among what it makes."""
+    numbers: list[int]
+    """And what each is held in, as a number."""
 
 
 class Reader:
@@ -251,25 +255,32 @@ class FunctionReader:
         callee, uses = known.body, tuple(map(self._moving, operands))
         makes = self._new(known.makes)
         self.steps.append(Call(callee, known.devices, known.streams, uses, makes))
-        held = dict(zip(callee.made, makes, strict=True))
-        if known.passes:
-            held[STAYS] = STAYS
-            held.update(enumerate(chain.from_iterable(uses)))
+        if not known.passes:
+            results = [tuple([makes[i] for i in positions]) for positions in known.results]
+            for slots, number in zip(results, known.numbers, strict=True):
+                if len(slots) > 1:
+                    self._tuples[id(slots)] = number, slots
+            return results
+        held = {**dict(zip(callee.made, makes, strict=True)), STAYS: STAYS}
+        held.update(enumerate(chain.from_iterable(uses)))
         return [tuple([held[s] for s in slots]) for slots in callee.results]
 
     def _callee(self, name: str, devices: Sequence[int], operands: list[Slots]) -> Callee:
-        place = {device: number for number, device in enumerate(devices)} if devices is not SAME else None
         slots = self.slots
-        held = [
-            tuple([None if s < 0 else (slots[s] if place is None else (place[slots[s][0]], slots[s][1])) for s in each])
-            for each in operands
-        ]
+        if devices is SAME:
+            held = [tuple([None if s < 0 else slots[s] for s in each]) for each in operands]
+        else:
+            local = {device: number for number, device in enumerate(devices)}
+            held = [tuple([None if s < 0 else (local[slots[s][0]], slots[s][1]) for s in each]) for each in operands]
         body = self.reader.callee(name, held)
         on = tuple(devices[: body.devices])
         streams = tuple([self._stream((on[device], stream)) for device, stream in body.streams])
         makes = [(on[device], bytes_) for device, bytes_ in [body.slots[s] for s in body.made]]
         passes = any([s < body.arguments for each in body.results for s in each])
-        return Callee(body, on, streams, makes, passes)
+        place_of = {slot: position for position, slot in enumerate(body.made)}
+        results = [] if passes else [tuple([place_of[s] for s in each]) for each in body.results]
+        numbers = [self.library.number(tuple([makes[i] for i in positions])) for positions in results]
+        return Callee(body, on, streams, makes, passes, results, numbers)
 
     def _held_in(self, slots: Slots) -> object:
         """What tells values apart that are held in different storages."""
