@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
@@ -39,36 +39,103 @@ class View:
     states: tuple[AxisStates, ...]
 
 
+@dataclass
+class Use:
+    """What some operations need of a value."""
+
+    view: View
+    operations: list[tuple[Operation, int]]
+    """Operations, and which of their operands."""
+
+
+@dataclass
+class Meeting:
+    """Values of one type that are produced and needed by the same choices, in all functions together."""
+
+    type: Attribute
+    produced: View
+    needed: tuple[View, ...]
+    """By uses that may need it in other states."""
+    runs: int = 0
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The combinations of choices that meet at a value, as the axes of a table."""
+
+    scope: tuple[int, ...]
+    """Variables: the producer's, those with several needs, then the others."""
+    first: int
+    """How many are not of the last kind."""
+    classes: tuple[Array, ...]
+    """For each variable, which of its choices the value does not tell apart."""
+    shape: tuple[int, ...]
+    states: tuple[AxisStates, ...]
+    placed: tuple[tuple[int, Array], ...]
+    """For the produced states, each need, and another value's states, the axis of the variable and per class the number of the state."""
+
+    def along(self, view: int, rank: int) -> Array:
+        """The numbers of a view's states, for broadcasting over so many axes."""
+        axis, numbers = self.placed[view]
+        return numbers.reshape([-1 if i == axis else 1 for i in range(rank)])
+
+    def narrowed(self, kept: Sequence[Array]) -> Crossing:
+        """The same where only these choices of each variable are left; the others have no class of their own."""
+        import numpy as np
+
+        used = [np.unique(c[kept[v]]) for v, c in zip(self.scope, self.classes, strict=True)]
+        classes: list[Array] = []
+        for numbers, size, before in zip(used, self.shape, self.classes, strict=True):
+            renumbered = np.zeros(size, dtype=np.intp)
+            renumbered[numbers] = np.arange(len(numbers))
+            classes.append(renumbered[before])
+        placed = tuple((axis, numbers[used[axis]]) for axis, numbers in self.placed)
+        shape = tuple(len(numbers) for numbers in used)
+        return replace(self, classes=tuple(classes), shape=shape, placed=placed)
+
+
 class ChoiceNetwork:
     """The network under construction, function by function."""
 
     def __init__(self, problem: Problem):
         self.problem = problem
         self.network = Network()
-        self._options: dict[Operation, int] = {}
-        self._produced: dict[SSAValue, View] = {}
-        self._uses: dict[SSAValue, list[View]] = {}
+        self.variables: dict[Operation, int] = {}
+        """Of operations: a choice is an option."""
+        self.produced: dict[SSAValue, View] = {}
+        self.uses: dict[SSAValue, list[Use]] = {}
+        self.meetings: list[Meeting] = []
+        self.meeting_of: dict[SSAValue, int] = {}
+        """Per value that anything uses, which of the meetings is its own."""
+        self.tables: dict[int, Table | WideTable] = {}
+        """Per meeting, what conversions cost."""
         self._results: dict[str, list[View | None]] = {}
-        self._charges: dict[tuple[Attribute, View, tuple[View, ...]], int] = {}
         self._matrices: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
+        known: dict[tuple[object, ...], int] = {}
         for function in problem.functions:
             self._add_arguments(function)
-            self._add_body(function)
+            self._add_body(function, known)
         self._add_ties()
-        for (type_, produced, uses), runs in self._charges.items():
-            self._add_table(type_, produced, uses, runs)
+        for number, meeting in enumerate(self.meetings):
+            if meeting.needed:
+                table = self.tables[number] = self._conversions(meeting)
+                if isinstance(table, Table):
+                    self.network.add(table)
+                else:
+                    self.network.add_wide(table)
 
-    def best_plan(self) -> Plan | None:
-        """A fastest plan; None if elimination cannot find it."""
-        decided = cheapest(self.network)
-        if decided is None:
-            return None
-        options = {op: self.problem.options[op][decided[v]] for op, v in self._options.items()}
+    def fastest(self) -> list[int] | None:
+        """The choices of a fastest plan; None if elimination cannot find it."""
+        return cheapest(self.network.copy())
+
+    def plan(self, decided: Sequence[int]) -> Plan:
+        """The plan of one choice per variable."""
+        options = {op: self.problem.options[op][decided[v]] for op, v in self.variables.items()}
 
         def state(view: View) -> AxisStates:
             return view.states[decided[view.variable]]
 
-        arguments = {a: state(view) for a, view in self._produced.items() if isinstance(a, BlockArgument)}
+        arguments = {a: state(view) for a, view in self.produced.items() if isinstance(a, BlockArgument)}
         results = {name: [v and state(v) for v in views] for name, views in self._results.items()}
         return Plan(options, arguments, results)
 
@@ -85,74 +152,83 @@ class ChoiceNetwork:
             key = argument if calls is None else (argument.type, tuple(candidates), calls)
             if key not in alike:
                 alike[key] = self._choice(candidates)
-            self._produced[argument] = alike[key]
-            self._uses[argument] = []
+            self.produced[argument] = alike[key]
+            self.uses[argument] = []
 
-    def _add_body(self, function: FuncOp) -> None:
+    def _add_body(self, function: FuncOp, known: dict[tuple[object, ...], int]) -> None:
         problem, name = self.problem, function.sym_name.data
         runs = problem.counts[name]
         for op in function.body.block.ops:
             if isinstance(op, ReturnOp):
-                self._results[name] = [self._returned(function, i, value, runs) for i, value in enumerate(op.operands)]
+                self._results[name] = [self._returned(function, i, value, op) for i, value in enumerate(op.operands)]
             elif isinstance(op, CallOp):
-                for value, argument in zip(op.operands, problem.callee(op).body.block.args, strict=True):
-                    self._add_use(value, self._produced[argument])
+                for i, (value, argument) in enumerate(
+                    zip(op.operands, problem.callee(op).body.block.args, strict=True)
+                ):
+                    self._add_use(value, op, i, self.produced[argument])
                 for result, view in zip(op.results, self._results[op.callee.string_value()], strict=True):
                     assert view is not None
-                    self._produced[result], self._uses[result] = view, []
+                    self.produced[result], self.uses[result] = view, []
             else:
                 self._add_operation(op, runs)
         for value in (*function.body.block.args, *(r for op in function.body.block.ops for r in op.results)):
-            uses = tuple(use for use in self._uses[value] if use != self._produced[value])
-            if uses:
-                key = (value.type, self._produced[value], uses)
-                self._charges[key] = self._charges.get(key, 0) + runs
+            produced = self.produced[value]
+            needed = tuple(use.view for use in self.uses[value] if use.view != produced)
+            number = known.setdefault((value.type, produced, needed), len(self.meetings))
+            if number == len(self.meetings):
+                self.meetings.append(Meeting(value.type, produced, needed))
+            self.meetings[number].runs += runs
+            self.meeting_of[value] = number
 
     def _add_operation(self, op: Operation, runs: int) -> None:
         found = self.problem.options[op]
         if is_constant(op):
             found = found[:1]
         variable = self.network.variable([float(runs * option.picoseconds) for option in found])
-        self._options[op] = variable
+        self.variables[op] = variable
         for i, value in enumerate(op.operands):
-            self._add_use(value, View(variable, tuple(option.operands[i] for option in found)))
+            self._add_use(value, op, i, View(variable, tuple(option.operands[i] for option in found)))
         whole = (self.problem.prices.whole,)
         for i, result in enumerate(op.results):
             states = whole if is_constant(op) else tuple(option.results[i] for option in found)
-            self._produced[result], self._uses[result] = View(variable, states), []
+            self.produced[result], self.uses[result] = View(variable, states), []
 
-    def _add_use(self, value: SSAValue, view: View) -> None:
-        if view not in self._uses[value]:
-            self._uses[value].append(view)
+    def _add_use(self, value: SSAValue, op: Operation, index: int, view: View) -> None:
+        for use in self.uses[value]:
+            if use.view == view:
+                use.operations.append((op, index))
+                return
+        self.uses[value].append(Use(view, [(op, index)]))
 
-    def _returned(self, function: FuncOp, index: int, value: SSAValue, runs: int) -> View | None:
+    def _returned(self, function: FuncOp, index: int, value: SSAValue, op: Operation) -> View | None:
         """A result's states; None for one of the entry that leaves as it was produced."""
         problem = self.problem
         candidates = problem.results[function.sym_name.data][index]
-        produced = self._produced[value]
+        produced = self.produced[value]
         if function is problem.entry and not candidates:
-            self._leave(value)
+            self._leave(value, op, index)
             return None
         if function is problem.entry and index in problem.tied:
-            view = self._produced[problem.tied[index]]
+            view = self.produced[problem.tied[index]]
             self._restrict(view, lambda s: s in candidates)
-        elif self._uses[value] or set(candidates) != set(produced.states):
+        elif self.uses[value] or set(candidates) != set(produced.states):
             view = self._choice(candidates)
         else:
             view = produced
-        self._add_use(value, view)
+        self._add_use(value, op, index, view)
         return view
 
-    def _leave(self, value: SSAValue) -> None:
+    def _leave(self, value: SSAValue, op: Operation, index: int) -> None:
         """A result of the entry leaves as it was produced, its addends on every device."""
-        problem, produced = self.problem, self._produced[value]
+        problem, produced = self.problem, self.produced[value]
 
         def leaves(states: AxisStates) -> bool:
             left = problem.leaving(states)
             return left is not None and problem.prices.conversion(value.type, states, left) is not None
 
         self._restrict(produced, leaves)
-        self._add_use(value, View(produced.variable, tuple(problem.leaving(s) or s for s in produced.states)))
+        view = View(produced.variable, tuple(problem.leaving(s) or s for s in produced.states))
+        self._add_use(value, op, index, view)
 
     def _restrict(self, view: View, allowed: Callable[[AxisStates], bool]) -> None:
         import numpy as np
@@ -161,16 +237,20 @@ class ChoiceNetwork:
 
     # --- conversions ---
 
-    def _add_table(self, type_: Attribute, produced: View, uses: Sequence[View], runs: int) -> None:
-        """What the conversions of a value cost for all states in which it is produced and needed: each once."""
+    def crossing(self, meeting: Meeting, other: View | None = None) -> Crossing:
+        """Where a meeting's choices cross, and the states of another value if one is given."""
         import numpy as np
 
-        views = [produced, *uses]
-        states = list(dict.fromkeys(s for view in views for s in view.states))
-        numbers = {s: i for i, s in enumerate(states)}
+        views = (meeting.produced, *meeting.needed)
+        states = tuple(dict.fromkeys(s for view in views for s in view.states))
+        numbers = [{s: i for i, s in enumerate(states)}] * len(views)
+        if other is not None:
+            views = (*views, other)
+            numbers.append({s: i for i, s in enumerate(dict.fromkeys(other.states))})
         needed = Counter(view.variable for view in views)
-        scope = tuple(sorted(needed, key=lambda v: (v != produced.variable, needed[v] == 1)))
-        first = sum(v == produced.variable or needed[v] > 1 for v in scope)
+        producer = meeting.produced.variable
+        scope = tuple(sorted(needed, key=lambda v: (v != producer, needed[v] == 1)))
+        first = sum(v == producer or needed[v] > 1 for v in scope)
         classes: list[Array] = []
         members: list[list[tuple[AxisStates, ...]]] = []
         for variable in scope:
@@ -178,21 +258,26 @@ class ChoiceNetwork:
             rows = zip(*(view.states for view in views if view.variable == variable), strict=True)
             classes.append(np.array([seen.setdefault(row, len(seen)) for row in rows]))
             members.append(list(seen))
-        shape = [len(m) for m in members]
-        matrix = self._conversion_costs(type_, produced.states, states)
+        placed: list[tuple[int, Array]] = []
+        column = dict.fromkeys(scope, 0)
+        for view, number in zip(views, numbers, strict=True):
+            axis = scope.index(view.variable)
+            placed.append((axis, np.array([number[row[column[view.variable]]] for row in members[axis]])))
+            column[view.variable] += 1
+        return Crossing(scope, first, tuple(classes), tuple(len(m) for m in members), states, tuple(placed))
+
+    def _conversions(self, meeting: Meeting) -> Table | WideTable:
+        """What the conversions of a value cost for all states in which it is produced and needed: each once."""
+        import numpy as np
+
+        crossing, runs = self.crossing(meeting), meeting.runs
+        matrix = self._conversion_costs(meeting.type, meeting.produced.states, crossing.states)
         if not runs:
             matrix = np.where(np.isfinite(matrix), 0.0, matrix)
-        placed: list[Array] = []
-        column = dict.fromkeys(scope, 0)
-        for view in views:
-            axis = scope.index(view.variable)
-            placed.append(np.array([numbers[row[column[view.variable]]] for row in members[axis]]))
-            column[view.variable] += 1
-        written = len(scope) if prod(shape) <= MOST_WRITTEN else first
-        here = [
-            (at, view.variable) for at, view in zip(placed, views, strict=True) if scope.index(view.variable) < written
-        ]
-        source, *targets = (at.reshape([-1 if v == w else 1 for w in scope[:written]]) for at, v in here)
+        scope, shape = crossing.scope, crossing.shape
+        written = len(scope) if prod(shape) <= MOST_WRITTEN else crossing.first
+        here = [i for i, (axis, _) in enumerate(crossing.placed) if axis < written]
+        source, *targets = (crossing.along(i, written) for i in here)
         costs = np.zeros(shape[:written])
         for i, target in enumerate(targets):
             added = runs * matrix[source, target]
@@ -200,16 +285,14 @@ class ChoiceNetwork:
                 added = np.where(earlier == target, 0.0, added)
             costs = costs + added
         if written == len(scope):
-            self.network.add(Table(scope, tuple(classes), costs))
-            return
-        needs = [at for at, view in zip(placed, views, strict=True) if scope.index(view.variable) >= written]
-        order = [view.variable for view in views if scope.index(view.variable) >= written]
-        opened = np.unique(np.concatenate(needs))
+            return Table(scope, crossing.classes, costs)
+        wide = dict(at for at in crossing.placed if at[0] >= written)
+        opened = np.unique(np.concatenate(list(wide.values())))
         opening = np.broadcast_to(runs * matrix[source[..., None], opened], (*shape[:written], len(opened)))
         for target in targets:
             opening = np.where(target[..., None] == opened, 0.0, opening)
-        taken = tuple(np.searchsorted(opened, needs[order.index(v)]) for v in scope[written:])
-        self.network.add_wide(WideTable(scope, tuple(classes), costs, opening, taken))
+        taken = tuple(np.searchsorted(opened, wide[axis]) for axis in range(written, len(scope)))
+        return WideTable(scope, crossing.classes, costs, opening, taken)
 
     def _conversion_costs(self, type_: Attribute, sources: Sequence[AxisStates], states: Sequence[AxisStates]) -> Array:
         """Picoseconds from each state that is a source to each; infinite if no collectives do it."""
@@ -237,6 +320,6 @@ class ChoiceNetwork:
         stored = list(self.problem.tied.values()) or list(self.problem.entry.body.block.args)
         total = sum(prices.bytes(a.type, prices.whole) for a in stored) or 1
         for argument in stored:
-            view = self._produced[argument]
+            view = self.produced[argument]
             shares = np.array([prices.bytes(argument.type, s) / total for s in view.states])
             self.network.charge(view.variable, shares * TIE_BREAK / PICOSECONDS)

@@ -8,7 +8,7 @@ alive across it, as neural networks are, tables stay small; where one would not,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -56,10 +56,13 @@ class Network:
         self._tables: dict[int, Table] = {}
         self._of: list[set[int]] = []
         self._wide: dict[int, WideTable] = {}
+        self._limited: dict[int, Table] = {}
         self._made = 0
         self._steps: list[_Eliminated] = []
         self.left: dict[int, None] = {}
         """The variables that are not eliminated."""
+        self.settled = 0.0
+        """What those that are eliminated cost whatever the others are."""
 
     def variable(self, costs: Sequence[float]) -> int:
         """A new variable with this cost per choice."""
@@ -93,12 +96,24 @@ class Network:
         self._wide[self._made] = table
         self._made += 1
 
+    def add_limited(self, table: Table) -> int:
+        """Adds a table of what is limited elsewhere and is no cost: its variables are not eliminated, and their choices only
+        dropped for others that have no more of it. Returns its number in `limited`."""
+        self._limited[self._made] = _merged(table)
+        self._made += 1
+        return self._made - 1
+
+    @property
+    def limited(self) -> Mapping[int, Table]:
+        return self._limited
+
     def copy(self) -> Network:
         """Another network of the same tables."""
         other = Network()
         other._own, other._kept, other._tables = list(self._own), list(self._kept), dict(self._tables)
         other._of, other._made = [set(numbers) for numbers in self._of], self._made
         other._steps, other.left, other._wide = list(self._steps), dict(self.left), dict(self._wide)
+        other._limited, other.settled = dict(self._limited), self.settled
         return other
 
     @property
@@ -124,18 +139,36 @@ class Network:
             total += float(table.costs[tuple(c[here[v]] for v, c in zip(table.scope, table.classes, strict=True))])
         return total + sum(table.cost([here[v] for v in table.scope]) for table in self._wide.values())
 
+    def original(self, variable: int, choice: int) -> int:
+        """The number that a choice which is left had at first."""
+        return int(self._kept[variable][choice])
+
     def keep(self, variable: int, chosen: Array) -> None:
         """Drops all choices of a variable but these (of those that it has)."""
         self._own[variable] = self._own[variable][chosen]
         self._kept[variable] = self._kept[variable][chosen]
         for t in list(self._of[variable]):
             table = self._tables[t]
-            classes = tuple(c[chosen] if v == variable else c for v, c in zip(table.scope, table.classes, strict=True))
             self._remove(t)
-            self.add(Table(table.scope, classes, table.costs))
+            self.add(_narrowed(table, variable, chosen))
         for t, wide in list(self._wide.items()):
             if variable in wide.scope:
                 self._wide[t] = wide.keep(variable, chosen)
+        for t, table in list(self._limited.items()):
+            if variable in table.scope:
+                self._limited[t] = _merged(_narrowed(table, variable, chosen))
+
+    def drop_impossible(self) -> bool:
+        """Drops choices whose own cost is infinite; False if a variable has no other."""
+        import numpy as np
+
+        for v in self.left:
+            possible = np.flatnonzero(np.isfinite(self._own[v]))
+            if not len(possible):
+                return False
+            if len(possible) < len(self._own[v]):
+                self.keep(v, possible)
+        return True
 
     def drop_dominated(self) -> None:
         """Drops choices that are never better than another of their variable."""
@@ -147,7 +180,7 @@ class Network:
             if wide.size <= most_entries:
                 del self._wide[t]
                 self.add(Table(*wide.written()))
-        held = {v for wide in self._wide.values() for v in wide.scope}
+        held = {v for table in (*self._wide.values(), *self._limited.values()) for v in table.scope}
         sizes = {v: self._size(v) for v in self.left if v not in held}
         while sizes:
             v = min(sizes, key=sizes.__getitem__)
@@ -160,12 +193,12 @@ class Network:
                 sizes.update((n, self._size(n)) for n in neighbours if n not in held)
         return not self.left
 
-    def decided(self) -> list[int] | None:
-        """The choice of every variable in a cheapest assignment, once all are eliminated; None if none is finite. Those
-        eliminated last are decided first, so that each has its neighbours decided."""
+    def decided(self, given: Mapping[int, int] | None = None) -> list[int] | None:
+        """The choice of every variable in a cheapest assignment, once all are eliminated but those that are given; None if
+        none is finite. Those eliminated last are decided first, so that each has its neighbours decided."""
         import numpy as np
 
-        found: dict[int, int] = {}
+        found = dict(given or {})
         for step in reversed(self._steps):
             costs = step.own
             for table in step.tables:
@@ -228,7 +261,9 @@ class Network:
             total = total + costs.reshape(shape)
         for table_number in list(self._of[variable]):
             self._remove(table_number)
-        if neighbours:
+        if not neighbours:
+            self.settled += float(total.min())
+        else:
             self.add(Table(tuple(neighbours), tuple(joint[v][0] for v in neighbours), total.min(axis=0)))
         kept = {v: self._kept[v] for v in (variable, *neighbours)}
         self._steps.append(_Eliminated(variable, own, tables, kept))
@@ -273,6 +308,12 @@ class Network:
                 classes = wide.classes[wide.scope.index(variable)]
                 with np.errstate(invalid="ignore"):
                     worse = worse + wide.most_added(variable)[np.ix_(classes, classes)]
+        for table in self._limited.values():
+            if variable in table.scope:
+                axis = table.scope.index(variable)
+                slices = np.moveaxis(table.costs, axis, 0).reshape(table.costs.shape[axis], -1)
+                is_more = (_excess(slices) > 0)[np.ix_(table.classes[axis], table.classes[axis])]
+                worse = np.where(is_more, np.inf, worse)
         # worse[a, b]: how much worse than b a can be at most; b is dropped if that is not positive
         keep = np.ones(n, dtype=bool)
         for b in range(n):
@@ -283,6 +324,12 @@ class Network:
             return False
         self.keep(variable, np.flatnonzero(keep))
         return True
+
+
+def _narrowed(table: Table, variable: int, chosen: Array) -> Table:
+    """The table for these choices of a variable."""
+    classes = tuple(c[chosen] if v == variable else c for v, c in zip(table.scope, table.classes, strict=True))
+    return Table(table.scope, classes, table.costs)
 
 
 def _excess(slices: Array) -> Array:

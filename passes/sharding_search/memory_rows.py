@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
 
 from distir.interpreters.work import is_view
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.integer_program import IntegerProgram, Use
+from distir.passes.sharding_search.lifetimes import Lifetimes, Position, is_returned_in_place
 from distir.passes.sharding_search.memory import Point, extra_memory
-from distir.passes.structure import argument_attributes, is_constant, text
-
-Position = tuple[float, ...]
-"""Where a frame is: of operation k, conversions are at (2k, operand) and its run at (2k + 1,), followed by the position inside
-the function that it calls."""
+from distir.passes.structure import is_constant
 
 Terms = list[tuple[Any, float]]
 
@@ -42,85 +38,21 @@ class MemoryRows:
 
     def __init__(self, program: IntegerProgram):
         self.program, self.problem = program, program.problem
-        self._index: dict[Operation, int] = {}
-        self._ends: dict[SSAValue, Position] = {}
-        self._tied: dict[Operation, frozenset[int]] = {}
-        for function in self.problem.functions:
-            for k, op in enumerate(function.body.block.ops):
-                self._index[op] = k
-        for function in self.problem.functions:  # callees first: what a call holds depends on its callee
-            for op in reversed(list(function.body.block.ops)):
-                for result in op.results:
-                    self._ends[result] = self._end_of(result)
-            for argument in function.body.block.args:
-                self._ends[argument] = self._end_of(argument)
+        self._lifetimes = Lifetimes(program.problem)
 
     def terms(self, point: Point) -> Terms:
         """Bytes at a point."""
-        attributes = argument_attributes(self.problem.entry)
-        shared = frozenset(
-            i
-            for i, argument in self.problem.tied.items()
-            if text(attributes[argument.index], "dist.role", "input") in ("parameter", "state")
-        )
-        found: Terms = []
-        frames = [*point.path, None]
-        function = self.problem.entry
-        for depth, call in enumerate(frames):
-            if call is None:
-                found += self._frame(function, self._position(point), shared) + self._transient(point)
-                break
-            inner: Position = ()
-            for step in point.path[depth:]:
-                inner = (*inner, 2 * self._index[step] + 1)
-            found += self._frame(function, (*inner, *self._position(point)), shared)
-            shared = self._passed_on(call, shared)
-            function = self.problem.callee(call)
-        return found
-
-    def _position(self, point: Point) -> Position:
-        k = self._index[point.operation]
-        return (2 * k + 1,) if point.operand is None else (2 * k, point.operand)
-
-    def _passed_on(self, call: CallOp, shared: frozenset[int]) -> frozenset[int]:
-        """Which results of a call are returned by its caller in the memory of an argument."""
-        return frozenset(
-            i
-            for i, result in enumerate(call.results)
-            for use in result.uses
-            if isinstance(use.operation, ReturnOp) and use.index in shared
-        )
-
-    # --- lifetimes ---
+        frames = self._lifetimes.frames(point)
+        found = [term for frame in frames for term in self._frame(frame.function, frame.position, frame.shared)]
+        return found + self._transient(point)
 
     def _uses(self, value: SSAValue) -> list[Held]:
         found: list[Held] = []
         for use in self.program.uses[value]:
-            for operation, operand in use.operations:
-                k = self._index[operation]
-                found.append(Held(use, (2 * k, operand), self._held_until(operation, operand)))
+            for op, operand in use.operations:
+                start, end = self._lifetimes.start(op, operand), self._lifetimes.held_until(op, operand)
+                found.append(Held(use, start, end))
         return sorted(found, key=lambda held: held.start)
-
-    def _held_until(self, op: Operation, operand: int) -> Position:
-        k = self._index[op]
-        here: Position = (2 * k + 1,)
-        if isinstance(op, ReturnOp):
-            return (inf,)
-        if isinstance(op, CallOp):
-            argument = self.problem.callee(op).body.block.args[operand]
-            inside = self._ends[argument]
-            if inside == (inf,):  # returned: an alias of a result
-                last = self.problem.callee(op).body.block.last_op
-                aliases = [i for i, v in enumerate(last.operands) if v is argument] if last is not None else []
-                return max((self._ends[op.results[i]] for i in aliases), default=(2 * k + 1, inf))
-            return (*here, *inside)
-        if is_view(op) and operand == 0:
-            return max(here, self._ends[op.results[0]])
-        return here
-
-    def _end_of(self, value: SSAValue) -> Position:
-        """Until when a value is used in any states."""
-        return max((self._held_until(use.operation, use.index) for use in value.uses), default=())
 
     # --- one frame ---
 
@@ -132,8 +64,7 @@ class MemoryRows:
                 found += self._sized(argument, self.program.produced[argument])
             found += self._copies(argument, position, shared, function)
         for op in function.body.block.ops:
-            k = self._index[op]
-            birth: Position = (2 * k + 2,) if isinstance(op, CallOp) else (2 * k + 1,)
+            birth = self._lifetimes.birth(op)
             if birth > position:
                 break
             for i, result in enumerate(op.results):
@@ -145,12 +76,6 @@ class MemoryRows:
     def _sized(self, value: SSAValue, states: dict[AxisStates, Any]) -> Terms:
         return [(x, float(self.problem.prices.bytes(value.type, s))) for s, x in states.items()]
 
-    def _is_shared(self, held: Held, value: SSAValue, function: FuncOp, shared: frozenset[int]) -> bool:
-        last = function.body.block.last_op
-        if last is None or not shared:
-            return False
-        return any(op is last and i in shared for op, i in held.use.operations) and not isinstance(value, BlockArgument)
-
     def _original(
         self, value: SSAValue, position: Position, birth: Position, shared: frozenset[int], function: FuncOp
     ) -> Terms:
@@ -158,7 +83,7 @@ class MemoryRows:
         produced = self.program.produced[value]
         if position == birth:
             held: Terms = self._sized(value, produced)
-            uses = [h for h in self._uses(value) if self._is_shared(h, value, function, shared)]
+            uses = [h for h in self._uses(value) if is_returned_in_place(function, value, h.use.operations, shared)]
             return held + self._without(value, uses)
         uses = [h for h in self._uses(value) if h.end >= position]
         if not uses:
@@ -168,7 +93,9 @@ class MemoryRows:
             size = float(self.problem.prices.bytes(value.type, states))
             needed = [self._needs_original(value, states, held, position) for held in uses]
             found += [(x, weight * size) for x, weight in self._largest([terms for terms in needed if terms])]
-        return found + self._without(value, [h for h in uses if self._is_shared(h, value, function, shared)])
+        return found + self._without(
+            value, [h for h in uses if is_returned_in_place(function, value, h.use.operations, shared)]
+        )
 
     def _without(self, value: SSAValue, uses: Sequence[Held]) -> Terms:
         """Takes out what shares an argument's memory: the produced value, if it is returned as it is."""
@@ -223,7 +150,7 @@ class MemoryRows:
                         needs.append(again)
             size = float(self.problem.prices.bytes(value.type, target))
             found += [(x, weight * size) for x, weight in self._largest([terms for terms in needs if terms])]
-            returning = [h for h in lasting if self._is_shared(h, value, function, shared)]
+            returning = [h for h in lasting if is_returned_in_place(function, value, h.use.operations, shared)]
             found += [(x, -size * weight) for h in returning[:1] for x, weight in _into(h.use, target)]
         return found
 

@@ -1,6 +1,7 @@
-"""A search from options to a plan. Without regard to memory, elimination finds a fastest plan. If that does not fit, or tables
-grow too large, the integer program is solved, again with a memory constraint at every program point at which a solution
-exceeds the limit, until none does. Points that no solution exceeds are never constrained."""
+"""A search from options to a plan. Without regard to memory, elimination finds a fastest plan. If that does not fit, one is
+searched within the limit (`within_memory`). Where tables grow too large for elimination, the whole integer program is solved,
+again with a memory constraint at every program point at which a solution exceeds the limit, until none does. Points that no
+solution exceeds are never constrained."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from distir.passes.sharding_search.memory import Footprint, Point, footprint
 from distir.passes.sharding_search.memory_rows import MemoryRows
 from distir.passes.sharding_search.plans import Plan, picoseconds
 from distir.passes.sharding_search.problem import Problem
+from distir.passes.sharding_search.within_memory import WithinMemory
 
 POINTS_AT_ONCE = 4
 """How many of a solution's worst points are constrained together."""
@@ -43,12 +45,28 @@ class Result:
 def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: float | None = None) -> Result:
     """The fastest plan within a limit of bytes per device. Raises DistirError, with the smallest memory that any plan
     needs, if none is."""
-    fastest = ChoiceNetwork(problem).best_plan()
+    choices = ChoiceNetwork(problem)
+    fastest = choices.fastest()
     if fastest is not None:
-        found = footprint(problem, fastest)
-        if memory_limit is None or found.peak_bytes <= memory_limit:
-            seconds = picoseconds(problem, fastest) * 1e-12
-            return Result(fastest, seconds, seconds, found)
+        plan = choices.plan(fastest)
+        memory = footprint(problem, plan)
+        if memory_limit is None or memory.peak_bytes <= memory_limit:
+            seconds = picoseconds(problem, plan) * 1e-12
+            return Result(plan, seconds, seconds, memory)
+        search = WithinMemory(choices, memory_limit, seconds_limit)
+        found = search.search(fastest)
+        points = search.relaxation.points
+        if found is not None:
+            seconds = picoseconds(problem, found.plan) * 1e-12
+            proven = min(1.0, search.lower / found.cost)
+            return Result(found.plan, seconds, seconds * (1.0 if search.is_proven else proven), found.memory, points)
+        if search.is_infeasible:
+            raise _too_little(problem, memory_limit, points, seconds_limit)
+    return by_integer_program(problem, memory_limit, seconds_limit)
+
+
+def by_integer_program(problem: Problem, memory_limit: int | None, seconds_limit: float | None = None) -> Result:
+    """The same by the whole integer program alone."""
     program = IntegerProgram(problem)
     rows = MemoryRows(program)
     constrained: list[Point] = []

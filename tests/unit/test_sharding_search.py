@@ -38,7 +38,7 @@ from distir.passes.sharding_search.integer_program import IntegerProgram
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
-from distir.passes.sharding_search.search import Result, best_plan, least_memory
+from distir.passes.sharding_search.search import Result, best_plan, by_integer_program, least_memory
 from distir.passes.sharding_search.settings import write
 from distir.passes.structure import argument_attributes, is_constant, shape_of
 from tests.slow_machine import written
@@ -191,12 +191,15 @@ def test_the_optimum_is_that_of_all_strategies_of_more_programs(text: str):
 def compare_with_all_strategies(text: str) -> None:
     module = parsed(text)
     times: list[float] = []
+    peaks: list[int] = []
     for candidate in strategies(module, 2):
         try:
             ApplyShardingPass().apply(Context(), candidate)
         except (DistirError, DiagnosticException, VerifyException):
             continue  # addends of different reductions, or an argument that would be addends
-        times.append(simulate(candidate, MACHINE).makespan_seconds)
+        simulation = simulate(candidate, MACHINE)
+        times.append(simulation.makespan_seconds)
+        peaks.append(max(simulation.peak_memory_bytes.values()))
     result = best_plan(problem_of(module.clone(), (("tp", 2),)))
     assert result.gap == 0
     assert abs(result.seconds - min(times)) < 1e-9  # the tie-break is a tenth of that
@@ -205,6 +208,20 @@ def compare_with_all_strategies(text: str) -> None:
     assert abs(program.seconds - min(times)) < 1e-9
     exhaustive = Beam(problem_of(module.clone(), (("tp", 2),)), None).search()
     assert abs(exhaustive.seconds - min(times)) < 1e-9
+    for limit in {sorted(peaks)[len(peaks) // 4], min(peaks)}:
+        result = best_plan(problem_of(module.clone(), (("tp", 2),)), limit)
+        assert result.gap == 0
+        assert result.memory.peak_bytes <= limit
+        assert result.seconds < min(t for t, peak in zip(times, peaks, strict=True) if peak <= limit) + 1e-9
+        program = by_integer_program(problem_of(module.clone(), (("tp", 2),)), limit)  # it may also store arguments cut
+        assert abs(program.seconds - result.seconds) < 1e-9
+
+
+def test_within_a_limit_the_integer_program_finds_the_same_of_a_training_step():
+    """The MLP's, where half of the memory must go."""
+    found = [search(problem_of(mlp().module.clone(), (("dp", 2),)), 6000) for search in (best_plan, by_integer_program)]
+    assert all(result.gap == 0 and result.memory.peak_bytes <= 6000 for result in found)
+    assert abs(found[0].seconds - found[1].seconds) < 1e-9
 
 
 # --- overlapping shards ---

@@ -1,0 +1,310 @@
+"""Memory at program points as tables over the variables of a choice network: bytes that each value holds there, for all states in
+which it is produced and needed. The same as `memory_rows` has for the integer program, but exact for a result that lies in an
+argument's memory; a value whose table would be too large is counted with less than it holds (`WIDE`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.func import CallOp
+from xdsl.ir import BlockArgument, OpResult, SSAValue
+
+from distir.interpreters.work import is_view
+from distir.passes.distribution.mesh import AxisStates
+from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing, Meeting, View
+from distir.passes.sharding_search.lifetimes import Frame, Lifetimes, Position, is_returned_in_place, root
+from distir.passes.sharding_search.memory import Point, extra_memory
+from distir.passes.structure import is_constant
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+WIDE = MOST_WRITTEN
+"""Entries of the largest table that is written down."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """One use of a value, as seen from a program point."""
+
+    view: int
+    """What it needs: 0 the produced states, otherwise one of the meeting's needs."""
+    is_earlier: bool
+    """Whether the use's conversion is before the point."""
+    is_begun: bool
+    """The same, or at the point."""
+    is_lasting: bool
+    """Whether it is held at the point or later."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """What values of one meeting hold at a point."""
+
+    meeting: int
+    has_memory: bool
+    """Whether the produced value lies in memory of its own."""
+    is_born: bool
+    """Whether it comes to be at the point."""
+    holds: tuple[Hold, ...]
+    returned: int | None = None
+    """The hold that returns it in the memory of an argument."""
+    converted: int | None = None
+    """The view whose conversion is the point."""
+    sharing: int | None = None
+    """The number of what it shares its memory with."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The memory of a call's result that is also another result's or an argument's, unless something was converted."""
+
+    holder: View
+    """The states in which the other is passed."""
+    images: Mapping[AxisStates, frozenset[AxisStates]]
+    """For each of them, those in which the result may be the same memory."""
+
+
+@dataclass
+class PointTables:
+    """Memory at one point: what is occupied, how often; and bytes per choice of single variables."""
+
+    occupied: Counter[Occupancy] = field(default_factory=Counter[Occupancy])
+    single: dict[int, Array] = field(default_factory=dict[int, "Array"])
+
+
+class MemoryTables:
+    """Tables of one choice network."""
+
+    def __init__(self, network: ChoiceNetwork):
+        self.network, self.problem = network, network.problem
+        self._lifetimes = Lifetimes(network.problem)
+        self._crossings: dict[tuple[int, int | None], Crossing] = {}
+        self._kept: Sequence[Array] | None = None
+        self._sharings: list[Sharing] = []
+        self._sharing_of: dict[tuple[str, int, str, int], int] = {}
+        self._arrays: dict[Occupancy, Array] = {}
+        self._uses: dict[SSAValue, list[tuple[int, Position, Position, bool]]] = {}
+
+    def crossing(self, meeting: int, sharing: int | None = None) -> Crossing:
+        key = meeting, sharing
+        if key not in self._crossings:
+            holder = None if sharing is None else self._sharings[sharing].holder
+            found = self.network.crossing(self.network.meetings[meeting], holder)
+            self._crossings[key] = found if self._kept is None else found.narrowed(self._kept)
+        return self._crossings[key]
+
+    def narrow(self, kept: Sequence[Array]) -> None:
+        """From now on only these choices of each variable are of interest: tables get smaller."""
+        self._kept = list(kept)
+        self._crossings.clear()
+        self._arrays.clear()
+
+    def at(self, point: Point) -> PointTables:
+        """Memory at a point."""
+        found = PointTables()
+        for frame in self._lifetimes.frames(point):
+            self._add_frame(found, frame)
+        self._add_transient(found, point)
+        return found
+
+    # --- what is held ---
+
+    def _add_frame(self, found: PointTables, frame: Frame) -> None:
+        is_entry = frame.function is self.problem.entry
+        for argument in frame.function.body.block.args:
+            self._add_value(found, argument, frame, (), is_entry)
+        for op in frame.function.body.block.ops:
+            birth = self._lifetimes.birth(op)
+            if birth > frame.position:
+                break
+            for i, result in enumerate(op.results):
+                self._add_value(found, result, frame, birth, not (is_view(op) and i == 0))
+
+    def _add_value(self, found: PointTables, value: SSAValue, frame: Frame, birth: Position, has_memory: bool) -> None:
+        position, is_argument = frame.position, birth == ()
+        holds: list[Hold] = []
+        returned = None
+        for view, start, end, is_returned in self._uses_of(value, frame):
+            hold = Hold(view, start < position, start <= position, end >= position)
+            if is_returned and hold.is_lasting and returned is None:
+                returned = len(holds)
+            if hold.is_begun or hold.is_lasting:
+                holds.append(hold)
+        is_born = position == birth or (is_argument and has_memory)
+        if is_born or any(hold.is_lasting for hold in holds):
+            meeting = self.network.meeting_of[value]
+            sharing = self._shared_by(value) if has_memory else None
+            found.occupied[Occupancy(meeting, has_memory, is_born, tuple(holds), returned, sharing=sharing)] += 1
+
+    def _shared_by(self, value: SSAValue) -> int | None:
+        """What a value shares its memory with."""
+        if not isinstance(value, OpResult) or not isinstance(value.op, CallOp):
+            return None
+        holder = self._lifetimes.holder(value)
+        if holder is None or holder is value:
+            return None
+        callee = self.problem.callee(value.op)
+        is_argument = isinstance(holder, BlockArgument)
+        assert isinstance(holder, (BlockArgument, OpResult))
+        key = (callee.sym_name.data, value.index, "argument" if is_argument else "result", holder.index)
+        if key not in self._sharing_of:
+            last = callee.body.block.last_op
+            assert last is not None
+            images = self._images(last.operands[value.index])
+            if not is_argument:
+                others = self._images(last.operands[holder.index])
+                images = {
+                    there: frozenset(
+                        s for source, reached in others.items() if there in reached for s in images[source]
+                    )
+                    for there in dict.fromkeys(s for reached in others.values() for s in reached)
+                }
+            self._sharing_of[key] = len(self._sharings)
+            self._sharings.append(Sharing(self.network.produced[holder], images))
+        return self._sharing_of[key]
+
+    def _images(self, value: SSAValue) -> Mapping[AxisStates, frozenset[AxisStates]]:
+        """For the states in which the root of a value is produced, those of the value as a view of it."""
+        if value is root(value):
+            return {s: frozenset([s]) for s in self.network.produced[value].states}
+        assert isinstance(value, OpResult)
+        inner = self._images(value.op.operands[0])
+        options = self.problem.options[value.op]
+        return {s: frozenset(o.results[0] for o in options if o.operands[0] in reached) for s, reached in inner.items()}
+
+    def _uses_of(self, value: SSAValue, frame: Frame) -> list[tuple[int, Position, Position, bool]]:
+        """Per use the view, from when and until when it holds, and whether it returns the value in an argument's memory."""
+        produced = self.network.produced[value]
+        needed = self.network.meetings[self.network.meeting_of[value]].needed
+        found: list[tuple[int, Position, Position, bool]] = []
+        for use in self.network.uses[value]:
+            view = 0 if use.view == produced else 1 + needed.index(use.view)
+            in_place = is_returned_in_place(frame.function, value, use.operations, frame.shared)
+            for op, operand in use.operations:
+                start, end = self._lifetimes.start(op, operand), self._lifetimes.held_until(op, operand)
+                found.append((view, start, end, in_place))
+        return sorted(found, key=lambda use: use[1])
+
+    def _add_transient(self, found: PointTables, point: Point) -> None:
+        """What the conversion or the scaling at the point itself takes for a moment."""
+        import numpy as np
+
+        op = point.operation
+        if point.operand is None:
+            variable = self.network.variables.get(op)
+            if variable is not None and not is_constant(op):
+                sizes = [extra_memory(self.problem, op, option).at_most() for option in self.problem.options[op]]
+                found.single[variable] = np.array(sizes, dtype=np.float64)
+            return
+        value = op.operands[point.operand]
+        produced, number = self.network.produced[value], self.network.meeting_of[value]
+        for use in self.network.uses[value]:
+            if use.view != produced and (op, point.operand) in use.operations:
+                view = 1 + self.network.meetings[number].needed.index(use.view)
+                found.occupied[Occupancy(number, False, False, (), converted=view)] += 1
+
+    # --- bytes ---
+
+    def bytes(self, occupancy: Occupancy) -> Array | None:
+        """Bytes for all combinations of a meeting's choices; None if there are too many."""
+        crossing = self.crossing(occupancy.meeting, occupancy.sharing)
+        if prod(crossing.shape) > WIDE:
+            return None
+        if occupancy not in self._arrays:
+            meeting = self.network.meetings[occupancy.meeting]
+            held = self._held(meeting, crossing, occupancy)
+            self._arrays[occupancy] = (
+                held if occupancy.converted is None else self._moving(meeting, crossing, occupancy)
+            )
+        return self._arrays[occupancy]
+
+    def _sizes(self, meeting: Meeting, crossing: Crossing) -> Array:
+        import numpy as np
+
+        prices = self.problem.prices
+        return np.array([prices.bytes(meeting.type, s) for s in crossing.states], dtype=np.float64)
+
+    def _held(self, meeting: Meeting, crossing: Crossing, occupancy: Occupancy) -> Array:
+        import numpy as np
+
+        sizes, rank = self._sizes(meeting, crossing), len(crossing.scope)
+        source = crossing.along(0, rank)
+        needs = [crossing.along(hold.view, rank) for hold in occupancy.holds]
+        begun = [i for i, hold in enumerate(occupancy.holds) if hold.is_begun]
+        lasting = [i for i, hold in enumerate(occupancy.holds) if hold.is_lasting]
+        total = np.zeros(crossing.shape)
+        original = np.zeros(crossing.shape, dtype=bool)
+        if occupancy.has_memory:
+            original |= occupancy.is_born
+            for i in lasting:
+                kept = needs[i] == source
+                if not occupancy.holds[i].is_earlier:
+                    made = [needs[j] == needs[i] for j in begun if occupancy.holds[j].is_earlier]
+                    kept = kept | ~_any(made, crossing.shape)
+                original |= kept
+            if occupancy.sharing is not None:
+                sharing = self._sharings[occupancy.sharing]
+                there = list(dict.fromkeys(sharing.holder.states))
+                same = np.array([[s in sharing.images.get(t, ()) for s in crossing.states] for t in there])
+                original &= ~same[crossing.along(len(crossing.placed) - 1, rank), source]
+            total += np.where(original, sizes[source], 0.0)
+        copied: list[Array] = []
+        for n, i in enumerate(begun):
+            again = _any([needs[j] == needs[i] for j in begun[:n]], crossing.shape)
+            lasts = _any([needs[j] == needs[i] for j in lasting], crossing.shape)
+            copied.append((needs[i] != source) & lasts)
+            total += np.where(copied[-1] & ~again, sizes[needs[i]], 0.0)
+        if occupancy.returned is not None:
+            there = needs[occupancy.returned]
+            held = _any([c & (needs[i] == there) for i, c in zip(begun, copied, strict=True)], crossing.shape)
+            total -= np.where(held | (original & (there == source)), sizes[there], 0.0)
+        return total
+
+    def _moving(self, meeting: Meeting, crossing: Crossing, occupancy: Occupancy) -> Array:
+        import numpy as np
+
+        assert occupancy.converted is not None
+        states, prices = crossing.states, self.problem.prices
+        transient = np.zeros((len(states), len(states)))
+        source, target = (crossing.placed[view][1] for view in (0, occupancy.converted))
+        for s in dict.fromkeys(source.tolist()):
+            for t in dict.fromkeys(target.tolist()):
+                conversion = prices.conversion(meeting.type, states[s], states[t])
+                transient[s, t] = 0.0 if conversion is None else conversion.transient_bytes
+        rank = len(crossing.scope)
+        found = transient[crossing.along(0, rank), crossing.along(occupancy.converted, rank)]
+        return np.broadcast_to(found, crossing.shape)
+
+    def least(self, occupancy: Occupancy) -> Mapping[int, Array]:
+        """Of a meeting with too many combinations, bytes per choice of single variables that are held in any case."""
+        meeting, crossing = (
+            self.network.meetings[occupancy.meeting],
+            self.crossing(occupancy.meeting, occupancy.sharing),
+        )
+        sizes = self._sizes(meeting, crossing)
+        found: dict[int, Array] = {}
+        views: Sequence[int] = ()
+        plain = occupancy.has_memory and occupancy.returned is None and occupancy.sharing is None
+        if plain and occupancy.converted is None:
+            held = [hold.view for hold in occupancy.holds if hold.is_begun and hold.is_lasting]
+            views = [0] if occupancy.is_born else held[:1]
+        for view in views:
+            axis, numbers = crossing.placed[view]
+            found[crossing.scope[axis]] = sizes[numbers][crossing.classes[axis]]
+        return found
+
+
+def _any(conditions: Sequence[Array], shape: Sequence[int]) -> Array:
+    import numpy as np
+
+    found = np.zeros(shape, dtype=bool)
+    for condition in conditions:
+        found |= condition
+    return found

@@ -1,0 +1,167 @@
+"""Prices of memory under which the fastest plan is as slow as can be: the best lower bound that a relaxation gives, and, on the
+way, plans within the limit. Prices are found by cutting planes (Kelley, 1960): each plan found bounds the bound from above as a
+linear function of the prices, and the next prices maximise the least of these functions. Points are priced once a plan exceeds
+the limit there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from distir.passes.sharding_search.bounds import Bounds, cheapest
+from distir.passes.sharding_search.memory import Footprint, footprint
+from distir.passes.sharding_search.plans import Plan
+from distir.passes.sharding_search.relaxation import Relaxation
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+POINTS_AT_ONCE = 2
+"""How many of a plan's worst points are priced together."""
+CONVERGED = 1e-4
+"""Prices are good enough when the bound is at most this share below what others could make it."""
+
+EXACT = 1e-9
+"""Costs that differ by a smaller share are equal: tables are floating."""
+DEARER, MOST_DEAR = 10.0, 1e4
+"""While no plan fits, prices may grow by this factor, until the whole limit costs so many times the fastest plan's time."""
+
+
+@dataclass
+class Found:
+    """A plan that some prices made the fastest."""
+
+    choices: list[int]
+    plan: Plan
+    cost: float
+    """Picoseconds, and what breaks ties."""
+    memory: Footprint
+    excess: list[float] = field(default_factory=list[float])
+    """Per point, by which share of the limit it is exceeded."""
+
+
+class Pricing:
+    """The search for prices under one limit, in bytes."""
+
+    def __init__(self, relaxation: Relaxation, limit: int):
+        self.relaxation, self.limit = relaxation, limit
+        self.found: list[Found] = []
+        self.best: Found | None = None
+        """The fastest plan found within the limit."""
+        self.lower = -inf
+        """No plan within the limit costs less."""
+        self.prices: list[float] = []
+        """Those of this bound: picoseconds for the whole limit."""
+        self._most = 1.0
+        self._bounds: Mapping[int, Array] = {}
+
+    def improve(self, rounds: int, deadline: float = inf) -> bool:
+        """Looks for better prices and plans, until the bounds meet or prices cannot get better. False if a relaxation could
+        not be solved."""
+        for _ in range(rounds):
+            if monotonic() > deadline or self.is_closed:
+                break
+            prices, promised = self._next_prices()
+            if self.lower > -inf and promised - self.lower <= CONVERGED * abs(self.lower):
+                if self.best is not None or self._most >= MOST_DEAR:
+                    break
+                self._most *= DEARER
+            elif not self._solve(prices):
+                return False
+        return True
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the best plan found is proven to be one."""
+        return self.best is not None and self.best.cost - self.lower <= EXACT * abs(self.best.cost)
+
+    def narrow(self, sweeps: int) -> None:
+        """Rules out choices that no plan as fast as the best one makes; memory is counted anew where tables got smaller."""
+        assert self.best is not None
+        bounds = Bounds(self.relaxation.network([price / self.limit for price in self.prices]))
+        for _ in range(sweeps):
+            bounds.sweep()
+        self.lower = max(self.lower, bounds.lower - sum(self.prices))
+        most = self.best.cost * (1 + EXACT) + sum(self.prices) * (1 + EXACT)
+        self.keep({v: (bound <= most).nonzero()[0] for v, bound in bounds.with_choice.items()}, bounds.with_choice)
+
+    @property
+    def is_narrowed(self) -> bool:
+        return bool(self._bounds)
+
+    def promising(self, count: int) -> dict[int, Array]:
+        """About as many choices, those with the least bounds, by position; of each variable at least one."""
+        import numpy as np
+
+        least = {v: bound.min() for v, bound in self._bounds.items()}
+        every = np.sort(np.concatenate([*self._bounds.values()]))
+        most = every[min(count, len(every)) - 1]
+        return {v: (bound <= max(most, least[v])).nonzero()[0] for v, bound in self._bounds.items()}
+
+    def keep(self, chosen: Mapping[int, Array], bounds: Mapping[int, Array]) -> None:
+        """Leaves these choices, by position; their bounds."""
+        self.relaxation.keep(chosen)
+        self._bounds = {v: bound[chosen[v]] for v, bound in bounds.items()}
+        self.weigh_again()
+
+    def weigh_again(self) -> None:
+        """After choices were ruled out: plans that make them do not count any more, and memory is counted as it is now."""
+        self.found = [found for found in self.found if found is self.best or self.relaxation.has(found.choices)]
+        for found in self.found:
+            found.excess.clear()
+        self._weigh()
+
+    def _solve(self, prices: Sequence[float]) -> bool:
+        network = self.relaxation.network([price / self.limit for price in prices])
+        decided = cheapest(network.copy())
+        if decided is None:
+            return False
+        bound = network.cost(decided) - sum(prices)
+        if bound > self.lower:
+            self.lower, self.prices = bound, list(prices)
+        self.add(self.relaxation.original(decided))
+        return True
+
+    def add(self, choices: list[int]) -> Found:
+        """Takes note of a plan; prices points at which it exceeds the limit."""
+        plan = self.relaxation.choices.plan(choices)
+        memory = footprint(self.relaxation.problem, plan)
+        found = Found(choices, plan, self.relaxation.cost(choices), memory)
+        self.found.append(found)
+        if memory.peak_bytes <= self.limit and (self.best is None or found.cost < self.best.cost):
+            self.best = found
+        for point in memory.worst(self.limit, POINTS_AT_ONCE):
+            if point not in self.relaxation.points:
+                self.relaxation.add_point(point)
+                self.prices.append(0.0)
+        self._weigh()
+        return found
+
+    def _weigh(self) -> None:
+        for found in self.found:
+            for number in range(len(found.excess), len(self.relaxation.points)):
+                found.excess.append(self.relaxation.bytes_at(number, found.choices) / self.limit - 1)
+
+    def _next_prices(self) -> tuple[list[float], float]:
+        """The prices that maximise the bound as far as plans found so far tell, and that bound."""
+        import pulp
+
+        scale = abs(self.found[0].cost) or 1.0
+        model = pulp.LpProblem("prices", pulp.LpMaximize)
+        bound = model.add_variable("bound")
+        prices = [model.add_variable(f"price{i}", 0) for i in range(len(self.relaxation.points))]
+        model.setObjective(pulp.LpAffineExpression([(bound, 1.0)]))
+        for one in self.found:
+            terms = [(bound, 1.0), *((price, -excess) for price, excess in zip(prices, one.excess, strict=True))]
+            model.addConstraint(
+                pulp.LpConstraint(pulp.LpAffineExpression(terms), pulp.LpConstraintLE, rhs=one.cost / scale)
+            )
+        total = pulp.LpAffineExpression([(price, 1.0) for price in prices])
+        model.addConstraint(pulp.LpConstraint(total, pulp.LpConstraintLE, rhs=self._most))
+        model.solve(pulp.HiGHS(msg=False))
+        return [max(0.0, p.value() or 0.0) * scale for p in prices], (bound.value() or 0.0) * scale

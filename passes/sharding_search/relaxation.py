@@ -1,0 +1,154 @@
+"""A problem whose memory at program points is priced instead of limited (Lagrangian relaxation): a network of tables again, whose
+minimum is a lower bound of all plans within the limit, for any prices of a byte."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork
+from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.sharding_search.memory import Point
+from distir.passes.sharding_search.memory_tables import MemoryTables, Occupancy, PointTables
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+class Relaxation:
+    """Costs and memory of one choice network, for those choices that are not ruled out."""
+
+    def __init__(self, choices: ChoiceNetwork):
+        import numpy as np
+
+        self.choices, self.problem = choices, choices.problem
+        self.memory = MemoryTables(choices)
+        self.own = [np.array(costs) for costs in choices.network.own]
+        """Per variable, the cost of each choice."""
+        self.kept = [np.arange(len(costs)) for costs in self.own]
+        self.points: list[Point] = []
+        self.at: list[PointTables] = []
+        """Per point, what memory holds there."""
+        self._free = self.network(())
+
+    @property
+    def size(self) -> int:
+        """How many choices are left in all."""
+        return sum(map(len, self.kept))
+
+    def add_point(self, point: Point) -> None:
+        self.points.append(point)
+        self.at.append(self.memory.at(point))
+
+    def network(self, prices: Sequence[float]) -> Network:
+        """Costs with these prices of a byte at each point."""
+        network = Network()
+        weights: dict[tuple[int, int | None], dict[Occupancy, float]] = defaultdict(lambda: defaultdict(float))
+        own = list(self.own)
+        for price, tables in zip(prices, self.at, strict=True):
+            if not price:
+                continue
+            for occupancy, count in tables.occupied.items():
+                weights[occupancy.meeting, occupancy.sharing][occupancy] += price * count
+            for v, sizes in tables.single.items():
+                own[v] = own[v] + price * sizes
+        for costs, kept in zip(own, self.kept, strict=True):
+            network.variable(costs[kept].tolist())
+        for meeting, sharing in dict.fromkeys((*((meeting, None) for meeting in self.choices.tables), *weights)):
+            self._add(network, meeting, sharing, weights.get((meeting, sharing), {}))
+        return network
+
+    def _add(self, network: Network, meeting: int, sharing: int | None, weights: dict[Occupancy, float]) -> None:
+        import numpy as np
+
+        table = self.choices.tables.get(meeting) if sharing is None else None
+        crossing = self.memory.crossing(meeting, sharing)
+        total: Array | None = None
+        if isinstance(table, Table):
+            index = [np.unique(c) for c in self._left(table.scope, table.classes)]
+            total, table = table.costs[np.ix_(*index)], None
+        for occupancy, weight in weights.items():
+            held = self.memory.bytes(occupancy)
+            if held is None:
+                for v, sizes in self.memory.least(occupancy).items():
+                    network.charge(v, weight * sizes[self.kept[v]])
+            else:
+                total = weight * held if total is None else total + weight * held
+        if total is not None:
+            network.add(Table(crossing.scope, self._left(crossing.scope, crossing.classes), total))
+        if table is not None:
+            for v in table.scope:
+                table = table.keep(v, self.kept[v])
+            if table.size <= MOST_WRITTEN:
+                network.add(Table(*table.written()))
+            else:
+                network.add_wide(table)
+
+    def _left(self, scope: Sequence[int], classes: Sequence[Array]) -> tuple[Array, ...]:
+        return tuple(c[self.kept[v]] for v, c in zip(scope, classes, strict=True))
+
+    def limited(self) -> tuple[Network, list[list[int]]]:
+        """Costs without prices, and beside them memory as limited tables: their numbers per point."""
+        import numpy as np
+
+        network = self.network([0.0] * len(self.at))
+        numbers: list[list[int]] = []
+        for tables in self.at:
+            held: dict[tuple[int, int | None], Array] = {}
+            numbers.append([])
+            single = dict(tables.single)
+            for occupancy, count in tables.occupied.items():
+                key = occupancy.meeting, occupancy.sharing
+                found = self.memory.bytes(occupancy)
+                if found is None:
+                    for v, sizes in self.memory.least(occupancy).items():
+                        single[v] = single.get(v, 0.0) + count * sizes
+                else:
+                    held[key] = held.get(key, 0.0) + count * found
+            for key, found in held.items():
+                crossing = self.memory.crossing(*key)
+                table = Table(crossing.scope, self._left(crossing.scope, crossing.classes), found)
+                numbers[-1].append(network.add_limited(table))
+            for v, sizes in single.items():
+                left = sizes[self.kept[v]]
+                numbers[-1].append(network.add_limited(Table((v,), (np.arange(len(left)),), left)))
+        return network, numbers
+
+    def cost(self, choices: Sequence[int]) -> float:
+        """Of an assignment without prices."""
+        return self._free.cost(choices)
+
+    def bytes_at(self, number: int, choices: Sequence[int]) -> float:
+        """Memory at one of the points."""
+        tables = self.at[number]
+        total = sum(float(sizes[choices[v]]) for v, sizes in tables.single.items())
+        for occupancy, count in tables.occupied.items():
+            held = self.memory.bytes(occupancy)
+            if held is None:
+                total += count * sum(float(sizes[choices[v]]) for v, sizes in self.memory.least(occupancy).items())
+            else:
+                crossing = self.memory.crossing(occupancy.meeting, occupancy.sharing)
+                total += count * float(
+                    held[tuple(c[choices[v]] for v, c in zip(crossing.scope, crossing.classes, strict=True))]
+                )
+        return total
+
+    def keep(self, chosen: Mapping[int, Array]) -> None:
+        """Rules out all choices of variables but these of those that are left, by position."""
+        self.restore([kept[chosen[v]] if v in chosen else kept for v, kept in enumerate(self.kept)])
+
+    def restore(self, kept: Sequence[Array]) -> None:
+        """Leaves these choices of each variable."""
+        self.kept = list(kept)
+        self.memory.narrow(self.kept)
+
+    def has(self, choices: Sequence[int]) -> bool:
+        """Whether none of an assignment's choices is ruled out."""
+        return all(choice in kept for choice, kept in zip(choices, self.kept, strict=True))
+
+    def original(self, decided: Sequence[int]) -> list[int]:
+        """The choices of an assignment of a network that was built from what is left."""
+        return [int(kept[i]) for kept, i in zip(self.kept, decided, strict=True)]

@@ -1,0 +1,122 @@
+"""The fastest plan within a limit of memory, where the fastest one of all exceeds it.
+
+Memory is priced first (`pricing`): that bounds the time of every plan within the limit, and plans found on the way are close to the
+bound. Choices that no plan between the two makes are ruled out, variables that hold no memory at the points in question are
+eliminated, and what is left is a small integer program (`table_program`). Its solution is walked; where it exceeds the
+limit at further points, these are constrained too, and the program is posed again."""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+
+from distir.passes.sharding_search.choice_network import ChoiceNetwork
+from distir.passes.sharding_search.pricing import EXACT, Found, Pricing
+from distir.passes.sharding_search.relaxation import Relaxation
+from distir.passes.sharding_search.table_program import TableProgram
+
+PRICES = 30
+"""Prices that are tried before the rest is left to the integer program."""
+SWEEPS = 20
+"""Passes over the network for the bounds by which choices are ruled out."""
+WORTHWHILE = 0.95
+"""Bounds are improved further while that leaves at most this share of the choices."""
+PROMISING = 3
+"""How many choices per variable, on average, are tried by themselves first."""
+SMALL_TABLES = 1 << 10
+"""Elimination makes no larger tables for the integer program."""
+LARGEST_TABLE = 1 << 15
+"""With larger ones it is not posed."""
+SOLVER = 1e-7
+"""To which share of the time the integer program is solved."""
+ROUNDS = 60
+"""Integer programs that are solved at most."""
+
+
+class WithinMemory:
+    """One search."""
+
+    def __init__(self, choices: ChoiceNetwork, limit: int, seconds_limit: float | None = None):
+        self.relaxation = Relaxation(choices)
+        self.pricing = Pricing(self.relaxation, limit)
+        self.is_infeasible = False
+        self._deadline = inf if seconds_limit is None else monotonic() + seconds_limit
+
+    def search(self, fastest: list[int]) -> Found | None:
+        """A fastest plan, starting from the one that is fastest without a limit; None if there is none (`is_infeasible`), or the
+        method did not find one. Afterwards `lower` bounds the time of all."""
+        pricing = self.pricing
+        pricing.add(fastest)
+        if not pricing.improve(PRICES, self._deadline):
+            return None
+        self._narrow()
+        if not pricing.improve(PRICES, self._deadline):
+            return None
+        if pricing.is_narrowed and not pricing.is_closed and self.relaxation.size > PROMISING * len(fastest):
+            self._look_among_promising()
+            self._narrow()
+        for _ in range(ROUNDS):
+            if pricing.is_closed or monotonic() > self._deadline or not self._solve():
+                break
+        return pricing.best
+
+    def _look_among_promising(self) -> None:
+        """A better plan lets bounds rule out more. It is looked for among choices with low bounds."""
+        pricing, kept, lower = self.pricing, self.relaxation.kept, self.pricing.lower
+        self.relaxation.keep(pricing.promising(PROMISING * len(kept)))
+        self._solve()
+        self.relaxation.restore(kept)
+        pricing.lower = lower
+        pricing.weigh_again()
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no plan within the limit is faster than the one found."""
+        return self.pricing.is_closed
+
+    @property
+    def lower(self) -> float:
+        """Picoseconds that a plan within the limit takes at least."""
+        return self.pricing.lower
+
+    def _narrow(self) -> None:
+        """Rules out choices until bounds hardly rule out more."""
+        if self.pricing.best is None:
+            return
+        left = inf
+        while not self.pricing.is_closed and self.relaxation.size < WORTHWHILE * left and monotonic() < self._deadline:
+            left = self.relaxation.size
+            self.pricing.narrow(SWEEPS)
+
+    def _solve(self) -> bool:
+        """Solves the integer program of the points known so far; whether another one is to be solved."""
+        pricing = self.pricing
+        network, numbers = self.relaxation.limited()
+        network.drop_dominated()
+        network.eliminate(SMALL_TABLES)
+        if not network.drop_impossible():
+            self.is_infeasible = pricing.best is None
+            return False
+        largest = (*(t.costs.size for t in network.tables), *(t.size for t in network.wide_tables))
+        if max(largest, default=0) > LARGEST_TABLE:
+            return False
+        most = inf if pricing.best is None else pricing.best.cost * (1 + EXACT)
+        program = TableProgram(network, numbers, pricing.limit, pricing.lower, most)
+        known = len(self.relaxation.points)
+        while True:
+            left = None if self._deadline == inf else max(1.0, self._deadline - monotonic())
+            chosen, bound = program.solve(left)
+            pricing.lower = max(pricing.lower, min(bound, most))
+            if chosen is None:
+                self.is_infeasible = bound == inf and most == inf
+                return False
+            decided = network.decided(chosen)
+            assert decided is not None
+            found = pricing.add(self.relaxation.original(decided))
+            if found.memory.peak_bytes <= pricing.limit:
+                if bound > found.cost * (1 - SOLVER):
+                    pricing.lower = max(pricing.lower, found.cost)
+                return False
+            if len(self.relaxation.points) > known:
+                return monotonic() < self._deadline
+            program.forbid(chosen)
