@@ -3,5 +3,6 @@
 `prices` says what an option or a conversion costs, by building the very operations that `apply-sharding` emits;
 `problem` lists the options of a program and the states of its values; `plans` adds up what a plan costs and `memory` what
 it needs; `choice_network` poses the problem without a limit of memory as tables, which `elimination` and `bounds` solve
-exactly; `within_memory` finds the fastest one within a limit: `memory_tables` (over `lifetimes`) counts bytes, `relaxation` and `pricing`
-price them, `table_program` is the integer program of what is left; `integer_program`, with `memory_rows`, poses all of it at once; `beam` searches without proof; `pins` reads what the user fixed and `explain` says why."""
+exactly; `within_memory` finds the fastest plan within a limit: `memory_tables` (over `lifetimes`) counts bytes, `relaxation` and
+`pricing` price them, `table_program` is the integer program of what is left; `integer_program`, with `memory_rows`, poses all of
+it at once; `beam` searches without proof; `pins` reads what the user fixed and `explain` says why."""
