@@ -11,6 +11,10 @@ PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
 """What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
 
 
+CUTS_LAYERS = "stages would begin inside repeated layers"
+"""Why a pipeline was not looked at that is deeper than the model's entry has operations."""
+
+
 @dataclass(frozen=True)
 class Configuration:
     """One point of the grid."""

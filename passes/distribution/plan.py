@@ -46,9 +46,20 @@ SAME = 1e-6
 """Plans whose communication differs by less than this fraction communicate alike."""
 
 
-def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: Machine) -> None:
+class CutsLayers(DistirError):
+    """A pipeline has more stages than the entry has forward operations, so that stages would begin inside its calls."""
+
+
+def cut_into_stages(
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    shards: int,
+    stages: int,
+    machine: Machine,
+    whole_layers: bool = False,
+) -> None:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
-    there are fewer calls than stages, are inlined first."""
+    there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers."""
     calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
     rows = min((shape_of(entry.body.block.args[i])[d] for i, d in batch.items()), default=1)
@@ -56,9 +67,11 @@ def cut_into_stages(module: ModuleOp, batch: Mapping[int, int], shards: int, sta
     axis = axis_of_entry(module, entry, batch, shards)
     try:
         assignment = Assignment(entry, axis, stages, weigh)
-    except DistirError:
+    except DistirError as error:
         if not any(isinstance(op, CallOp) for op in entry.body.block.ops):
             raise
+        if whole_layers:
+            raise CutsLayers(*error.args) from None
         inline_calls(module, entry)
         assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
     while callees := assignment.straddling():
@@ -270,11 +283,17 @@ def distribute(
 
 
 def lower_stages(
-    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    layout: Layout,
+    machine: Machine,
+    known: TensorChoices,
+    whole_layers: bool = False,
 ) -> StagedProgram:
     """The D/T/P transform up to its schedule. The functions serve any number of replicas and microbatches of as many rows,
     but for the factors by which means over the batch are scaled; the batch must be cut in all of these, or in none."""
-    return staged_program(module, *_lowered(module, batch, layout, machine, known), layout.tp)
+    lowered = _lowered(module, batch, layout, machine, known, whole_layers)
+    return staged_program(module, *lowered, layout.tp)
 
 
 def choose_once(
@@ -286,12 +305,19 @@ def choose_once(
 
 
 def _lowered(
-    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    layout: Layout,
+    machine: Machine,
+    known: TensorChoices,
+    whole_layers: bool = False,
 ) -> tuple[LocalProgram, Lowering]:
     if layout.tp in known.by_site:
         if known.alternating[layout.tp]:
             alternate(module, entry_function(module), 2)
-        program, plan = _plan(module, batch, layout, machine, known)
+        program, plan = _plan(module, batch, layout, machine, known, whole_layers)
+    elif layout.tp == 1:
+        program, plan = _plan(module, batch, layout, machine, known, whole_layers)
     else:
         program, plan = _best_plan(module, batch, layout, machine, known)
     return program, lower_tensors(module, program, layout.tp, plan)
@@ -320,7 +346,12 @@ def _best_plan(
 
 
 def _plan(
-    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    layout: Layout,
+    machine: Machine,
+    known: TensorChoices,
+    whole_layers: bool = False,
 ) -> tuple[LocalProgram, Plan | None]:
     """Stages, parts of the batch, and the tensor axis, as far as known without asking the solver. What it says is added to
     the plans that are known."""
@@ -328,7 +359,7 @@ def _plan(
         if "dist.rule" in op.attributes:
             op.attributes[SITE] = IntAttr(site)
     shards = layout.dp * layout.microbatches
-    cut_into_stages(module, batch, shards, layout.pp, machine)
+    cut_into_stages(module, batch, shards, layout.pp, machine, whole_layers)
     program = localize(module, batch, shards)
     if layout.tp == 1:
         return program, None

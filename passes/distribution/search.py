@@ -25,9 +25,9 @@ from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.best_first import BestFirst, Program
 from distir.passes.distribution.bounds import Bounds, Least
 from distir.passes.distribution.choices import TensorChoices
-from distir.passes.distribution.configurations import Configuration, Figures, Outcome
+from distir.passes.distribution.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
 from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.plan import choose_once, distribute, lower_stages
+from distir.passes.distribution.plan import CutsLayers, choose_once, distribute, lower_stages
 from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.streams import overlap_communication
 from distir.passes.structure import argument_attributes, text
@@ -48,7 +48,7 @@ class Search:
     """Simulates also what cannot fit whatever its activations take."""
     wanted: int = 0
     """How many of the fastest plans are wanted: others, and what cannot fit, are not simulated where bounds say so
-    (`bounds`). 0: the figures of all."""
+    (`bounds`), and no stage begins inside a repeated layer. 0: the figures of all."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _choices: TensorChoices = field(default_factory=TensorChoices)
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
@@ -156,7 +156,11 @@ class Search:
         try:
             module = self._marked(shards)
             layout = Layout(shards, first.tp, first.pp, 1)
-            staged = lower_stages(module, self.dims(module), layout, self.machine, self._choices)
+            whole = bool(self.wanted) and not self.exhaustive
+            staged = lower_stages(module, self.dims(module), layout, self.machine, self._choices, whole)
+        except CutsLayers as error:
+            yield from (Outcome(c, None, f"{CUTS_LAYERS}: {error}") for c in group)
+            return
         except DistirError:  # said of each at its own size
             yield from map(self.evaluate, group)
             return

@@ -174,13 +174,15 @@ class AxisSpace:
         callee = self._table[call.callee.string_value()].body.block
         returned = callee.last_op.operands if callee.last_op else ()
         changed: list[SSAValue] = []
-        for a, b in (*zip(call.operands, callee.args, strict=True), *zip(call.results, returned, strict=True)):
-            for known in (self._pieces, self._within):
-                union = known[a] | known[b]
-                for value in (a, b):
-                    if known[value] != union:
-                        known[value] = set(union)
-                        changed.append(value)
+        pairs = [*zip(call.operands, callee.args, strict=True), *zip(call.results, returned, strict=True)]
+        for known in (self._pieces, self._within):
+            for a, b in pairs:
+                if (of_a := known.get(a)) != (of_b := known.get(b)):
+                    union = (of_a or set()) | (of_b or set())
+                    for value in (a, b):
+                        if known[value] != union:
+                            known[value] = set(union)
+                            changed.append(value)
         return changed
 
     def _is_allowed(self, op: Operation, option: Option) -> bool:
@@ -208,8 +210,14 @@ class TensorSpace(AxisSpace):
         fixed: Mapping[Operation, Choice] | None = None,
     ):
         """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes."""
-        reach = Reach(module, entry, batch)
-        super().__init__(module, entry, shards, reach.is_model)
+        reach: Reach | None = None
+
+        def is_model(value: SSAValue, dim: int) -> bool:
+            nonlocal reach
+            reach = reach or Reach(module, entry, batch)
+            return reach.is_model(value, dim)
+
+        super().__init__(module, entry, shards, is_model)
         if fixed is None or not self._fix(fixed):
             self.close()
 

@@ -6,8 +6,9 @@ a message that it could have taken later (the swap of the paper's Figures 2 and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from distir.dialects.errors import DistirError
 
@@ -73,7 +74,8 @@ SCHEDULES: dict[str, Callable[[int, int, int], list[Task]]] = {
 }
 
 
-def steps(schedule: str, stages: int, microbatches: int, training: bool) -> list[list[Task]]:
+@lru_cache(maxsize=64)
+def steps(schedule: str, stages: int, microbatches: int, training: bool) -> Sequence[Sequence[Task]]:
     """The tasks of each step, by stage. Without a backward part every schedule is the forward order."""
     if schedule not in SCHEDULES:
         raise DistirError(f"unknown schedule '{schedule}': expected {' or '.join(SCHEDULES)}")

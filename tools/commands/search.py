@@ -243,7 +243,10 @@ IMPOSSIBLE = "are not possible"
 
 
 def _kind(reason: str | None) -> str:
-    for start, kind in (("needs ", "exceed the memory"), ("takes ", "are slower")):
+    from distir.passes.distribution.configurations import CUTS_LAYERS
+
+    kinds = (("needs ", "exceed the memory"), ("takes ", "are slower"), (CUTS_LAYERS, "would cut repeated layers"))
+    for start, kind in kinds:
         if reason is not None and reason.startswith(start):
             return kind
     return IMPOSSIBLE
