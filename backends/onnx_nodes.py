@@ -134,6 +134,8 @@ def _counted(indices: SSAValue, extent: int, names: Names) -> list[NodeProto]:
 
 def _local_index(op: LocalIndexOp, names: Names) -> list[NodeProto]:
     start, stop, extent = op.range
+    if op.ignored is not None:
+        return _local_or_ignored(op, op.ignored.value.data, names)
     counted = _counted(op.indices, extent, names)
     first, least, most = (_constant(names, n, _dtype(op.indices)) for n in (start, 0, stop - start - 1))
     local = names.fresh("local")
@@ -147,11 +149,27 @@ def _local_index(op: LocalIndexOp, names: Names) -> list[NodeProto]:
     ]
 
 
+def _local_or_ignored(op: LocalIndexOp, ignored: int, names: Names) -> list[NodeProto]:
+    first, end, other = (_constant(names, n, _dtype(op.indices)) for n in (*op.range[:2], ignored))
+    local, after, before, inside = (names.fresh(name) for name in ("local", "after", "before", "inside"))
+    return [
+        first,
+        end,
+        other,
+        helper.make_node("Sub", [names[op.indices], first.output[0]], [local]),
+        helper.make_node("GreaterOrEqual", [names[op.indices], first.output[0]], [after]),
+        helper.make_node("Less", [names[op.indices], end.output[0]], [before]),
+        helper.make_node("And", [after, before], [inside]),
+        helper.make_node("Where", [inside, local, other.output[0]], [names[op.output]]),
+    ]
+
+
 def _inside(op: InsideOp, names: Names) -> list[NodeProto]:
     start, stop, extent = op.range
     counted = _counted(op.indices, extent, names)
     first, end = (_constant(names, n, _dtype(op.indices)) for n in (start, stop))
     shape, zero = _constant(names, op.mask_shape), _constant(names, 0, _dtype(op.input))
+    otherwise = zero.output[0] if op.otherwise is None else names[op.otherwise]
     spread, after, before, both = (names.fresh(name) for name in ("spread", "after", "before", "inside"))
     return [
         *counted,
@@ -163,7 +181,7 @@ def _inside(op: InsideOp, names: Names) -> list[NodeProto]:
         helper.make_node("GreaterOrEqual", [spread, first.output[0]], [after]),
         helper.make_node("Less", [spread, end.output[0]], [before]),
         helper.make_node("And", [after, before], [both]),
-        helper.make_node("Where", [both, names[op.input], zero.output[0]], [names[op.output]]),
+        helper.make_node("Where", [both, names[op.input], otherwise], [names[op.output]]),
     ]
 
 

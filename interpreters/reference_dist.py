@@ -116,6 +116,9 @@ class LocalFunctions(InterpreterFunctions):
     @impl(LocalIndexOp)
     def local_index(self, interpreter: Interpreter, op: LocalIndexOp, args: PythonValues) -> PythonValues:
         start, stop, extent = op.range
+        if op.ignored is not None:
+            inside = (args[0] >= start) & (args[0] < stop)
+            return (np.where(inside, args[0] - start, op.ignored.value.data).astype(args[0].dtype),)
         counted = np.where(args[0] < 0, args[0] + extent, args[0])
         return (np.clip(counted - start, 0, stop - start - 1).astype(args[0].dtype),)
 
@@ -124,7 +127,7 @@ class LocalFunctions(InterpreterFunctions):
         start, stop, extent = op.range
         counted = np.where(args[1] < 0, args[1] + extent, args[1])
         mask = ((counted >= start) & (counted < stop)).reshape(op.mask_shape)
-        return (np.where(mask, args[0], np.zeros((), args[0].dtype)),)
+        return (np.where(mask, args[0], args[2] if op.otherwise is not None else np.zeros((), args[0].dtype)),)
 
     @impl(ZerosOp)
     def zeros(self, interpreter: Interpreter, op: ZerosOp, args: PythonValues) -> PythonValues:

@@ -5,14 +5,14 @@ own for it; size-carrying attributes are those of a shard, as `apply-sharding` w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, cast
 
 import torch
 from torch.distributed.tensor import DTensor
-from xdsl.dialects.builtin import ModuleOp, TensorType, f32, i64
+from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType, f32
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
@@ -21,13 +21,13 @@ from distir.backends.dtensor.plan import Plan
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.operators import compile_operator
 from distir.backends.torch.program import Program as TorchProgram
-from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.walk import values_read
+from distir.passes.distribution.conversions import Insert
 from distir.passes.distribution.lower import cut_factors
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import rule_of
-from distir.passes.distribution.positions import Positions, positions_of
+from distir.passes.distribution.positions import positions_of
 from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
 from distir.passes.structure import copied, functions
 
@@ -124,10 +124,10 @@ class Program:
             rewritten[i] if i in rewritten else value.on(self.conversions, states)
             for i, (value, states) in enumerate(zip(operands, needed, strict=True))
         ]
-        positions, indices = positions_of(op, options, mesh), None
+        positions, whole = positions_of(op, options, mesh), local
+        held = positions.range(self._rank) if positions is not None else (0, 0, 0)
         if positions is not None:
-            indices = local[positions.index]
-            local[positions.index] = self._shifted(positions, indices)
+            local = self._locally(whole, lambda values, insert: positions.before(values, held, insert))
         types = [value.type if i in rewritten else self._local(value, needed[i]) for i, value in enumerate(read)]
         arguments = Block(arg_types=types).args
         shard = type(op).create(
@@ -140,7 +140,10 @@ class Program:
         produced += [None] * (len(op.results) - len(produced))
         for i, tensor in enumerate(produced[: len(op.results)]):
             if positions is not None:
-                tensor = self._inside(positions, tensor, indices)
+                (tensor,) = self._locally(
+                    [tensor, *whole],
+                    lambda values, insert: [positions.after(values[0], values[1:], held, insert)],
+                )
             shards = prod(size for option, size in zip(options, mesh.sizes, strict=True) if i in option.means)
             produced[i] = tensor / shards if shards > 1 else tensor
         return [
@@ -148,22 +151,16 @@ class Program:
             for tensor, states in zip(produced, given, strict=False)
         ]
 
-    def _shifted(self, positions: Positions, indices: torch.Tensor) -> torch.Tensor:
-        """Indices of all positions as indices of those of this rank."""
-        block = Block(arg_types=[TensorType(i64, indices.shape)])
-        return self._by_torch(LocalIndexOp(block.args[0], *positions.range(self._rank)), block, [indices])
-
-    def _inside(self, positions: Positions, result: torch.Tensor, indices: Any) -> torch.Tensor:
-        """The result, zero where the index is of another rank."""
-        block = Block(arg_types=[TensorType(f32, result.shape), TensorType(i64, indices.shape)])
-        op = InsideOp(block.args[0], block.args[1], positions.dims, *positions.range(self._rank))
-        return self._by_torch(op, block, [result, indices])
-
-    def _by_torch(self, op: Operation, block: Block, operands: list[Any]) -> Any:
-        """A local operation over a block's arguments, by the torch backend."""
-        block.add_ops([op, ReturnOp(*op.results)])
-        function = FuncOp("local", (block.arg_types, [result.type for result in op.results]), Region(block))
-        return TorchProgram(ModuleOp([function]), self.types, self._device).function("local")(operands)[0]
+    def _locally(
+        self, tensors: Sequence[Any], made: Callable[[Sequence[SSAValue], Insert], Sequence[SSAValue]]
+    ) -> list[Any]:
+        """What local operations make of tensors, by the torch backend."""
+        absent = NoneType()
+        block = Block(arg_types=[absent if each is None else TensorType(f32, each.shape) for each in tensors])
+        results = made(block.args, block.add_op)
+        block.add_op(ReturnOp(*results))
+        function = FuncOp("local", (block.arg_types, [result.type for result in results]), Region(block))
+        return list(TorchProgram(ModuleOp([function]), self.types, self._device).function("local")(list(tensors)))
 
     def _local(self, value: SSAValue, states: AxisStates) -> Attribute:
         if not isinstance(value.type, TensorType):

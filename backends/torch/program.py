@@ -138,15 +138,17 @@ class Program:
             case AccumulateOp():
                 return _accumulate(op.reduction.data)
             case LocalIndexOp():
-                start, stop, extent = op.range
-                return lambda operands: ((_counted(operands[0], extent) - start).clamp(0, stop - start - 1),)
+                return _local_index(op)
             case InsideOp():
                 start, stop, extent = op.range
                 shape = op.mask_shape
 
                 def inside(operands: Sequence[Any]) -> tuple[Any, ...]:
                     counted = _counted(operands[1], extent).reshape(shape)
-                    return (operands[0].masked_fill((counted < start) | (counted >= stop), 0),)
+                    outside = (counted < start) | (counted >= stop)
+                    if len(operands) > 2:
+                        return (torch.where(outside, operands[2], operands[0]),)
+                    return (operands[0].masked_fill(outside, 0),)
 
                 return inside
             case ZerosOp():
@@ -164,6 +166,19 @@ class Program:
     def _zeros(self, type_: TensorType[Any]) -> Compute:
         shape, dtype = type_.get_shape(), self.types.of(type_.element_type)
         return lambda operands: (torch.zeros(shape, dtype=dtype, device=self.device),)
+
+
+def _local_index(op: LocalIndexOp) -> Compute:
+    start, stop, extent = op.range
+    if op.ignored is None:
+        return lambda operands: ((_counted(operands[0], extent) - start).clamp(0, stop - start - 1),)
+    ignored = op.ignored.value.data
+
+    def local_index(operands: list[Any]) -> Sequence[Any]:
+        outside = (operands[0] < start) | (operands[0] >= stop)
+        return ((operands[0] - start).masked_fill(outside, ignored),)
+
+    return local_index
 
 
 def _counted(indices: Any, extent: int) -> Any:

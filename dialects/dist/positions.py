@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, TensorType, i64
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from distir.dialects.dist.checks import tensor_type, verify_same_types
@@ -41,36 +41,52 @@ class PositionOp(LocalOp):
 
 @irdl_op_definition
 class LocalIndexOp(PositionOp):
-    """Indices of all positions as indices of the shard's; what lies outside becomes the nearest that is inside, and is
-    left out of the result by `dist.inside`."""
+    """Indices of all positions as indices of the shard's; what lies outside becomes the nearest that is inside, which `dist.inside`
+    undoes. With `ignored`, an index that the operator ignores, it becomes that, negative indices too: they are no positions."""
 
     name = "dist.local_index"
     indices = operand_def(TensorType)
+    ignored = opt_prop_def(IntegerAttr[I64])
     output = result_def(TensorType)
 
-    def __init__(self, indices: SSAValue, start: int, stop: int, extent: int):
+    def __init__(self, indices: SSAValue, start: int, stop: int, extent: int, ignored: int | None = None):
         properties = _integers(start=start, stop=stop, extent=extent)
+        if ignored is not None:
+            properties |= _integers(ignored=ignored)
         super().__init__(operands=[indices], result_types=[indices.type], properties=properties)
 
     def verify_shapes(self) -> None:
         super().verify_shapes()
         verify_same_types([self.indices, self.output], "value")
+        if self.ignored is not None and 0 <= self.ignored.value.data < self.range[2]:
+            raise VerifyException(f"expected an ignored index that is no position, got {self.ignored.value.data}")
 
 
 @irdl_op_definition
 class InsideOp(PositionOp):
-    """A value where the index is of the shard, and zero elsewhere: an addend of the whole. Dim i of `indices` is dim
-    `dims[i]` of the value, or of extent 1 where that is -1."""
+    """A value where the index is of the shard, and zero elsewhere (an addend of the whole), or what is there in `otherwise`. Dim i
+    of `indices` is dim `dims[i]` of the value, or of extent 1 where that is -1."""
 
     name = "dist.inside"
     input = operand_def(TensorType)
     indices = operand_def(TensorType)
+    otherwise = opt_operand_def(TensorType)
     dims = prop_def(DenseArrayBase[I64])
     output = result_def(TensorType)
 
-    def __init__(self, input: SSAValue, indices: SSAValue, dims: Sequence[int], start: int, stop: int, extent: int):
+    def __init__(
+        self,
+        input: SSAValue,
+        indices: SSAValue,
+        dims: Sequence[int],
+        start: int,
+        stop: int,
+        extent: int,
+        otherwise: SSAValue | None = None,
+    ):
         properties = {**_integers(start=start, stop=stop, extent=extent), "dims": DenseArrayBase.from_list(i64, dims)}
-        super().__init__(operands=[input, indices], result_types=[input.type], properties=properties)
+        operands = [input, indices, [] if otherwise is None else [otherwise]]
+        super().__init__(operands=operands, result_types=[input.type], properties=properties)
 
     @property
     def mask_shape(self) -> tuple[int, ...]:
@@ -80,7 +96,8 @@ class InsideOp(PositionOp):
 
     def verify_shapes(self) -> None:
         super().verify_shapes()
-        verify_same_types([self.input, self.output], "value")
+        other = [] if self.otherwise is None else [self.otherwise]
+        verify_same_types([self.input, self.output, *other], "value")
         dims, shape = list(self.dims.get_values()), tensor_type(self.indices).get_shape()
         kept = [d for d in dims if d >= 0]
         if len(dims) != len(shape) or kept != sorted(set(kept)):

@@ -3,7 +3,19 @@ and the sharding of a value. They print as part of the `dist` dialect."""
 
 from distir.dialects.sharding.mesh import AxesAttr, MeshOp
 from distir.dialects.sharding.rule_text import RuleAttr
-from distir.dialects.sharding.rules import NO_HALO, Combine, Gather, Halo, Identity, InputDim, PartialRule, Reduce, Rule
+from distir.dialects.sharding.rules import (
+    NO_HALO,
+    Combine,
+    Gather,
+    Halo,
+    Identity,
+    InputDim,
+    Outside,
+    OutsideKind,
+    PartialRule,
+    Reduce,
+    Rule,
+)
 from distir.dialects.sharding.states import REPLICATED, Partial, Replicated, Sharded, State, Windowed
 from distir.dialects.sharding.strategies import (
     Choice,
@@ -25,6 +37,8 @@ __all__ = [
     "Identity",
     "InputDim",
     "MeshOp",
+    "Outside",
+    "OutsideKind",
     "Partial",
     "PartialRule",
     "Reduce",

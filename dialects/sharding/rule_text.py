@@ -12,7 +12,19 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding.rules import NO_HALO, Combine, Gather, Halo, Identity, InputDim, PartialRule, Reduce, Rule
+from distir.dialects.sharding.rules import (
+    NO_HALO,
+    Combine,
+    Gather,
+    Halo,
+    Identity,
+    InputDim,
+    Outside,
+    OutsideKind,
+    PartialRule,
+    Reduce,
+    Rule,
+)
 
 
 def _parse_pieces(parser: AttrParser) -> tuple[int, ...]:
@@ -153,6 +165,23 @@ def _format_partial(rule: PartialRule) -> str:
     return f"{rule.reduction}: {factor}{integers(rule.operands)} -> {integers(rule.results)}"
 
 
+def _parse_offset(parser: AttrParser) -> tuple[str, Outside]:
+    factor = parser.parse_identifier("a factor")
+    if not parser.parse_optional_punctuation("("):
+        return factor, Outside()
+    kind = parser.parse_identifier("zero, kept or ignored")
+    if kind not in ("zero", "kept", "ignored"):
+        parser.raise_error(f"expected zero, kept or ignored, got {kind}")
+    parser.parse_punctuation("=")
+    number = parser.parse_integer()
+    parser.parse_punctuation(")")
+    return factor, Outside(OutsideKind(kind), number)
+
+
+def _format_offset(factor: str, outside: Outside) -> str:
+    return factor if outside == Outside() else f"{factor}({outside.kind} = {outside.number})"
+
+
 @irdl_attr_definition
 class RuleAttr(Data[Rule]):
     """`#dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, found = exact>`.
@@ -183,7 +212,7 @@ class RuleAttr(Data[Rule]):
 
         sizes: dict[tuple[str, int], tuple[str, ...]] = {}
         partials: tuple[PartialRule, ...] = ()
-        offsets: tuple[str, ...] = ()
+        offsets: dict[str, Outside] = {}
         found = "exact"
         with parser.in_angle_brackets():
             inputs: list[tuple[InputDim, ...]] = []
@@ -201,7 +230,7 @@ class RuleAttr(Data[Rule]):
                         parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_partial(parser))
                     )
                 elif key == "offset":
-                    offsets = (*offsets, parser.parse_identifier("a factor"))
+                    offsets |= [_parse_offset(parser)]
                 elif key == "found":
                     found = parser.parse_identifier("exact or probed")
                 else:
@@ -223,7 +252,7 @@ class RuleAttr(Data[Rule]):
             )
         if rule.partials:
             parts.append(f"partial = [{', '.join(map(_format_partial, rule.partials))}]")
-        parts += [f"offset = {factor}" for factor in rule.offsets]
+        parts += [f"offset = {_format_offset(factor, outside)}" for factor, outside in rule.offsets.items()]
         parts.append(f"found = {rule.found}")
         with printer.in_angle_brackets():
             printer.print_string(f"{inputs} -> {', '.join(parts)}" if inputs else f"-> {', '.join(parts)}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, cast
 
 from distir.dialects.reductions import Reduction
@@ -80,6 +81,32 @@ class PartialRule:
     factor: str | None = None
 
 
+class OutsideKind(StrEnum):
+    """What is done about indices of positions that another shard has."""
+
+    RESULT = "result"
+    """The result counts as zero there."""
+    ZERO = "zero"
+    """Operand `number` is made zero there."""
+    KEPT = "kept"
+    """The result is there what operand `number` is."""
+    IGNORED = "ignored"
+    """The index becomes `number`, which the operator ignores."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """How an operator that looks up is told which indices are not its shard's."""
+
+    kind: OutsideKind = OutsideKind.RESULT
+    number: int = 0
+
+    @property
+    def ignored(self) -> int | None:
+        """The index that the operator ignores, if that is how."""
+        return self.number if self.kind is OutsideKind.IGNORED else None
+
+
 @dataclass(frozen=True)
 class Rule:
     """All ways found to run an op on shards."""
@@ -89,9 +116,9 @@ class Rule:
     sizes: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict[tuple[str, int], tuple[str, ...]])
     """By name and position, the factors that a size is a multiple of."""
     partials: tuple[PartialRule, ...] = ()
-    offsets: tuple[str, ...] = ()
+    offsets: Mapping[str, Outside] = field(default_factory=dict[str, Outside])
     """Factors whose shards need to know which positions they have: the rows of a table in which the op looks up. The only
-    integer operand is then shifted by the start of the shard, and results of indices outside count as zero."""
+    integer operand is then shifted by the start of the shard, and something is done about indices outside."""
     found: str = "exact"
 
     def __str__(self) -> str:
@@ -107,7 +134,7 @@ class Rule:
                 tuple(self.combines.items()),
                 tuple(self.sizes.items()),
                 self.partials,
-                self.offsets,
+                tuple(self.offsets.items()),
                 self.found,
             )
         )

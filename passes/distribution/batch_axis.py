@@ -143,7 +143,7 @@ class BatchPropagation:
         if all(isinstance(s, Replicated) for s in operands):
             return replicate(op)
         cuts = {s.pieces for s in operands if isinstance(s, Sharded)}
-        available = options(op, self.shards, cuts)[1:]
+        available = options(op, self.shards, cuts, offsets=False)[1:]
         for option in available:
             if option.operands == operands:
                 return option
@@ -189,7 +189,7 @@ class BatchPropagation:
             return plan[producer].results[value.index] == need
         if (value, need) in self._refused:
             return False
-        for option in options(producer, self.shards, [need.pieces], rule_with_literals(producer)):
+        for option in options(producer, self.shards, [need.pieces], rule_with_literals(producer), offsets=False):
             if option.results[value.index] != need:
                 continue
             trial = {**plan, producer: option}

@@ -24,7 +24,6 @@ from xdsl.pattern_rewriter import (
 
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import ScaleOp
-from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.margins import margins_of
@@ -113,17 +112,16 @@ class OperationRunsOnShards(RewritePattern):
         placed = [self.shards.placed_types(r.type, states) for r, states in zip(op.results, results, strict=True)]
         positions = positions_of(op, options, mesh)
         copies: list[Operation] = []
-        whole_indices: list[SSAValue] = []
+        before: list[list[SSAValue]] = []
         for device in range(mesh.devices):
             properties, rewritten = sizes.on(device)
             own = [
                 state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[device]
                 for i, values in enumerate(operands)
             ]
+            before.append(own)
             if positions is not None:
-                whole_indices.append(own[positions.index])
-                local = LocalIndexOp(own[positions.index], *positions.range(device))
-                own[positions.index] = rewriter.insert(local).output
+                own = positions.before(own, positions.range(device), rewriter.insert)
             types = [of_devices[device] for of_devices in placed]
             for i in range(len(types)):
                 for margin in margins_of(options, mesh, device, i):
@@ -145,8 +143,8 @@ class OperationRunsOnShards(RewritePattern):
                     values[device] = margin.trimmed(values[device], rewriter.insert)
             if positions is not None:
                 values = [
-                    rewriter.insert(InsideOp(v, index, positions.dims, *positions.range(device))).output
-                    for device, (v, index) in enumerate(zip(values, whole_indices, strict=True))
+                    positions.after(v, own, positions.range(device), rewriter.insert)
+                    for device, (v, own) in enumerate(zip(values, before, strict=True))
                 ]
             if any(i in option.means for option in options):
                 shares = [fraction_of(options, mesh, device, mean_of=i) for device in range(mesh.devices)]

@@ -60,9 +60,10 @@ def options(
     rule: Rule | None = None,
     uneven: bool = False,
     overlapping: bool = False,
+    offsets: bool = True,
 ) -> list[Option]:
     """All options of an op along an axis of `shards`, replication first, by its rule unless another is given; in even shards
-    unless `uneven`, and without overlap unless `overlapping`.
+    unless `uneven`, without overlap unless `overlapping`, and those of which shards must know their positions only if `offsets`.
 
     `pieces` are ways to cut a factor beside the one as a whole; those that do not fit a factor's extent are skipped."""
     found = [replicate(op)]
@@ -74,7 +75,7 @@ def options(
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
         candidates = {option for option in cuts if option is not None}
         found += sorted(candidates, key=str)
-    for factor in rule.offsets:  # in one piece and evenly: a shard's positions follow each other
+    for factor in rule.offsets if offsets else ():  # in one piece and evenly: a shard's positions follow each other
         if (option := factor_option(op, rule, factor, shards, None)) is not None:
             found.append(option)
     for index, partial in enumerate(rule.partials):

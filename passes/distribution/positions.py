@@ -1,4 +1,5 @@
-"""Which positions each device has when an operation is cut along a factor that needs an offset: the rows of a table."""
+"""Which positions each device has when an operation is cut along a factor that needs an offset (the rows of a table), and the local
+operations around it."""
 
 from __future__ import annotations
 
@@ -6,28 +7,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerType, TensorType
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
+from distir.dialects.dist import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Gather, Rule, UseFactor
-from distir.passes.distribution.conversions import share
+from distir.dialects.sharding import Gather, Outside, OutsideKind, Rule, UseFactor
+from distir.passes.distribution.conversions import Insert, share
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.structure import shape_of
 
+Range = tuple[int, int, int]
+"""start, stop and extent of a device's positions."""
+
 
 @dataclass(frozen=True)
 class Positions:
-    """Of an op that looks up: its operand of indices, the result dim that each of their dims is (-1: of extent 1), and the
-    axes that cut its `extent` positions, outermost first."""
+    """Of an op that looks up: its operand of indices, what is done about those outside, the dim that each of their dims is (-1: of
+    extent 1) where something is masked, and the axes that cut its `extent` positions, outermost first."""
 
     index: int
+    outside: Outside
     dims: tuple[int, ...]
     extent: int
     axes: tuple[int, ...]
     mesh: Mesh
 
-    def range(self, device: int) -> tuple[int, int, int]:
+    def range(self, device: int) -> Range:
         """start, stop and extent of a device's positions."""
         coordinates, start, stop = self.mesh.coordinates(device), 0, self.extent
         for axis in self.axes:
@@ -35,10 +41,31 @@ class Positions:
             start, stop = start + first, start + last
         return start, stop, self.extent
 
+    def before(self, operands: Sequence[SSAValue], held: Range, insert: Insert) -> list[SSAValue]:
+        """The operands as a device that has these positions takes them."""
+        found, indices = list(operands), operands[self.index]
+        local = LocalIndexOp(indices, *held, self.outside.ignored)
+        insert(local)
+        found[self.index] = local.output
+        if self.outside.kind is OutsideKind.ZERO:
+            inside = InsideOp(operands[self.outside.number], indices, self.dims, *held)
+            insert(inside)
+            found[self.outside.number] = inside.output
+        return found
+
+    def after(self, result: SSAValue, operands: Sequence[SSAValue], held: Range, insert: Insert) -> SSAValue:
+        """The result without what indices outside did, from the operands as they were before."""
+        if self.outside.kind not in (OutsideKind.RESULT, OutsideKind.KEPT):
+            return result
+        otherwise = operands[self.outside.number] if self.outside.kind is OutsideKind.KEPT else None
+        inside = InsideOp(result, operands[self.index], self.dims, *held, otherwise)
+        insert(inside)
+        return inside.output
+
 
 def positions_of(op: Operation, options: Sequence[Option], mesh: Mesh) -> Positions | None:
     """The positions of an op for its option per axis; None if no option needs any. Raises DistirError for indices that the
-    rule does not connect with the result."""
+    rule does not connect with what is masked."""
     rule = rule_of(op)
     choices = [option.choice for option in options]
     cuts = [c for c in choices if rule is not None and isinstance(c, UseFactor) and c.factor in rule.offsets]
@@ -47,23 +74,34 @@ def positions_of(op: Operation, options: Sequence[Option], mesh: Mesh) -> Positi
     if len(set(cuts)) > 1 or len(cuts[0].pieces) > 1:
         raise DistirError(f"{op.name} cannot be cut in pieces, or along several factors, that need an offset")
     factor = cuts[0].factor
-    shapes = [shape_of(v) for v in op.operands]
-    extent = next(
+    outside, shapes = rule.offsets[factor], [shape_of(v) for v in op.operands]
+    carried = [
         s[d] for s, dims in zip(shapes, rule.inputs, strict=True) for d, x in enumerate(dims) if x.factor == factor
-    )
+    ]
+    results = zip(op.results, rule.combines[factor], strict=True)
+    extent = (*carried, *(shape_of(r)[c.dim] for r, c in results if isinstance(c, Gather)))[0]
     index = next(i for i, v in enumerate(op.operands) if _is_integer(v.type))
-    dims = tuple(_result_dim(op, rule, x.factor, n) for x, n in zip(rule.inputs[index], shapes[index], strict=True))
-    return Positions(index, dims, extent, tuple(a for a, c in enumerate(choices) if c in cuts), mesh)
+    dims: tuple[int, ...] = ()
+    if outside.kind is not OutsideKind.IGNORED:
+        carriers = zip(rule.inputs[index], shapes[index], strict=True)
+        dims = tuple(_masked_dim(op, rule, outside, x.factor, n) for x, n in carriers)
+    return Positions(index, outside, dims, extent, tuple(a for a, c in enumerate(choices) if c in cuts), mesh)
 
 
 def _is_integer(type_: object) -> bool:
-    return isinstance(type_, TensorType) and isinstance(type_.element_type, IntegerType)
+    return isinstance(type_, TensorType) and isinstance(e := type_.element_type, IntegerType) and e.width.data > 1
 
 
-def _result_dim(op: Operation, rule: Rule, factor: str | None, extent: int) -> int:
-    combine = rule.combines[factor][0] if factor is not None else None
-    if isinstance(combine, Gather):
-        return combine.dim
+def _masked_dim(op: Operation, rule: Rule, outside: Outside, factor: str | None, extent: int) -> int:
+    """The dim of what is masked that a dim of the indices is, by the factor that it carries."""
+    if factor is not None:
+        if outside.kind is OutsideKind.ZERO:
+            found = [d for d, dim in enumerate(rule.inputs[outside.number]) if dim.factor == factor]
+        else:
+            combine = rule.combines[factor][0]
+            found = [combine.dim] if isinstance(combine, Gather) else []
+        if found:
+            return found[0]
     if extent != 1:
-        raise DistirError(f"{op.name}: a dim of its indices is none of its result, so it has no offset")
+        raise DistirError(f"{op.name}: a dim of its indices is none of what is masked, so it has no offset")
     return -1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from distir.dialects.sharding import NO_HALO, Combine, Halo
+from distir.dialects.sharding import NO_HALO, Combine, Halo, Outside
 from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
 from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.subject import Point, Shape, Subject
@@ -68,8 +68,8 @@ class Survivor:
     """Factors are named by `factor_name`."""
     partners: tuple[int, ...] = ()
     """The operands that must then be partial sums."""
-    is_offset: bool = False
-    """Whether each shard needs the start of its positions."""
+    outside: Outside | None = None
+    """Of a lookup of which each shard has some positions, what is done about the others."""
 
 
 def factor_name(factor: Factor) -> str:

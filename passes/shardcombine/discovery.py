@@ -18,7 +18,7 @@ from distir.passes.shardcombine.classes import is_unexplained, refined, stand_in
 from distir.passes.shardcombine.cuts import Survivor, factor_name
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.factors import Factor
-from distir.passes.shardcombine.lookups import looks_up
+from distir.passes.shardcombine.lookups import Lookup
 from distir.passes.shardcombine.partial_operands import copies, partial_candidates, passes_partial
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.standins import StandIn, has_strides
@@ -120,10 +120,11 @@ def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
         failed = [f for f in failed if f not in again]
         untried += again
     for factor in failed:
-        if factor.results or any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
+        if any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
             continue
-        if (cut := next(probe.cuts(factor, survivors), None)) is not None and looks_up(probe, cut, survivors):
-            survivors.append(Survivor(cut, (Reduce(Reduction.SUM),), is_offset=True))
+        cut = next(probe.cuts(factor, survivors), None)
+        if cut is not None and (found := Lookup(probe, cut, survivors).survivor()) is not None:
+            survivors.append(found)
     return survivors + windows(probe, survivors)
 
 
@@ -191,7 +192,7 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
         slots = survivor.cut.factor.slots
         is_windowed = any(layout.is_windowed for layout in survivor.cut.layouts.values())
         depth = max((len(layout.outer) for layout in survivor.cut.layouts.values()), default=0)
-        return survivor.is_offset, is_windowed, min((subject.slots[i].is_size, i) for i in slots), depth
+        return survivor.outside is not None, is_windowed, min((subject.slots[i].is_size, i) for i in slots), depth
 
     in_order = sorted(survivors, key=first_shown)
     names = {factor_name(s.cut.factor): f"S{number}" for number, s in enumerate(in_order, 1)}
@@ -223,5 +224,5 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
         return combine
 
     combines = {names[factor_name(s.cut.factor)]: tuple(map(renamed, s.combines)) for s in in_order}
-    offsets = tuple(names[factor_name(s.cut.factor)] for s in in_order if s.is_offset)
+    offsets = {names[factor_name(s.cut.factor)]: s.outside for s in in_order if s.outside is not None}
     return Rule(tuple(map(tuple, inputs)), combines, sizes, tuple(partials), offsets)

@@ -1,100 +1,212 @@
-"""Lookups: an operand that is a table of which each shard has some positions, so that it needs the start of its own.
+"""Lookups: an operator that takes indices of positions of which each shard has some, so that it needs the start of its own.
 
-Results of shifted indices, zero where the index lies outside, add up to the whole."""
+Shards shift the indices. What is done about those of other shards' positions is whatever of these makes the whole: results are zero
+there (and add up: rows of a table), or what an operand is (an operand is overwritten there), an operand is made zero there
+(it is added somewhere), or the index becomes one that the operator ignores, as one of its own numbers says (a class, a
+padding index)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import Combine, Gather, Reduce
-from distir.passes.shardcombine.cuts import Cut, Survivor, expected_shapes, local_point, portions
+from distir.dialects.sharding import Combine, Gather, Outside, OutsideKind, Reduce
+from distir.passes.shardcombine.arithmetic import Floats
+from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, expected_shapes, local_point, portions
 from distir.passes.shardcombine.domains import Array
+from distir.passes.shardcombine.draws import Draw, Trial
 from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.subject import Slot, integers_of
 
 
-def looks_up(probe: Probe, cut: Cut, survivors: Sequence[Survivor]) -> bool:
-    """Whether the cut operand is a table of which shards have some positions each: results of shifted indices, zero
-    where the index lies outside, add up to the whole."""
-    operands = enumerate(probe.subject.op.operands)
-    indices = [i for i, v in operands if isinstance(v.type, TensorType) and probe.subject.kind(i) == "integer"]
-    if (
-        len(indices) != 1
-        or indices[0] not in probe.subject.tensors
-        or len(probe.kinds) != 1
-        or cut.factor.results
-        or any(o.pieces for o in cut.layouts.values())
-    ):
-        return False
-    (index,) = indices
-    slots = [probe.subject.slots[i] for i in cut.factor.slots]
-    if any(s.is_size or s.owner == index for s in slots) or probe.bounds[index] != (0, cut.factor.extent):
-        return False
-    dims = _dims_of_indices(probe, index, survivors)
-    if dims is None or not _counts_negatives(probe, index, cut.factor.extent):
-        return False
-    candidates: list[list[Combine]] = [[Reduce(Reduction.SUM)]]
-    for trial in probe.trials(candidates):
-        parts = portions(cut.factor.extent, trial.shards)
-        points = [local_point(probe.small, cut.factor, part) for part in parts]
-        if any(
-            list(probe.subject.infer(p) or ()) != expected_shapes(probe.small, cut.factor, n)
-            for n, p in zip(parts, points, strict=True)
-        ):
-            return False
-        starts = [sum(parts[:shard]) for shard in range(trial.shards)]
-        operands = [probe.shard(trial.draw, cut, parts, shard) for shard in range(trial.shards)]
-        shifted = [arrays[index] - start for arrays, start in zip(operands, starts, strict=True)]
-        for arrays, local, part in zip(operands, shifted, parts, strict=True):
-            arrays[index] = np.clip(local, 0, part - 1)
-        if (results := probe.run_shards(points, operands, trial.arithmetic)) is None:
-            return False
-        for shard, local, part in zip(results, shifted, parts, strict=True):
-            if (value := shard[0]) is None:
-                return False
-            extents = dict(zip(dims, local.shape, strict=True))
-            mask = ((local >= 0) & (local < part)).reshape([extents.get(d, 1) for d in range(value.ndim)])
-            shard[0] = np.where(mask, value, np.zeros((), value.dtype))
-        weights = [Fraction(part, cut.factor.extent) for part in parts]
-        candidates[:] = probe.holding(trial, results, candidates, parts, weights)
-        if not all(candidates):
-            return False
-    return True
+class Lookup:
+    """One candidate: a factor that no shards carry as they are."""
 
+    def __init__(self, probe: Probe, cut: Cut, survivors: Sequence[Survivor]):
+        self.probe, self.cut, self.survivors = probe, cut, survivors
+        self.extent = cut.factor.extent
 
-def _dims_of_indices(probe: Probe, index: int, survivors: Sequence[Survivor]) -> list[int] | None:
-    """The result dim that each dim of the indices is, -1 for one of extent 1; None if they are not dims of the result."""
-    found: list[int] = []
-    for d, extent in enumerate(probe.shapes[index]):
-        slot = next((i for i, s in enumerate(probe.subject.slots) if (s.owner, s.position) == (index, d)), None)
-        combine = next((s.combines[0] for s in survivors if slot in s.cut.layouts), None)
-        match combine:
-            case Gather(dim, (0, 0), (), ()):
-                found.append(dim)
-            case None if extent == 1:
-                found.append(-1)
-            case _:
+    def survivor(self) -> Survivor | None:
+        """The cut with its combines and what is done about indices outside; None if it is no lookup."""
+        if (index := self._index()) is None:
+            return None
+        for outside in self._ways():
+            if self.probe.bounds[index] is None and outside.ignored is None:
+                continue
+            dims = self._dims(index, outside)
+            if dims is None or not self._is_read(index, outside.ignored):
+                continue
+            if (combines := self._combines(index, outside, dims)) is not None:
+                return Survivor(self.cut, combines, outside=outside)
+        return None
+
+    def _index(self) -> int | None:
+        """The only operand of integers, if its indices are of the positions that are cut, in one piece."""
+        probe, cut = self.probe, self.cut
+        operands = enumerate(probe.subject.op.operands)
+        found = [i for i, v in operands if isinstance(v.type, TensorType) and probe.subject.kind(i) == "integer"]
+        if len(found) != 1 or found[0] not in probe.subject.tensors or any(o != Layout() for o in cut.layouts.values()):
+            return None
+        is_carrier = any(probe.subject.slots[i].owner == found[0] for i in cut.factor.slots)
+        return None if is_carrier or probe.bounds[found[0]] not in ((0, self.extent), None) else found[0]
+
+    def _ways(self) -> Iterator[Outside]:
+        """What may be done about indices outside; of numbers that are no positions whatever the extent, the negative ones."""
+        probe, results = self.probe, self.cut.factor.results
+        floats = [i for i in probe.subject.tensors if probe.subject.kind(i) == "float"]
+        if not results and len(probe.kinds) == 1 and not any(s.is_size for s in self._slots()):
+            yield Outside()
+        if len(results) == 1 == len(probe.kinds):
+            for i in floats:
+                owned = [(s.owner, s.position) for s in self._slots()]
+                if probe.shapes[i] == probe.small.shapes[0] and (i, results[0][1]) in owned:
+                    yield Outside(OutsideKind.KEPT, i)
+        if results:
+            yield from (Outside(OutsideKind.ZERO, i) for i in floats)
+        stated = {n for attribute in probe.subject.op.properties.values() for n in integers_of(attribute) or ()}
+        yield from (Outside(OutsideKind.IGNORED, n) for n in sorted(stated) if n < 0)
+
+    def _slots(self) -> list[Slot]:
+        return [self.probe.subject.slots[i] for i in self.cut.factor.slots]
+
+    def _dims(self, index: int, outside: Outside) -> list[int] | None:
+        """The dim of what is masked that each dim of the indices is, -1 for one of extent 1; None if some is none."""
+        found: list[int] = []
+        if outside.kind is OutsideKind.IGNORED:
+            return found
+        subject = self.probe.subject
+        for d, extent in enumerate(self.probe.shapes[index]):
+            slot = next((i for i, s in enumerate(subject.slots) if (s.owner, s.position) == (index, d)), None)
+            survivor = next((s for s in self.survivors if slot in s.cut.layouts), None)
+            dim = None if survivor is None else self._masked_dim(survivor, outside)
+            if dim is None and extent != 1:
                 return None
-    kept = [d for d in found if d >= 0]
-    return found if kept == sorted(set(kept)) else None
+            found.append(-1 if dim is None else dim)
+        kept = [d for d in found if d >= 0]
+        return found if kept == sorted(set(kept)) else None
 
+    def _masked_dim(self, survivor: Survivor, outside: Outside) -> int | None:
+        if outside.kind is OutsideKind.ZERO:
+            for i, layout in survivor.cut.layouts.items():
+                slot = self.probe.subject.slots[i]
+                if slot.owner == outside.number and layout == Layout():
+                    return slot.position
+            return None
+        combine = survivor.combines[0]
+        return combine.dim if isinstance(combine, Gather) and combine == Gather(combine.dim) else None
 
-def _counts_negatives(probe: Probe, index: int, extent: int) -> bool:
-    """Whether a negative index is an error or counts from the end, whatever it is (no index is one to ignore)."""
-    arrays = dict(probe.drawn[0].arrays)
-
-    def results(value: int) -> list[Array | None] | None:
-        arrays[index] = np.full_like(arrays[index], value)
-        return (probe.run_shards([probe.small.point], [arrays], probe.arithmetic) or [None])[0]
-
-    for value in (-100, *range(-extent - 1, 0)):
-        if (got := results(value)) is None or got[0] is None:
-            continue
-        counted = results(value + extent) if value + extent >= 0 else None
-        if counted is None or counted[0] is None or not probe.arithmetic.equal(got[0], counted[0]):
+    def _is_read(self, index: int, ignored: int | None) -> bool:
+        """Whether a negative index is an error or what we take it for, whatever it is: one from the end, or ignored (by
+        kernels, if there are any: exact code may know less of what they accept)."""
+        probe, extent = self.probe, self.extent
+        arithmetic = probe.arithmetic if ignored is None else Floats(positive=True)
+        try:
+            arrays = dict(probe.drawn[0].arrays if ignored is None else probe.draw(arithmetic, 0).arrays)
+        except Exception:
             return False
-    return True
+
+        def results(value: int) -> list[Array | None] | None:
+            arrays[index] = np.full_like(arrays[index], value)
+            return (probe.run_shards([probe.small.point], [arrays], arithmetic) or [None])[0]
+
+        def agree(got: list[Array | None], expected: list[Array | None] | None) -> bool:
+            pairs = zip(got, expected or [None] * len(got), strict=True)
+            return all(a is not None and b is not None and arithmetic.equal(a, b) for a, b in pairs)
+
+        for value in (-100, *range(-extent - 1, 0)):
+            if (got := results(value)) is None or got[0] is None:
+                continue
+            if ignored is None and not (value + extent >= 0 and agree(got, results(value + extent))):
+                return False
+            if ignored is not None and not agree(got, results(ignored)):
+                return False
+        return True
+
+    def _combines(self, index: int, outside: Outside, dims: list[int]) -> tuple[Combine, ...] | None:
+        """How results combine; None if they do not, or where one does not depend on anything: that shards agree says
+        nothing then."""
+        probe = self.probe
+        if outside == Outside():
+            candidates: list[list[Combine]] | None = [[Reduce(Reduction.SUM)]]
+        elif outside.ignored is None:
+            candidates = probe.candidates(self.cut, self.survivors)
+        else:
+            rows = dict(self.cut.factor.results)
+            candidates = [[Gather(rows[r])] if r in rows else [Reduce(Reduction.SUM)] for r in range(len(probe.kinds))]
+        if candidates is None:
+            return None
+        wholes: list[list[Array | None]] = []
+        for trial in probe.trials(candidates):
+            if outside.ignored is not None and (trial := self._with_ignored(trial, index, outside.ignored)) is None:
+                return None
+            wholes.append(trial.draw.results)
+            parts = portions(self.extent, trial.shards)
+            results = self._results(trial, parts, index, outside, dims)
+            if results is None:
+                return None
+            weights = [Fraction(part, self.extent) for part in parts]
+            candidates[:] = probe.holding(trial, results, candidates, parts, weights)
+            if not all(candidates):
+                return None
+        if outside.ignored is not None and any(_all_equal(each) for each in zip(*wholes, strict=True)):
+            return None
+        return tuple(each[0] for each in candidates)
+
+    def _with_ignored(self, trial: Trial, index: int, ignored: int) -> Trial | None:
+        """The trial with indices of all positions, and some that are ignored already; None if the op does not take them."""
+        arrays, rng = dict(trial.draw.arrays), self.probe.rng
+        drawn = rng.integers(0, self.extent, arrays[index].shape)
+        arrays[index] = np.where(rng.random(drawn.shape) < 0.25, ignored, drawn).astype(arrays[index].dtype)
+        try:
+            results = self.probe.run(self.probe.small.point, arrays, trial.arithmetic)
+        except Exception:
+            return None
+        return replace(trial, draw=Draw(arrays, results))
+
+    def _results(
+        self, trial: Trial, parts: Sequence[int], index: int, outside: Outside, dims: list[int]
+    ) -> list[list[Array | None]] | None:
+        """What shards of these extents make of their operands; None if one does not run."""
+        probe = self.probe
+        points = [local_point(probe.small, self.cut.factor, part) for part in parts]
+        for n, point in zip(parts, points, strict=True):
+            if list(probe.subject.infer(point) or ()) != expected_shapes(probe.small, self.cut.factor, n):
+                return None
+        whole = [probe.shard(trial.draw, self.cut, parts, shard) for shard in range(trial.shards)]
+        operands, insides = [dict(arrays) for arrays in whole], list[Array]()
+        for shard, arrays in enumerate(operands):
+            local = arrays[index] - sum(parts[:shard])
+            inside = (local >= 0) & (local < parts[shard])
+            insides.append(inside)
+            if outside.ignored is not None:
+                arrays[index] = np.where(inside, local, outside.ignored)
+                continue
+            arrays[index] = np.clip(local, 0, parts[shard] - 1)
+            if outside.kind is OutsideKind.ZERO:
+                masked = arrays[outside.number]
+                arrays[outside.number] = np.where(_spread(inside, dims, masked), masked, masked - masked)
+        if (results := probe.run_shards(points, operands, trial.arithmetic)) is None:
+            return None
+        if outside.kind in (OutsideKind.RESULT, OutsideKind.KEPT):
+            for shard, arrays, inside in zip(results, whole, insides, strict=True):
+                if (value := shard[0]) is None:
+                    return None
+                kept = arrays[outside.number] if outside.kind is OutsideKind.KEPT else np.zeros((), value.dtype)
+                shard[0] = np.where(_spread(inside, dims, value), value, kept)
+        return results
+
+
+def _all_equal(arrays: Sequence[Array | None]) -> bool:
+    first = arrays[0]
+    return all(a is None or (first is not None and np.array_equal(a, first)) for a in arrays)
+
+
+def _spread(inside: Array, dims: Sequence[int], value: Array) -> Array:
+    """A mask of the indices as one of the value."""
+    extents = dict(zip(dims, inside.shape, strict=True))
+    return inside.reshape([extents.get(d, 1) for d in range(value.ndim)])

@@ -52,7 +52,7 @@ class Probe(Draws):
         dims = [len([d for result, d in cut.factor.results if result == r]) for r in range(len(self.kinds))]
         if any(count > 1 for count in dims):
             return None
-        if (candidates := self._gathers(cut, survivors)) is None:
+        if (candidates := self.candidates(cut, survivors)) is None:
             return None
         for trial in self.trials(candidates):
             draw, shards = trial.draw, trial.shards
@@ -76,7 +76,7 @@ class Probe(Draws):
                 return None
         return tuple(each[0] for each in candidates)
 
-    def _gathers(self, cut: Cut, survivors: Sequence[Survivor]) -> list[list[Combine]] | None:
+    def candidates(self, cut: Cut, survivors: Sequence[Survivor]) -> list[list[Combine]] | None:
         """Per result, the combines that its dims allow, preferred first. None where the result was seen to depend on
         nothing: that shards agree says nothing then."""
         candidates: list[list[Combine]] = []

@@ -60,7 +60,7 @@ def element_kind(type_: TensorType[Any]) -> str:
     return str(element)
 
 
-def _integers(attribute: Attribute) -> tuple[int, ...] | None:
+def integers_of(attribute: Attribute) -> tuple[int, ...] | None:
     """The entries of an integer, an array of integers or a dense array of integers."""
     if isinstance(attribute, IntegerAttr):
         return None if attribute.type == IntegerType(1) else (attribute.value.data,)
@@ -154,7 +154,7 @@ class Subject:
     @cached_property
     def stated_integers(self) -> tuple[int, ...]:
         """The op's longest table of integers: a property too long to be sizes."""
-        tables = [_integers(attribute) or () for attribute in self.op.properties.values()]
+        tables = [integers_of(attribute) or () for attribute in self.op.properties.values()]
         longest = max(tables, key=len, default=())
         return longest if len(longest) > _LONGEST_SIZES else ()
 
@@ -195,7 +195,7 @@ class Subject:
                 entries = cast(Array, self.operands[i]).reshape(-1).tolist()
                 numbers += [(Slot(i, p, len(entries), True), entry) for p, entry in enumerate(entries)]
         for name, attribute in self.op.properties.items():
-            if name not in _SEGMENTS and (entries := _integers(attribute)) is not None:
+            if name not in _SEGMENTS and (entries := integers_of(attribute)) is not None:
                 numbers += [(Slot(name, p, len(entries), True), entry) for p, entry in enumerate(entries)]
         return numbers
 
@@ -227,7 +227,7 @@ class Subject:
 
         properties = dict(self.op.properties)
         for name, attribute in self.op.properties.items():
-            if any(owner == name for owner, _ in values) and (entries := _integers(attribute)) is not None:
+            if any(owner == name for owner, _ in values) and (entries := integers_of(attribute)) is not None:
                 entries = [values.get((name, p), entry) for p, entry in enumerate(entries)]
                 properties[name] = _with_integers(attribute, entries)
         block = Block(arg_types=[operand_type(i, operand) for i, operand in enumerate(operands)])

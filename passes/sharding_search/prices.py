@@ -16,7 +16,7 @@ from typing import Any, cast
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
-from distir.dialects.dist import InsideOp, LocalIndexOp, ScaleOp
+from distir.dialects.dist import ScaleOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Sharded, State, UseFactor, Windowed
@@ -226,7 +226,7 @@ class Prices:
             positions = positions_of(op, options, self.mesh)
         except DistirError:
             return None
-        looked_up = None if positions is None else (positions.index, positions.dims)
+        looked_up = None if positions is None else (positions.index, positions.outside, positions.dims)
         margins = self.margins(op, options)
         for i, of_result in margins.items():
             for margin in of_result:
@@ -235,17 +235,19 @@ class Prices:
         key = (type(op), frozenset(properties.items()), tuple(operands), tuple(results), means, looked_up, trimmed)
         if key not in self._operations:
             block = Block(arg_types=operands)
+            own: list[SSAValue] = list(block.args)
+            if positions is not None:
+                own = positions.before(own, (0, positions.extent, positions.extent), block.add_op)
             copy = type(op).create(
-                operands=list(block.args),
+                operands=own,
                 result_types=results,
                 properties=properties,
                 regions=[region.clone() for region in op.regions],
             )
             block.add_op(copy)
             if positions is not None:
-                index, whole = block.args[positions.index], (0, positions.extent, positions.extent)
-                block.insert_op_before(LocalIndexOp(index, *whole), copy)
-                block.add_op(InsideOp(copy.results[0], index, positions.dims, *whole))
+                for result in copy.results:
+                    positions.after(result, block.args, (0, positions.extent, positions.extent), block.add_op)
             for i, of_result in margins.items():
                 value: SSAValue = copy.results[i]
                 for margin in of_result:

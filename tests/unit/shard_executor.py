@@ -7,7 +7,7 @@ the reference executor, on the same real arrays; what the shards give is put tog
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -258,25 +258,50 @@ class _Check:
             yield from self.compare(f"{factor} in {parts}", r, combine, local, parts, outside)
 
     def lookup(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
-        """A table of which each shard has some rows: it looks up the indices that lie there, and the others give zeros."""
+        """Positions of which each shard has some: indices count from its first, and what is done about the others is as the
+        rule says."""
+        of, outside, combines = sum(parts), self.rule.offsets[factor], self.rule.combines[factor]
         (index,) = (i for i, o in enumerate(self.operands) if o is not None and o.dtype.kind in "iu")
-        (table, dim), *_ = ((i, d) for i, dims in enumerate(self.rule.inputs) for d, each in enumerate(dims)
-                            if factor in each.factors)  # fmt: skip
-        rows, total = self.operands[table].shape[dim], np.zeros_like(self.wholes[0])
-        indices = np.where(self.operands[index] < 0, self.operands[index] + rows, self.operands[index])
-        extents = [1] * total.ndim
-        for d, each in enumerate(self.rule.inputs[index]):
-            if each.factor is not None:
-                extents[cast(Gather, self.rule.combines[each.factor][0]).dim] = indices.shape[d]
+        carriers = [
+            (i, d) for i, dims in enumerate(self.rule.inputs) for d, each in enumerate(dims) if factor in each.factors
+        ]
+        rows = [self.shapes[0][i][d] for i, d in carriers]
+        rows = (rows + [self.shapes[1][r][c.dim] for r, c in enumerate(combines) if isinstance(c, Gather)])[0]
+        given, ignored = self.operands[index], outside.number if outside.kind == "ignored" else None
+        indices = np.where((given < 0) & (ignored is None), given + rows, given)
+        local: list[Sequence[Any]] = []
         for shard, part in enumerate(parts):
-            start, width = (sum(ns) * rows // sum(parts) for ns in (parts[:shard], (part,)))
+            start, width = (sum(ns) * rows // of for ns in (parts[:shard], (part,)))
             inside = (indices >= start) & (indices < start + width)
             operands = list(self.operands)
-            operands[table] = np.take(operands[table], range(start, start + width), dim)
-            operands[index] = np.where(inside, indices - start, 0).astype(indices.dtype)
-            total = total + np.where(inside.reshape(extents), self.run(self.op, operands)[0], 0)
-        if not agree(total, self.wholes[0]):
-            yield f"{factor} in {parts}: the sum of the shards' rows differs"
+            for i, d in carriers:
+                operands[i] = np.take(operands[i], range(start, start + width), d)
+            operands[index] = np.where(inside, indices - start, ignored or 0).astype(indices.dtype)
+            kept = operands[outside.number] if outside.kind == "kept" else 0
+            if outside.kind == "zero":
+                dims = {d: d2 for d, x in enumerate(self.rule.inputs[index]) if x.factor is not None
+                        for d2, y in enumerate(self.rule.inputs[outside.number]) if y.factor == x.factor}  # fmt: skip
+                operands[outside.number] = np.where(
+                    self._over(inside, dims, operands[outside.number]), operands[outside.number], 0
+                )
+            results = list(self.run(*with_sizes(self.op, operands, self.rule, factor, part, of)))
+            if outside.kind in ("result", "kept"):
+                gathered = {
+                    d: self.rule.combines[x.factor][0] for d, x in enumerate(self.rule.inputs[index]) if x.factor
+                }
+                dims = {d: c.dim for d, c in gathered.items() if isinstance(c, Gather)}
+                results[0] = np.where(self._over(inside, dims, results[0]), results[0], kept)
+            local.append(results)
+        for r, combine in enumerate(combines):
+            yield from self.compare(f"{factor} in {parts}", r, combine, local, parts, 1)
+
+    @staticmethod
+    def _over(inside: Any, dims: Mapping[int, int], value: Any) -> Any:
+        """A mask of the indices, each dim of which is a dim of the value or of extent 1, over the value."""
+        extents = [1] * value.ndim
+        for d, dim in dims.items():
+            extents[dim] = inside.shape[d]
+        return inside.reshape(extents)
 
     def partial(self, index: int, shards: int) -> Iterator[str]:
         entry = self.rule.partials[index]

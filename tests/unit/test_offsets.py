@@ -9,13 +9,17 @@ from xdsl.parser import Parser
 
 from distir.backends.torch import run as run_on_ranks
 from distir.dialects.registry import program_context
-from distir.dialects.sharding import MeshOp
+from distir.dialects.sharding import MeshOp, RuleAttr, StrategyAttr, UseFactor
 from distir.interpreters.machines import load_machine
-from distir.interpreters.reference import run
+from distir.interpreters.reference import run, run_ranks
 from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.ilp_shard import IlpShardPass
+from distir.passes.project_to_rank import project
+from distir.passes.shardcombine.discovery import Discovery
+from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
+from tests.unit.shard_executor import violations
 
 PROGRAM = """
 dist.mesh @mesh = <["dp" = 2, "tp" = 3]>
@@ -71,3 +75,75 @@ def test_a_search_cuts_the_rows_where_memory_is_short() -> None:
     expected = run(whole, inputs, dtype=np.float64)["y"]
     np.testing.assert_allclose(run(module, inputs, dtype=np.float64)["y"], expected, rtol=1e-12)
     assert simulate(module, load_machine("dgx-2")).makespan_seconds == pytest.approx(seconds, rel=1e-9)
+
+
+ROWS_AND_COLUMNS = '%x: tensor<12x10xf32> {dist.name = "x"}'
+OTHER_LOOKUPS = {
+    "gradient of a table, without the padding index": (
+        "offset = S4(ignored = -1)",
+        '%x: tensor<4x6x8xf32> {dist.name = "x"}, %i: tensor<4x6xi64> {dist.name = "i"}',
+        '"aten.embedding_dense_backward"(%x, %i) <{num_weights = 12 : i64, padding_idx = -1 : i64, '
+        "scale_grad_by_freq = false}> : (tensor<4x6x8xf32>, tensor<4x6xi64>) -> tensor<12x8xf32>",
+    ),
+    "gradient of a loss over classes, without those to ignore": (
+        "offset = S2(ignored = -100)",
+        f'{ROWS_AND_COLUMNS}, %i: tensor<12xi64> {{dist.name = "i"}}, %g: tensor<f32> {{dist.name = "g"}}',
+        '"aten.nll_loss_backward"(%g, %x, %i, %g) <{reduction = 2 : i64, ignore_index = -100 : i64}> '
+        ": (tensor<f32>, tensor<12x10xf32>, tensor<12xi64>, tensor<f32>) -> tensor<12x10xf32>",
+    ),
+    "what is there stays": (
+        "offset = S2(kept = 0)",
+        f'{ROWS_AND_COLUMNS}, %i: tensor<12x1xi64> {{dist.name = "i"}}',
+        '"aten.scatter.value"(%x, %i) <{dim = 1 : i64, value = -1.0 : f64}> '
+        ": (tensor<12x10xf32>, tensor<12x1xi64>) -> tensor<12x10xf32>",
+    ),
+    "nothing is added": (
+        "offset = S3(zero = 2)",
+        f'{ROWS_AND_COLUMNS}, %i: tensor<8xi64> {{dist.name = "i"}}, %g: tensor<8x10xf32> {{dist.name = "g"}}',
+        '"aten.index_add"(%x, %i, %g) <{dim = 0 : i64, alpha = 1 : i64}> '
+        ": (tensor<12x10xf32>, tensor<8xi64>, tensor<8x10xf32>) -> tensor<12x10xf32>",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_LOOKUPS)
+def test_indices_of_other_shards(kind: str) -> None:
+    """By what an operator takes: an index that it ignores, zeros that it adds, its operand where it writes nothing. The rule holds on
+    uneven shards, and the distributed program on two devices and on 2 x 2 computes the same, on ranks too."""
+    offset, arguments, text = OTHER_LOOKUPS[kind]
+    result = text.split("-> ")[1]
+    context = program_context()
+    program = (
+        f'func.func @main({arguments}) -> ({result} {{dist.name = "y"}}) {{\n%y = {text}\nfunc.return %y : {result}\n}}'
+    )
+    module = Parser(context, program).parse_module()
+    rng = np.random.default_rng(0)
+    (op,) = (o for o in module.walk() if o.name.startswith("aten."))
+    rule = Discovery(InterpreterDomains()).rule(op)
+    assert offset in str(rule)
+    positions = int(result.removeprefix("tensor<").split("x")[1 if "S2" in offset else 0])
+    names = {a.name_hint: a.type for a in module.body.block.first_op.body.block.args}  # type: ignore[union-attr]
+    inputs = {n: rng.standard_normal(t.get_shape()) for n, t in names.items()}  # type: ignore[attr-defined]
+    inputs["i"] = rng.integers(0, positions, inputs["i"].shape)
+    if "ignored" in offset:
+        inputs["i"][0] = -1 if "S4" in offset else -100
+    operands = [inputs[str(value.name_hint)] for value in op.operands]
+    tried = violations(op, rule, operands, rng)
+    assert tried.offsets == 2
+    assert not tried.violations
+    expected = run(module, inputs, dtype=np.float64)["y"]
+    factor = next(iter(rule.offsets))
+    for axes in ({"a": 2}, {"a": 2, "b": 2}):
+        distributed = module.clone()
+        (copy,) = (o for o in distributed.walk() if o.name.startswith("aten."))
+        copy.attributes["dist.rule"] = RuleAttr(rule)
+        choices = {"a": UseFactor("S1" if len(axes) > 1 else factor)} | (
+            {"b": UseFactor(factor)} if len(axes) > 1 else {}
+        )
+        copy.attributes["dist.strategy"] = StrategyAttr.of("mesh", choices)
+        distributed.body.block.insert_op_before(MeshOp("mesh", axes), distributed.body.block.first_op)  # type: ignore[arg-type]
+        ApplyShardingPass().apply(context, distributed)
+        distributed.verify()
+        np.testing.assert_allclose(run(distributed, inputs, dtype=np.float64)["y"], expected, rtol=1e-12)
+        ranks = [project(distributed, rank) for rank in range(2 * len(axes))]
+        np.testing.assert_allclose(run_ranks(ranks, inputs, dtype=np.float64)["y"], expected, rtol=1e-12)

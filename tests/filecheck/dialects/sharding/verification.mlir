@@ -67,3 +67,8 @@ dist.mesh @mesh = <["dp" = 2, "dp" = 2]>
 
 // CHECK: expected a positive denominator, got 0
 "test.op"() {factor = #dist.rational<1/0>} : () -> ()
+
+// -----
+
+// CHECK: expected zero, kept or ignored, got lost
+"test.op"() {rule = #dist.rule<[S1] -> {S1: gather(0)}, offset = S1(lost = 1)>} : () -> ()
