@@ -109,7 +109,7 @@ def footprint(problem: Problem, plan: Plan) -> Footprint:
     """Walks one run of the entry."""
     walk = _Walk(problem, plan)
     entry = problem.entry
-    arguments = [walk.allocate(a, plan.arguments[a]) for a in entry.body.block.args]
+    arguments = [walk.allocate(a, problem.prices.bytes(a.type, plan.arguments[a])) for a in entry.body.block.args]
     for number in arguments:
         walk.storages[number].last_use = FOREVER
     results = walk.run(entry, arguments, ())
@@ -123,6 +123,82 @@ def footprint(problem: Problem, plan: Plan) -> Footprint:
     return walk.footprint()
 
 
+@dataclass(frozen=True)
+class _Conversion:
+    """Of an operand, where it is first needed so; values in some states are numbered within a body."""
+
+    operation: Operation
+    operand: int
+    source: int
+    target: int
+    bytes: int
+    transient: int
+
+
+@dataclass(frozen=True)
+class _Run:
+    """An operation or a call."""
+
+    operation: Operation
+    operands: tuple[int, ...]
+    results: tuple[tuple[int, int], ...]
+    """The number of each, and its bytes; none of a call's."""
+    is_view: bool
+    extra: Extra
+
+
+@dataclass
+class _Body:
+    """A function as a plan executes it, the same at every call."""
+
+    steps: list[_Conversion | _Run] = field(default_factory=list[_Conversion | _Run])
+    numbers: dict[tuple[SSAValue, AxisStates], int] = field(default_factory=dict[tuple[SSAValue, AxisStates], int])
+    returned: tuple[int, ...] = ()
+
+    def number(self, value: SSAValue, states: AxisStates) -> int:
+        return self.numbers.setdefault((value, states), len(self.numbers))
+
+
+def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
+    found, prices = _Body(), problem.prices
+    for argument in function.body.block.args:
+        found.number(argument, plan.arguments[argument])
+    for op in function.body.block.ops:
+        operands: list[int] = []
+        for i, value in enumerate(op.operands):
+            needed = _needed(problem, plan, function, op, i, value)
+            if (value, needed) not in found.numbers:
+                source = produced(problem, plan, value)
+                conversion = prices.conversion(value.type, source, needed)
+                assert conversion is not None
+                ends = found.number(value, source), found.number(value, needed)
+                found.steps.append(
+                    _Conversion(op, i, *ends, prices.bytes(value.type, needed), conversion.transient_bytes)
+                )
+            operands.append(found.number(value, needed))
+        if isinstance(op, ReturnOp):
+            found.returned = tuple(operands)
+        elif isinstance(op, CallOp):
+            states = plan.results[op.callee.string_value()]
+            numbers = tuple((found.number(r, s or ()), 0) for r, s in zip(op.results, states, strict=True))
+            found.steps.append(_Run(op, tuple(operands), numbers, False, Extra()))
+        else:
+            option = plan.options[op]
+            numbers = tuple(
+                (found.number(r, s), prices.bytes(r.type, s)) for r, s in zip(op.results, option.results, strict=True)
+            )
+            found.steps.append(_Run(op, tuple(operands), numbers, is_view(op), extra_memory(problem, op, option)))
+    return found
+
+
+def _needed(problem: Problem, plan: Plan, function: FuncOp, op: Operation, index: int, value: SSAValue) -> AxisStates:
+    if isinstance(op, ReturnOp):
+        return returned(problem, plan, function, index, value)
+    if isinstance(op, CallOp):
+        return plan.arguments[problem.callee(op).body.block.args[index]]
+    return plan.options[op].operands[index]
+
+
 @dataclass
 class _Walk:
     problem: Problem
@@ -131,60 +207,46 @@ class _Walk:
     points: list[Point] = field(default_factory=list[Point])
     transients: list[int] = field(default_factory=list[int])
     extras: dict[int, Extra] = field(default_factory=dict[int, Extra])
+    bodies: dict[str, _Body] = field(default_factory=dict[str, _Body])
 
-    def allocate(self, value: SSAValue, states: AxisStates) -> int:
+    def allocate(self, value: SSAValue, size: int) -> int:
         now = len(self.points)
-        self.storages.append(Storage(self.problem.prices.bytes(value.type, states), now, now, value))
+        self.storages.append(Storage(size, now, now, value))
         return len(self.storages) - 1
 
-    def step(self, path: tuple[CallOp, ...], op: Operation, operand: int | None, transient: int) -> None:
-        self.points.append(Point(path, op, operand))
-        self.transients.append(transient)
-
     def use(self, number: int) -> None:
-        self.storages[number].last_use = max(self.storages[number].last_use, len(self.points))
+        storage = self.storages[number]
+        storage.last_use = max(storage.last_use, len(self.points))
 
     def run(self, function: FuncOp, arguments: Sequence[int], path: tuple[CallOp, ...]) -> list[int]:
         """Executes a body; returns the storages of its results."""
-        problem, plan = self.problem, self.plan
-        held: dict[tuple[SSAValue, AxisStates], int] = {
-            (argument, plan.arguments[argument]): number
-            for argument, number in zip(function.body.block.args, arguments, strict=True)
-        }
-        for op in function.body.block.ops:
-            operands: list[int] = []
-            for i, value in enumerate(op.operands):
-                needed = self.needed(function, op, i, value)
-                if (value, needed) not in held:
-                    source = produced(problem, plan, value)
-                    conversion = problem.prices.conversion(value.type, source, needed)
-                    assert conversion is not None
-                    self.use(held[value, source])
-                    held[value, needed] = self.allocate(value, needed)
-                    self.step(path, op, i, conversion.transient_bytes)
-                operands.append(held[value, needed])
-            if isinstance(op, ReturnOp):
-                return operands
-            if isinstance(op, CallOp):
-                results = self.run(problem.callee(op), operands, (*path, op))
-                states = plan.results[op.callee.string_value()]
-                held.update(((r, s or ()), n) for r, s, n in zip(op.results, states, results, strict=True))
-                continue
-            option = plan.options[op]
-            for number in operands:
-                self.use(number)
-            for i, (result, states) in enumerate(zip(op.results, option.results, strict=True)):
-                held[result, states] = operands[0] if is_view(op) and i == 0 else self.allocate(result, states)
-            self.extras[len(self.points)] = extra_memory(problem, op, option)
-            self.step(path, op, None, 0)
-        return []
-
-    def needed(self, function: FuncOp, op: Operation, index: int, value: SSAValue) -> AxisStates:
-        if isinstance(op, ReturnOp):
-            return returned(self.problem, self.plan, function, index, value)
-        if isinstance(op, CallOp):
-            return self.plan.arguments[self.problem.callee(op).body.block.args[index]]
-        return self.plan.options[op].operands[index]
+        name = function.sym_name.data
+        if name not in self.bodies:
+            self.bodies[name] = _body(self.problem, self.plan, function)
+        body = self.bodies[name]
+        held = [*arguments, *(-1 for _ in range(len(body.numbers) - len(arguments)))]
+        for step in body.steps:
+            op = step.operation
+            if isinstance(step, _Conversion):
+                self.use(held[step.source])
+                held[step.target] = self.allocate(op.operands[step.operand], step.bytes)
+                self.points.append(Point(path, op, step.operand))
+                self.transients.append(step.transient)
+            elif isinstance(op, CallOp):
+                given = [held[number] for number in step.operands]
+                results = self.run(self.problem.callee(op), given, (*path, op))
+                for (number, _), storage in zip(step.results, results, strict=True):
+                    held[number] = storage
+            else:
+                for number in step.operands:
+                    self.use(held[number])
+                for i, (number, size) in enumerate(step.results):
+                    is_alias = step.is_view and i == 0
+                    held[number] = held[step.operands[0]] if is_alias else self.allocate(op.results[i], size)
+                self.extras[len(self.points)] = step.extra
+                self.points.append(Point(path, op, None))
+                self.transients.append(0)
+        return [held[number] for number in body.returned]
 
     def footprint(self) -> Footprint:
         changes, freed = [0] * (len(self.points) + 1), [0] * len(self.points)
