@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -73,37 +74,62 @@ def compile_call(
     """The operation as a function of its operands. `adapt` gives the type to compute with for each type that the
     operation names, its declared results' types included; `function` stands for the operator, and takes its arguments
     by name."""
-    assert isinstance(op, AtenOperation)
-    call: Callable[..., Any] = function or overload(op.schema)
-    position = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
-    fixed: dict[str, Any] = {}
-    single: list[tuple[str, int]] = []
-    lists: list[tuple[str, list[int | None]]] = []
-    for argument, value in op.values():
-        if isinstance(value, SSAValue):
-            single.append((argument.name, position[value]))
-        elif isinstance(value, list):
-            if value or not argument.optional:
-                lists.append((argument.name, [None if v is None else position[v] for v in value]))
-        elif value is not None:
-            fixed[argument.name] = python_value(value, adapt)
-        elif argument.default is None:
-            fixed[argument.name] = None
-    types = [adapt(torch_dtype(r.type.element_type)) if isinstance(r.type, TensorType) else None for r in op.results]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return Binding(op, adapt).compute(function)
 
-    def compute(operands: Sequence[Tensor]) -> list[Tensor | None]:
-        named = {name: operands[i] for name, i in single}
-        named |= {name: [None if i is None else operands[i] for i in members] for name, members in lists}
-        results = call(**named, **fixed)
-        if isinstance(results, Tensor):
-            results = (results,)
-        flat = [each for r in results for each in (cast(Sequence[Any], r) if isinstance(r, list | tuple) else (r,))]
-        return [
-            result if result is None or result.dtype == dtype or dtype is None else result.to(dtype)
-            for result, dtype in zip(flat, types, strict=True)
-        ]
 
-    return compute
+_bindings: WeakKeyDictionary[Operation, tuple[object, Binding]] = WeakKeyDictionary()
+
+
+def binding_of(op: Operation) -> Binding:
+    """The arguments of the operation, read again only where it has changed."""
+    first = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
+    state = dict(op.properties), [first[operand] for operand in op.operands], tuple(op.result_types)
+    known = _bindings.get(op)
+    if known is None or known[0] != state:
+        known = _bindings[op] = state, Binding(op)
+    return known[1]
+
+
+class Binding:
+    """The arguments of an operation: which are operands, and the values of the others. `adapt` is that of `compile_call`."""
+
+    def __init__(self, op: Operation, adapt: Adapt = lambda dtype: dtype):
+        assert isinstance(op, AtenOperation)
+        self.schema = op.schema
+        position = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
+        self._fixed: dict[str, Any] = {}
+        self._single: list[tuple[str, int]] = []
+        self._lists: list[tuple[str, list[int | None]]] = []
+        for argument, value in op.values():
+            if isinstance(value, SSAValue):
+                self._single.append((argument.name, position[value]))
+            elif isinstance(value, list):
+                if value or not argument.optional:
+                    self._lists.append((argument.name, [None if v is None else position[v] for v in value]))
+            elif value is not None:
+                self._fixed[argument.name] = python_value(value, adapt)
+            elif argument.default is None:
+                self._fixed[argument.name] = None
+        types = [r.type.element_type if isinstance(r.type, TensorType) else None for r in op.results]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        self._types = [None if type_ is None else adapt(torch_dtype(type_)) for type_ in types]
+
+    def compute(self, function: Callable[..., Any] | None = None) -> Compute:
+        """The operation, or another function of its arguments by name, as a function of its operands."""
+        call: Callable[..., Any] = function or overload(self.schema)
+
+        def compute(operands: Sequence[Tensor]) -> list[Tensor | None]:
+            named = {name: operands[i] for name, i in self._single}
+            named |= {name: [None if i is None else operands[i] for i in members] for name, members in self._lists}
+            results = call(**named, **self._fixed)
+            if isinstance(results, Tensor):
+                results = (results,)
+            flat = [each for r in results for each in (cast(Sequence[Any], r) if isinstance(r, list | tuple) else (r,))]
+            return [
+                result if result is None or result.dtype == dtype or dtype is None else result.to(dtype)
+                for result, dtype in zip(flat, self._types, strict=True)
+            ]
+
+        return compute
 
 
 def python_value(attribute: Attribute, adapt: Adapt) -> Any:

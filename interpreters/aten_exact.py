@@ -9,15 +9,14 @@ An operator arrives at `ExactTensor.__torch_dispatch__`, and what it is, is seen
                           of the scalars are cut in limbs that doubles multiply and add exactly, and put together again
     it is elementwise     (torch tags it so): a function of its elements of which nothing is known
 
-Anything else raises TypeError. Of `prims`, the ring, the order and reductions over them are given here (`_PRIMS`); all other
+Anything else raises TypeError. Of `prims`, the ring, the order and reductions over them are given by `exact_prims`; all other
 elementwise ones are functions of which nothing is known.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, cast
 from zlib import crc32
@@ -29,9 +28,12 @@ from torch.utils import _pytree as pytree
 from xdsl.dialects.builtin import AnyFloat, TensorType
 from xdsl.ir import Operation
 
-from distir.interpreters.aten_calls import compile_call, torch_dtype
+from distir.interpreters import residues
+from distir.interpreters.aten_calls import binding_of, torch_dtype
 from distir.interpreters.aten_reference import array_of, tensor_of
-from distir.interpreters.exact_scalars import PRIME, Scalar
+from distir.interpreters.exact_prims import COMPARISONS, ELEMENTWISE, REDUCTIONS, power, variance
+from distir.interpreters.exact_scalars import LARGEST_POWER, PRIME, Scalar
+from distir.interpreters.residues import Residues
 
 Array = np.ndarray[Any, Any]
 
@@ -46,12 +48,12 @@ def run_exactly(op: Operation, operands: Sequence[Array]) -> tuple[Array | None,
     for operand, array in zip(op.operands, operands, strict=True):
         element = cast(TensorType[Any], operand.type).element_type
         if isinstance(element, AnyFloat):
-            tensors.append(ExactTensor(_scalars(array), torch_dtype(element)))
+            tensors.append(ExactTensor(_elements(array), torch_dtype(element)))
             bits.append(element.bitwidth)
         else:
             tensors.append(tensor_of(array))
     with torch.no_grad():
-        results = compile_call(op)(tensors)
+        results = binding_of(op).compute()(tensors)
     found: list[Array | None] = []
     for result, declared in zip(results, op.results, strict=True):
         element = declared.type.element_type if isinstance(declared.type, TensorType) else None  # pyright: ignore
@@ -59,9 +61,9 @@ def run_exactly(op: Operation, operands: Sequence[Array]) -> tuple[Array | None,
             found.append(None)
         elif isinstance(result, ExactTensor):
             rounded = isinstance(element, AnyFloat) and bits and element.bitwidth < min(bits)
-            found.append(_opaque(f"round to {element}", result.exact) if rounded else result.exact)
+            found.append(_scalars(_opaque(f"round to {element}", result.exact) if rounded else result.exact))
         elif isinstance(element, AnyFloat):
-            found.append(_scalars(array_of(result)))
+            found.append(_scalars(residues.residues(array_of(result))))
         else:
             found.append(array_of(result))
     return tuple(found)
@@ -72,7 +74,7 @@ def call_exactly(
 ) -> list[Array]:
     """The results of any torch code on object arrays of scalars, as tensors of these types; otherwise `run_exactly`."""
     tensors = [
-        ExactTensor(_scalars(array), dtype) if dtype.is_floating_point else tensor_of(array)
+        ExactTensor(_elements(array), dtype) if dtype.is_floating_point else tensor_of(array)
         for array, dtype in zip(operands, dtypes, strict=True)
     ]
     bits = min((dtype.itemsize for dtype in dtypes if dtype.is_floating_point), default=0)
@@ -80,24 +82,24 @@ def call_exactly(
     for result in compute(tensors):
         if isinstance(result, ExactTensor):
             rounded = result.dtype.itemsize < bits
-            found.append(_opaque(f"round to {result.dtype}", result.exact) if rounded else result.exact)
+            found.append(_scalars(_opaque(f"round to {result.dtype}", result.exact) if rounded else result.exact))
             continue
-        tensor = torch.as_tensor(result)
-        found.append(_scalars(array_of(tensor)) if tensor.dtype.is_floating_point else array_of(tensor))
+        array = array_of(torch.as_tensor(result))
+        found.append(array if array.dtype.kind in "iub" else _scalars(residues.residues(array)))
     return found
 
 
 class ExactTensor(Tensor):
-    """A floating tensor whose elements are exact scalars."""
+    """A floating tensor whose elements are exact scalars, as residues."""
 
-    exact: Array
+    exact: Residues
 
     @staticmethod
-    def __new__(cls: type[ExactTensor], exact: Array, dtype: torch.dtype) -> ExactTensor:
+    def __new__(cls: type[ExactTensor], exact: Residues, dtype: torch.dtype) -> ExactTensor:
         make: Any = getattr(torch.Tensor, "_make_wrapper_subclass")
         return make(cls, exact.shape, dtype=dtype)
 
-    def __init__(self, exact: Array, dtype: torch.dtype):
+    def __init__(self, exact: Residues, dtype: torch.dtype):
         self.exact = exact
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -110,27 +112,53 @@ class ExactTensor(Tensor):
         return _Call(func, args, dict(kwargs or {})).run()
 
 
-def _scalars(array: Array) -> Array:
-    """An array of numbers as exact scalars."""
-    if array.dtype == object and (not array.size or isinstance(array.flat[0], Scalar)):
-        return array
-    return _from_list([Scalar.of(number) for number in array.astype(object).reshape(-1).tolist()], array.shape)
+def _elements(array: Array) -> Residues:
+    """An array of scalars, or of numbers, as residues."""
+    if array.dtype != object:
+        return residues.residues(array)
+    numbers = [x.value if type(x) is Scalar else Scalar.of(x).value for x in array.reshape(-1).tolist()]
+    return np.array(numbers, np.int64).reshape(array.shape)
 
 
-def _from_list(items: Sequence[Any], shape: Sequence[int]) -> Array:
-    array = np.empty(len(items), object)
-    array[:] = items
-    return array.reshape(tuple(shape))
+def _scalars(elements: Residues) -> Array:
+    """Residues as an array of scalars."""
+    array = np.empty(elements.size, object)
+    array[:] = [Scalar(number) for number in elements.reshape(-1).tolist()]
+    return array.reshape(elements.shape)
 
 
-def _opaque(name: str, *arrays: Any) -> Array:
+def _opaque(name: str, *arrays: Any) -> Residues:
     """A function of elements of which nothing is known but its name."""
-    code = crc32(name.encode())
+    return residues.opaque(crc32(name.encode()), *arrays)
 
-    def function(*numbers: Any) -> Scalar:
-        return Scalar(hash((code, *(Scalar.of(number).value for number in numbers))) % PRIME)
 
-    return np.asarray(np.frompyfunc(function, len(arrays), 1)(*arrays), dtype=object)
+@dataclass(frozen=True)
+class _Moved:
+    """A result whose elements are elements of the operands, or constants."""
+
+    places: Array
+    """Of each element, its number among all elements of the operands, from 1; 0 for a constant."""
+    constants: Array
+    """Those at the places 0, in order."""
+
+    @staticmethod
+    def of(result: Tensor, labels: Array) -> _Moved:
+        """As seen from a result on these distinct numbers."""
+        values = array_of(result.double())
+        places = _places(values, labels) + 1
+        return _Moved(places, values[places == 0])
+
+
+def _is_same(one: _Moved | Tensor, other: _Moved | Tensor) -> bool:
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return isinstance(one, Tensor) and isinstance(other, Tensor) and torch.equal(one, other)
+    same = np.array_equal(one.places, other.places)
+    return same and np.array_equal(one.constants, other.constants, equal_nan=True)
+
+
+_known: dict[Hashable, dict[str, Any]] = {}
+_MOST_KNOWN = 2000
+"""Calls of which something is remembered."""
 
 
 class _Call:
@@ -140,15 +168,19 @@ class _Call:
         self.func, self.args, self.kwargs = func, args, kwargs
         self.leaves, self.structure = pytree.tree_flatten((list(args), kwargs))
         self.places = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, ExactTensor)]
-        self.exact: list[Array] = [self.leaves[i].exact for i in self.places]
+        self.exact: list[Residues] = [self.leaves[i].exact for i in self.places]
+        self.is_elementwise = torch.Tag.pointwise in self.func.tags
+        self.shapes = self._described()
+        self.are_all_exact = len(self.places) == sum(isinstance(leaf, Tensor) for leaf in self.leaves)
 
     def run(self) -> Any:
         packet = self.func.overloadpacket.__name__
         if self.func.namespace == "prims":
             return self._prim(packet)
-        if (moved := self._moved()) is not None:
+        decomposition = _decompositions().get(self.func)
+        if (decomposition is None or not self.is_elementwise) and (moved := self._moved()) is not None:
             return moved
-        if (decomposition := _decompositions().get(self.func)) is not None:
+        if decomposition is not None:
             results = decomposition(*self.args, **self.kwargs)
             if results is not NotImplemented:
                 return results
@@ -156,7 +188,7 @@ class _Call:
             return self.func.decompose(*self.args, **self.kwargs)
         if (linear := self._linear()) is not None:
             return linear
-        if torch.Tag.pointwise in self.func.tags:
+        if self.is_elementwise:
             return self._like_results(_opaque(str(self.func), *self._broadcast()))
         raise TypeError(f"{self.func} needs machine numbers")
 
@@ -182,188 +214,213 @@ class _Call:
         args, kwargs = pytree.tree_unflatten([shape_of(leaf) for leaf in self.leaves], self.structure)
         return self.func(*args, **kwargs)
 
-    def _dtype(self) -> torch.dtype:
-        return self._meta().dtype
+    def _types(self) -> Any:
+        """The results as their types, in the structure in which the operator gives them; None for what is no tensor."""
 
-    def _like_results(self, array: Array) -> Any:
-        return ExactTensor(np.asarray(array, dtype=object), self._dtype())
+        def find() -> Any:
+            return pytree.tree_map(lambda m: m.dtype if isinstance(m, Tensor) else None, self._meta())
 
-    def _wrapped(self, results: Any, exact: Sequence[Array | None]) -> Any:
-        """Results in the structure in which the operator gave them; None in `exact` keeps the machine numbers."""
-        leaves, structure = pytree.tree_flatten(results)
-        types = [m.dtype if isinstance(m, Tensor) else None for m in pytree.tree_leaves(self._meta())]
-        wrapped = [
-            ExactTensor(array, dtype or torch.float64) if array is not None else leaf
-            for leaf, array, dtype in zip(leaves, exact, types, strict=True)
-        ]
-        return pytree.tree_unflatten(wrapped, structure)
+        return self._remembered("types", find)
+
+    def _like_results(self, array: Residues) -> Any:
+        return ExactTensor(array, self._types())
+
+    def _remembered(self, question: str, find: Callable[[], Any]) -> Any:
+        """What `find` says of this operator on operands of these shapes with these other arguments, whatever the elements."""
+        if len(_known) > _MOST_KNOWN:
+            _known.clear()
+        answers = _known.setdefault(self.shapes, {})
+        if question not in answers:
+            answers[question] = find()
+        return answers[question]
+
+    def _described(self) -> Hashable:
+        """Equal for calls that differ in nothing but the elements of tensors."""
+        described = (
+            (type(leaf), leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else (type(leaf), leaf)
+            for leaf in self.leaves
+        )
+        return self.func, str(self.structure), *described
 
     # --- operators that move elements ---
 
     def _moved(self) -> Any:
-        """The results of an operator that moves elements, and puts in constants; None if it does not.
+        """The results of an operator that moves elements, and puts in constants; None if it does not."""
+        found: tuple[Any, list[_Moved | Tensor]] | None = (
+            self._remembered("moves", self._moves) if self.are_all_exact else self._moves()
+        )
+        if found is None:
+            return None
+        structure, moves = found
+        source = np.concatenate([np.zeros(1, np.int64), *(array.reshape(-1) for array in self.exact)])
+        types = pytree.tree_leaves(self._types())
+        results: list[Tensor] = []
+        for moved, dtype in zip(moves, types, strict=True):
+            if isinstance(moved, Tensor):
+                results.append(moved.clone())
+                continue
+            exact = source[moved.places]
+            exact[moved.places == 0] = moved.constants
+            results.append(ExactTensor(exact, dtype or torch.float64))
+        return pytree.tree_unflatten(results, structure)
 
-        An operator that looks at values moves differently where their order is another, or their sign; one that rounds
-        gives none of the numbers, which are fractions."""
+    def _moves(self) -> tuple[Any, list[_Moved | Tensor]] | None:
+        """Where the elements of each result come from. An operator that looks at values moves differently where their order is
+        another, or their sign; one that rounds gives none of the numbers, which are fractions."""
         total = sum(array.size for array in self.exact)
         numbers = np.random.default_rng(total).choice(2**40, total, replace=False) + 2.0**41 + 0.25
-        runs = [numbers, 2.0**43 + 0.5 - numbers, -numbers]
-        try:
-            results = [self._on(_filled(self.exact, labels)) for labels in runs]
-        except Exception:
-            return None
-        source = _from_list([x for array in self.exact for x in array.reshape(-1).tolist()], (total,))
-        exact: list[Array | None] = []
-        for members in zip(*map(pytree.tree_leaves, results), strict=True):
-            if not all(isinstance(member, Tensor) for member in members):
+        found: list[_Moved | Tensor] = []
+        structure: Any = None
+        for labels in (numbers, -numbers, 2.0**43 + 0.5 - numbers):
+            try:
+                leaves, structure = pytree.tree_flatten(self._on(_filled(self.exact, labels)))
+            except Exception:
                 return None
-            if not members[0].dtype.is_floating_point:
-                if not all(torch.equal(members[0], member) for member in members[1:]):
-                    return None
-                exact.append(None)
-                continue
-            arrays = [array_of(member.double()) for member in members]
-            places = [_places(array, labels) for array, labels in zip(arrays, runs, strict=True)]
-            fixed = places[0] < 0
-            for array, place in zip(arrays[1:], places[1:], strict=True):
-                if not np.array_equal(place, places[0]):
-                    return None
-                if not np.array_equal(array[fixed], arrays[0][fixed], equal_nan=True):
-                    return None
-            moved = np.asarray(source[np.where(fixed, 0, places[0])], dtype=object)
-            if fixed.any():
-                constants, which = np.unique(arrays[0][fixed], return_inverse=True)
-                moved[fixed] = _from_list([Scalar.of(number) for number in constants.tolist()], constants.shape)[which]
-            exact.append(moved)
-        return self._wrapped(results[0], exact)
+            if not all(isinstance(leaf, Tensor) for leaf in leaves):
+                return None
+            here = [_Moved.of(leaf, labels) if leaf.dtype.is_floating_point else leaf for leaf in leaves]
+            if found and not all(map(_is_same, found, here)):
+                return None
+            found = found or here
+        return structure, [
+            replace(each, constants=residues.residues(each.constants)) if isinstance(each, _Moved) else each
+            for each in found
+        ]
 
     # --- linear operators ---
 
+    def _run(self, arrays: Sequence[Array]) -> list[Array] | None:
+        """The results on doubles; None if one is not of floats."""
+        leaves = pytree.tree_leaves(self._on(arrays))
+        if not all(isinstance(leaf, Tensor) and leaf.dtype.is_floating_point for leaf in leaves if leaf is not None):
+            return None
+        return [array_of(leaf.double()) for leaf in leaves if leaf is not None]
+
     def _linear(self) -> Any:
         """The results of an operator that is additive in its exact operands, together or each; None if it is not."""
+        try:
+            dependent: list[set[int]] | None = (
+                self._remembered("additive", self._additive) if self.are_all_exact else self._additive()
+            )
+            if dependent is None:
+                return None
+            if not dependent:
+                return self._finish(
+                    self._limb_sums([(limb,) * len(self.exact) for limb in range(_LIMBS)], frozenset([0]))
+                )
+            return self._multilinear(dependent)
+        except (RuntimeError, NotImplementedError):
+            return None
+
+    def _additive(self) -> list[set[int]] | None:
+        """The operands that each result depends on, and is additive in; empty if all results are additive in all together;
+        None if neither."""
         generator = np.random.default_rng(7)
 
         def draw() -> list[Array]:
             return [generator.integers(-(2**10), 2**10, array.shape) / 4 for array in self.exact]
 
-        def run(arrays: Sequence[Array]) -> list[Array] | None:
-            leaves = pytree.tree_leaves(self._on(arrays))
-            if not all(
-                isinstance(leaf, Tensor) and leaf.dtype.is_floating_point for leaf in leaves if leaf is not None
-            ):
-                return None
-            return [array_of(leaf.double()) for leaf in leaves if leaf is not None]
-
+        run = self._run
         a, b = draw(), draw()
-        try:
-            at_a, at_b = run(a), run(b)
-            together = run([x + y for x, y in zip(a, b, strict=True)])
-            if at_a is None or at_b is None or together is None:
-                return None
-            if all(np.array_equal(x + y, z) for x, y, z in zip(at_a, at_b, together, strict=True)):
-                return self._from_limbs(run, [(limb,) * len(self.exact) for limb in range(_LIMBS)])
-            dependent: list[set[int]] = [set() for _ in at_a]
-            for i in range(len(self.exact)):
-                other = run([b[j] if j == i else a[j] for j in range(len(a))])
-                both = run([a[j] + b[j] if j == i else a[j] for j in range(len(a))])
-                if other is None or both is None:
-                    return None
-                for r, (x, y, z) in enumerate(zip(at_a, other, both, strict=True)):
-                    if np.array_equal(x, y) and np.array_equal(x, z):
-                        continue
-                    if not np.array_equal(x + y, z):
-                        return None
-                    dependent[r].add(i)
-            return self._multilinear(run, dependent)
-        except (RuntimeError, NotImplementedError):
+        at_a, at_b = run(a), run(b)
+        together = run([x + y for x, y in zip(a, b, strict=True)])
+        if at_a is None or at_b is None or together is None:
             return None
+        if all(np.array_equal(x + y, z) for x, y, z in zip(at_a, at_b, together, strict=True)):
+            return []
+        dependent: list[set[int]] = [set() for _ in at_a]
+        for i in range(len(self.exact)):
+            other = run([b[j] if j == i else a[j] for j in range(len(a))])
+            both = run([a[j] + b[j] if j == i else a[j] for j in range(len(a))])
+            if other is None or both is None:
+                return None
+            for r, (x, y, z) in enumerate(zip(at_a, other, both, strict=True)):
+                if np.array_equal(x, y) and np.array_equal(x, z):
+                    continue
+                if not np.array_equal(x + y, z):
+                    return None
+                dependent[r].add(i)
+        return dependent
 
-    def _multilinear(self, run: Callable[[Sequence[Array]], list[Array] | None], dependent: Sequence[set[int]]) -> Any:
+    def _multilinear(self, dependent: Sequence[set[int]]) -> Any:
         """Each result is additive in each operand that it depends on: products of limbs over those, others at limb 0."""
-        whole: list[Array | None] = [None] * len(dependent)
+        whole: list[Residues | None] = [None] * len(dependent)
         for operands in dict.fromkeys(frozenset(each) for each in dependent):
             choices = [range(_LIMBS) if i in operands else range(1) for i in range(len(self.exact))]
-            part = self._limb_sums(run, list(product(*choices)), operands)
+            part = self._limb_sums([*product(*choices)], operands)
             for r, each in enumerate(dependent):
                 if frozenset(each) == operands:
                     whole[r] = part[r]
-        return self._finish(cast(list[Array], whole))
+        return self._finish(cast(list[Residues], whole))
 
-    def _from_limbs(
-        self, run: Callable[[Sequence[Array]], list[Array] | None], terms: Sequence[tuple[int, ...]]
-    ) -> Any:
-        return self._finish(self._limb_sums(run, terms, frozenset([0])))
-
-    def _limb_sums(
-        self,
-        run: Callable[[Sequence[Array]], list[Array] | None],
-        terms: Sequence[tuple[int, ...]],
-        counted: frozenset[int],
-    ) -> list[Array]:
+    def _limb_sums(self, terms: Sequence[tuple[int, ...]], counted: frozenset[int]) -> list[Residues]:
         """Sums over terms of the results at these limbs, times their weight: two to the bits of the limbs of operands that
         count."""
-        values = [
-            np.array([x.value for x in array.reshape(-1).tolist()], np.int64).reshape(array.shape)
-            for array in self.exact
-        ]
         limbs = [
-            [(v >> (_LIMB_BITS * k) & (2**_LIMB_BITS - 1)).astype(np.float64) for k in range(_LIMBS)] for v in values
+            [(v >> (_LIMB_BITS * k) & (2**_LIMB_BITS - 1)).astype(np.float64) for k in range(_LIMBS)]
+            for v in self.exact
         ]
-        totals: list[Any] = []
+        totals: list[Residues] = []
         for term in terms:
-            results = run([limbs[i][k] for i, k in enumerate(term)])
+            results = self._run([limbs[i][k] for i, k in enumerate(term)])
             assert results is not None
-            weight = pow(2, _LIMB_BITS * sum(k for i, k in enumerate(term) if i in counted), PRIME)
+            weight = np.int64(pow(2, _LIMB_BITS * sum(k for i, k in enumerate(term) if i in counted), PRIME))
             if any(np.abs(result).max(initial=0) >= 2**53 or (result != np.round(result)).any() for result in results):
                 raise TypeError(f"{self.func}: doubles do not hold its results")
-            scaled = [result.astype(np.int64).astype(object) * weight for result in results]
-            totals = scaled if not totals else [t + s for t, s in zip(totals, scaled, strict=True)]
-        return [np.asarray(total % PRIME, dtype=object) for total in totals]
+            scaled = [residues.multiply(result.astype(np.int64) % PRIME, weight) for result in results]
+            totals = scaled if not totals else [residues.add(t, s) for t, s in zip(totals, scaled, strict=True)]
+        return totals
 
-    def _finish(self, totals: Sequence[Array]) -> Any:
-        arrays = [_from_list([Scalar(int(x)) for x in total.reshape(-1).tolist()], total.shape) for total in totals]
-        metas = self._meta()
-        present = iter(arrays)
-        leaves, structure = pytree.tree_flatten(metas)
+    def _finish(self, totals: Sequence[Residues]) -> Any:
+        present = iter(totals)
+        leaves, structure = pytree.tree_flatten(self._meta())
         wrapped = [None if leaf is None else ExactTensor(next(present), leaf.dtype) for leaf in leaves]
         return pytree.tree_unflatten(wrapped, structure)
 
     # --- prims ---
 
-    def _broadcast(self) -> list[Any]:
-        """All tensors and numbers among the arguments, as arrays of one shape."""
+    def _broadcast(self) -> list[Residues]:
+        """All tensors and numbers among the arguments, as residues of one shape."""
         arrays = [
             leaf.exact
             if isinstance(leaf, ExactTensor)
-            else array_of(leaf)
-            if isinstance(leaf, Tensor)
-            else np.asarray(leaf, object)
+            else residues.residues(array_of(leaf) if isinstance(leaf, Tensor) else leaf)
             for leaf in self.leaves
             if isinstance(leaf, Tensor | bool | int | float)
         ]
-        return list(np.broadcast_arrays(*(a if a.dtype == object else a.astype(object) for a in arrays)))
+        return list(np.broadcast_arrays(*arrays))
 
     def _prim(self, name: str) -> Any:
-        if name in _REDUCTIONS:
+        if name in REDUCTIONS:
             dims = tuple(cast(Sequence[int], self.args[1] if len(self.args) > 1 else self.kwargs["dims"]))
-            return self._like_results(_REDUCTIONS[name](self.exact[0], dims))
+            return self._like_results(residues.reduced(REDUCTIONS[name], self.exact[0], dims))
         if name == "var":
-            return self._like_results(_variance(self.exact[0], *self.args[1:], **self.kwargs))
+            return self._like_results(variance(self.exact[0], *self.args[1:], **self.kwargs))
         if name == "convert_element_type":
             dtype = cast(torch.dtype, self.args[1] if len(self.args) > 1 else self.kwargs["dtype"])
             if not dtype.is_floating_point:
                 raise TypeError("a cast of exact scalars to integers")
             return ExactTensor(self.exact[0], dtype)
-        if name in _ELEMENTWISE:
-            result = np.asarray(_ELEMENTWISE[name](*self._broadcast()))
-            return torch.from_numpy(result.astype(np.bool_)) if name in _COMPARISONS else self._like_operand(result)
+        if name == "pow" and (exponents := self._exponents()) is not None:
+            return self._like_operand(power(self.exact[0], exponents))
+        if name in ELEMENTWISE:
+            result = np.asarray(ELEMENTWISE[name](*self._broadcast()))
+            return torch.from_numpy(result) if name in COMPARISONS else self._like_operand(result)
         if (moved := self._moved()) is not None:
             return moved
-        if torch.Tag.pointwise in self.func.tags or self._is_elementwise():
+        if self.is_elementwise or self._looks_elementwise():
             return self._like_operand(_opaque(name, *self._broadcast()))
         raise TypeError(f"prims.{name} needs machine numbers")
 
-    def _is_elementwise(self) -> bool:
+    def _exponents(self) -> Array | None:
+        """Those of a power with small integers for exponents."""
+        base, exponent = self.args
+        if isinstance(exponent, ExactTensor) or not isinstance(base, ExactTensor):
+            return None
+        numbers = array_of(exponent) if isinstance(exponent, Tensor) else np.asarray(exponent)
+        return numbers if (np.abs(numbers) <= LARGEST_POWER).all() and (numbers == np.round(numbers)).all() else None
+
+    def _looks_elementwise(self) -> bool:
         """Whether each element of the one result depends on the elements at its own place only."""
         shape = np.broadcast_shapes(*(array.shape for array in self.exact))
         ones = [np.ones(array.shape) for array in self.exact]
@@ -375,10 +432,10 @@ class _Call:
         same = array_of(torch.isclose(before, after, rtol=0, atol=0, equal_nan=True)).reshape(-1)
         return any(array.shape == () for array in self.exact) or bool(np.delete(same, same.size // 2).all())
 
-    def _like_operand(self, array: Array) -> Any:
+    def _like_operand(self, array: Residues) -> Any:
         """The result of an elementwise prim: prims do not promote types."""
         dtypes = [self.leaves[i].dtype for i in self.places]
-        return ExactTensor(np.asarray(array, dtype=object), dtypes[0])
+        return ExactTensor(array, dtypes[0])
 
 
 _LIMB_BITS, _LIMBS = 21, 3
@@ -404,48 +461,3 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     import torch._refs  # pyright: ignore[reportUnusedImport]  # registers decompositions
 
     return torch._decomp.decomposition_table  # pyright: ignore[reportPrivateUsage]
-
-
-def _reduced(combine: Callable[[Any, Any], Any]) -> Callable[[Array, tuple[int, ...]], Array]:
-    def function(array: Array, dims: tuple[int, ...]) -> Array:
-        if not dims:
-            return array
-        kept = [d for d in range(array.ndim) if d not in {x % array.ndim for x in dims}]
-        shape = [array.shape[d] for d in kept]
-        rows = array.transpose([*kept, *(d for d in range(array.ndim) if d not in kept)]).reshape(math.prod(shape), -1)
-        return _from_list([reduce(combine, row) for row in rows.tolist()], shape)
-
-    return function
-
-
-def _variance(array: Array, dims: Sequence[int] | None, correction: float | None = 1, **_: Any) -> Array:
-    every = tuple(range(array.ndim)) if dims is None else tuple(d % array.ndim for d in dims)
-    count = math.prod(array.shape[d] for d in every)
-    mean = np.expand_dims(np.asarray(_REDUCTIONS["sum"](array, every) / count), every)
-    return np.asarray(
-        _REDUCTIONS["sum"]((array - mean) ** 2, every) / (count - (1 if correction is None else correction))
-    )
-
-
-_REDUCTIONS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
-    "sum": _reduced(lambda a, b: a + b),
-    "prod": _reduced(lambda a, b: a * b),
-    "amax": _reduced(lambda a, b: a if a > b else b),
-    "amin": _reduced(lambda a, b: a if a < b else b),
-}
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isfinite"})
-_ELEMENTWISE: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.frompyfunc(lambda a, b: Scalar.of(a) / b, 2, 1),
-    "neg": np.negative,
-    "reciprocal": np.frompyfunc(lambda a: 1 / Scalar.of(a), 1, 1),
-    "pow": np.frompyfunc(lambda a, b: Scalar.of(a) ** b, 2, 1),
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "where": lambda condition, a, b: np.where(condition.astype(np.bool_), a, b),
-    "isfinite": lambda a: np.ones(a.shape, np.bool_),
-    **{name: np.frompyfunc(getattr(Scalar, f"__{name}__"), 2, 1) for name in ("lt", "le", "gt", "ge", "eq")},
-    "ne": np.frompyfunc(lambda a, b: not (Scalar.of(a) == b), 2, 1),
-}

@@ -139,7 +139,7 @@ def machine_numbers(array: Array) -> Array:
 def _plain(tensor: Tensor) -> Tensor:
     """The tensor with machine numbers in place of exact scalars."""
     exact = getattr(tensor, "exact", None)
-    return tensor if exact is None else tensor_of(machine_numbers(exact))
+    return tensor if exact is None else tensor_of(exact / PRIME - 0.5)
 
 
 class KeptIntegers(TorchDispatchMode):

@@ -12,9 +12,8 @@ import torch
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation
 
-from distir.dialects.aten import AtenOperation
 from distir.dialects.errors import DistirError
-from distir.interpreters.aten_calls import compile_call, overload, result_types, torch_dtype
+from distir.interpreters.aten_calls import Binding, binding_of, overload, result_types, torch_dtype
 from distir.interpreters.aten_gradients import gradient_fits
 
 FEW = 200_000
@@ -42,11 +41,12 @@ def infer_aten(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attri
 def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute, ...]:
     tensors = [_meta(op, cast(TensorType[Any], type_)) for type_ in operand_types]
     try:
+        binding = binding_of(op)
         with torch.device("meta"), torch.no_grad():
-            found = tuple(result_types(op, compile_call(op)(tensors)))
+            found = tuple(result_types(op, binding.compute()(tensors)))
         if list(operand_types) != [value.type for value in op.operands] or found != tuple(op.result_types):
-            _check_by_definition(op, operand_types, found)
-            _check_by_forward(op, operand_types)
+            _check_by_definition(op, binding, operand_types, found)
+            _check_by_forward(op, binding, operand_types)
         return found
     except DistirError:
         raise
@@ -55,15 +55,16 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
         raise DistirError(f"{op.name} cannot work on {', '.join(map(str, operand_types))}: {message}") from error
 
 
-def _check_by_definition(op: Operation, types: Sequence[Attribute], results: Sequence[Attribute]) -> None:
+def _check_by_definition(
+    op: Operation, binding: Binding, types: Sequence[Attribute], results: Sequence[Attribute]
+) -> None:
     """Raises where the decomposition of the operator cannot work on these shapes. Some operators do not check them on meta
     tensors (backward of a slice), and their kernels then may read outside their operands (backward of a layer norm). It
     runs on zeros where those are few, since what a decomposition is made of may not check meta tensors either. One that
     has not worked before says nothing."""
     from torch._decomp import decomposition_table
 
-    assert isinstance(op, AtenOperation)
-    if (decomposition := decomposition_table.get(overload(op.schema))) is None:
+    if (decomposition := decomposition_table.get(overload(binding.schema))) is None:
         return
     device = "cpu" if all(map(_is_small, (*types, *results))) else "meta"
     tensors = [_meta(op, cast(TensorType[Any], type_)) for type_ in types]
@@ -71,24 +72,23 @@ def _check_by_definition(op: Operation, types: Sequence[Attribute], results: Seq
         tensors = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
     try:
         with torch.device(device), torch.no_grad():
-            compile_call(op, function=decomposition)(tensors)
+            binding.compute(decomposition)(tensors)
         _decomposed.add(type(op))
     except Exception:
         if type(op) in _decomposed:
             raise
 
 
-def _check_by_forward(op: Operation, types: Sequence[Attribute]) -> None:
+def _check_by_forward(op: Operation, binding: Binding, types: Sequence[Attribute]) -> None:
     """Raises where a gradient has not the shape of what it is the gradient of. An operator whose gradients have not had it
     before (it broadcasts them) is not held to it."""
-    assert isinstance(op, AtenOperation)
-    schema, found = op.schema, list[bool | None]()
+    schema, found = binding.schema, list[bool | None]()
 
     def check(**arguments: Any) -> list[None]:
         found.append(gradient_fits(overload(schema), (), arguments))
         return [None] * len(op.results)
 
-    compile_call(op, function=check)([_meta(op, cast(TensorType[Any], type_)) for type_ in types])
+    binding.compute(check)([_meta(op, cast(TensorType[Any], type_)) for type_ in types])
     if found == [True]:
         _fitted.add(type(op))
     if found == [False] and type(op) in _fitted:

@@ -24,8 +24,11 @@ _FUNCTIONS = (
 """Methods that numpy looks up by name when a ufunc meets an object array."""
 _OTHERS = "abs floor ceil trunc pow mod floordiv arctan2 hypot inf -inf nan".split()
 _CODES = {name: code for code, name in enumerate((*_FUNCTIONS, *_OTHERS))}
-_ORDER_KEY = 160
-_LARGEST_POWER = 16
+ORDER_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+"""Of the mixing of 64 bits (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
+LARGEST_POWER = 16
+"""Larger ones are uninterpreted."""
+_WORD = 2**64 - 1
 
 
 _beyond_ring = 0
@@ -36,21 +39,25 @@ def beyond_ring() -> int:
     return _beyond_ring
 
 
-def _count() -> None:
+def count_beyond_ring() -> None:
+    """One more of those."""
     global _beyond_ring
     _beyond_ring += 1
 
 
 def uninterpreted(function: str, *arguments: int) -> int:
     """A field element that depends on nothing but the function and its arguments (the same in every process)."""
-    _count()
+    count_beyond_ring()
     return hash((_CODES[function], 0x9E3779B9, *arguments)) % PRIME
 
 
 def order(value: int) -> int:
-    """The place of a field element in the total order; 0 is near the middle."""
-    _count()
-    return hash((_ORDER_KEY, value))
+    """The place of a field element in the total order, from -2^63; 0 is in the middle."""
+    count_beyond_ring()
+    for factor in ORDER_FACTORS:
+        value = value * factor & _WORD
+        value ^= value >> 32
+    return value - 2**64 if value >> 63 else value
 
 
 def field_element(number: float | int | Fraction) -> int:
@@ -96,7 +103,7 @@ class Scalar:
         return f"Scalar({self.value})"
 
     def __hash__(self) -> int:
-        _count()
+        count_beyond_ring()
         return hash(self.value)
 
     # --- the field ---
@@ -127,18 +134,18 @@ class Scalar:
         return self
 
     def __truediv__(self, other: Any) -> Scalar:
-        _count()
+        count_beyond_ring()
         return Scalar(self.value * _inverse(Scalar.of(other).value) % PRIME)
 
     def __rtruediv__(self, other: Any) -> Scalar:
         return Scalar.of(other) / self
 
     def __pow__(self, exponent: Any) -> Scalar:
-        if not isinstance(exponent, Scalar) and exponent == int(exponent) and abs(exponent) <= _LARGEST_POWER:
+        if not isinstance(exponent, Scalar) and exponent == int(exponent) and abs(exponent) <= LARGEST_POWER:
             if self.value == 0 and exponent < 0:
                 raise ZeroDivisionError("negative power of zero")
             if exponent < 0:
-                _count()
+                count_beyond_ring()
             return Scalar(pow(self.value, int(exponent), PRIME))
         return Scalar(uninterpreted("pow", self.value, Scalar.of(exponent).value))
 
@@ -148,7 +155,7 @@ class Scalar:
     # --- the order ---
 
     def __eq__(self, other: object) -> bool:
-        _count()
+        count_beyond_ring()
         return self.value == Scalar.of(other).value
 
     def __lt__(self, other: Any) -> bool:

@@ -8,20 +8,19 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce
-from operator import add
 from typing import Any, Protocol
 
 import numpy as np
 
 from distir.dialects.reductions import Reduction
-from distir.interpreters.exact_scalars import PRIME, Scalar, field_element, order
+from distir.interpreters import residues
+from distir.interpreters.exact_scalars import PRIME, Scalar, field_element
 from distir.passes.shardcombine.domains import Array
 
 _INTEGER_BOUND = 2**30
 _SMALL = 4
 _SCALES = (1.0, 4.0, 0.25)
 """Of floats: mish falls where x < -1.19, and a function may be odd near zero only."""
-_order = np.frompyfunc(order, 1, 1)
 
 
 class Arithmetic(Protocol):
@@ -100,14 +99,22 @@ class Exact:
     draws = 1
 
     def draw(self, shape: Sequence[int], rng: np.random.Generator, number: int = 0) -> Array:
-        numbers = rng.integers(1, PRIME, math.prod(shape)).tolist()
-        array = np.empty(math.prod(shape), object)
-        array[:] = [Scalar(number) for number in numbers]
-        return array.reshape(tuple(shape))
+        return _scalars(self._numbers(shape, rng))
+
+    def _numbers(self, shape: Sequence[int], rng: np.random.Generator) -> Array:
+        return rng.integers(1, PRIME, tuple(shape))
 
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-        noise = [self.draw(array.shape, rng) for _ in range(_noises(shards, reduction))]
-        return _addends(array, noise, shards, reduction, rng)
+        """As `_addends`, on residues."""
+        whole = self.readable(array)
+        if reduction is Reduction.SUM:
+            others = [self._numbers(array.shape, rng) for _ in range(shards - 1)]
+            return [_scalars(each) for each in (*others, reduce(residues.subtract, others, whole))]
+        noise = [self._numbers(array.shape, rng) for _ in range(_noises(shards, reduction))]
+        pick = residues.lesser if reduction is Reduction.MAX else residues.greater
+        owner = rng.integers(0, shards, array.shape)
+        worse = [pick(pick(whole, noise[2 * i]), noise[2 * i + 1]) for i in range(shards)]
+        return [_scalars(np.where(owner == i, whole, each)) for i, each in enumerate(worse)]
 
     def readable(self, result: Array) -> Array:
         if result.dtype.kind in "iub":
@@ -122,18 +129,23 @@ class Exact:
         numbers: list[Any] = list(parts)
         match reduction:
             case Reduction.SUM:
-                return self.equal(reduce(np.add, numbers) % PRIME, whole)
+                return self.equal(reduce(residues.add, numbers), whole)
             case Reduction.MAX | Reduction.MIN:
-                pick = np.maximum if reduction is Reduction.MAX else np.minimum
-                return self.equal(np.asarray(reduce(pick, [_order(n) for n in numbers])), np.asarray(_order(whole)))
+                pick = residues.greater if reduction is Reduction.MAX else residues.lesser
+                return self.equal(reduce(pick, numbers), whole)
             case Reduction.PROD:
-                product: Any = reduce(lambda a, b: a * b % PRIME, [n.astype(object) for n in numbers])
-                return self.equal(product, whole)
+                return self.equal(reduce(residues.multiply, numbers), whole)
             case Reduction.MEAN:
-                factors = [field_element(weight) for weight in weights]
-                # `+`, not np.add, which makes machine numbers of the integers that arithmetic on 0-d objects gives
-                total: Any = reduce(add, [n.astype(object) * f for n, f in zip(numbers, factors, strict=True)])
-                return self.equal(np.asarray(total % PRIME), whole)
+                factors = [np.int64(field_element(weight)) for weight in weights]
+                weighted = [residues.multiply(n, f) for n, f in zip(numbers, factors, strict=True)]
+                return self.equal(reduce(residues.add, weighted), whole)
+
+
+def _scalars(numbers: Array) -> Array:
+    """Residues as scalars."""
+    array = np.empty(numbers.size, object)
+    array[:] = [Scalar(number) for number in numbers.reshape(-1).tolist()]
+    return array.reshape(numbers.shape)
 
 
 def _number(value: Any) -> float | int:

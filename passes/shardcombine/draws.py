@@ -22,7 +22,7 @@ from distir.passes.shardcombine.subject import Point, Subject, element_kind
 from distir.passes.shardcombine.trial_runs import plain_arrays
 
 SHARDS = (2, 3)
-MANY_DRAWS = 12
+MANY_DRAWS, BOTH_DRAWS = 12, 3
 _BY_ORDER = (Reduce(Reduction.MAX), Reduce(Reduction.MIN))
 """Combines that pick elements: two shards may agree with the whole by accident."""
 _FAR_OUTSIDE = 2**31 - 1
@@ -154,9 +154,15 @@ class Draws:
         while number < self._enough or (number < MANY_DRAWS and any(c and c[0] in _BY_ORDER for c in candidates)):
             if number == len(self.drawn):
                 self.drawn.append(self.draw(self.arithmetic, number))
-            for shards in SHARDS if self._floats is None else SHARDS[:1]:
+            for shards in self._shards(number):
                 yield Trial(self.drawn[number], shards, self.arithmetic)
             number += 1
+
+    def _shards(self, number: int) -> Sequence[int]:
+        """In how many shards draw `number` is tried: where it takes many draws, each number of them in turn."""
+        if self._floats is not None:
+            return SHARDS[:1]
+        return SHARDS if number < BOTH_DRAWS else SHARDS[number % 2 :][:1]
 
     # --- operands ---
 

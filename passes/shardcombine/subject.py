@@ -7,7 +7,7 @@ every slot a value: the op as found, a small stand-in, and the op on one shard a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, cast
@@ -102,6 +102,8 @@ class Subject:
         self.source = tuple(first[value] for value in op.operands)
         """Operand i is the same value as operand source[i], the first of them."""
         self._inferred: dict[Point, Shapes | None] = {}
+        self._made: dict[Hashable, Operation] = {}
+        self._types: dict[tuple[Attribute, Shape], TensorType[Any]] = {}
         self.size_operands = frozenset(i for i in range(len(self.operands)) if self._is_size_operand(i))
         for i, operand in enumerate(self.operands):  # constants that are data: floats, tables of indices
             if isinstance(operand, np.ndarray) and i not in self.size_operands:
@@ -209,13 +211,27 @@ class Subject:
         for i, operand in enumerate(self.operands):
             source = self.source[i]
             if isinstance(operand, TensorType):
-                shape = [values.get((source, d), dim) for d, dim in enumerate(operand.get_shape())]
-                operand = TensorType(cast(Attribute, operand.element_type), shape)
+                shape = tuple(values.get((source, d), dim) for d, dim in enumerate(operand.get_shape()))
+                operand = self._tensor_type(cast(Attribute, operand.element_type), shape)
             elif operand is not None and i in self.size_operands:
                 entries = [values.get((source, p), v) for p, v in enumerate(operand.reshape(-1).tolist())]
                 operand = np.array(entries, operand.dtype).reshape(operand.shape)
             operands.append(operand)
-        return self._detached(operands, values), operands
+        return self._operation(operands, values), operands
+
+    def _tensor_type(self, element: Attribute, shape: Shape) -> TensorType[Any]:
+        if (known := self._types.get((element, shape))) is None:
+            known = self._types[element, shape] = TensorType(element, shape)
+        return known
+
+    def _operation(self, operands: Sequence[Abstract], values: Mapping[tuple[int | str, int], int]) -> Operation:
+        """As `_detached`, made once for equal properties: what the types of its operands are, interpreters are told."""
+        if self.op.regions:
+            return self._detached(operands, values)
+        key = tuple(value for (owner, _), value in values.items() if isinstance(owner, str))
+        if (known := self._made.get(key)) is None:
+            known = self._made[key] = self._detached(operands, values)
+        return known
 
     def _detached(self, operands: Sequence[Abstract], values: Mapping[tuple[int | str, int], int]) -> Operation:
         """A copy of the op on operands of these types, with these entries of properties; result shapes are unknown."""

@@ -2,7 +2,7 @@
 
     python -m tests.unit.step_rules [-v] [NAME ...]
 
-A step is run by the reference executor on arrays of doubles; of its operations that differ in operator, properties or shapes, the
+A step is run by the reference executor, on arrays of doubles if it is of torch; of its operations that differ in operator, properties or shapes, the
 first is taken with the operands that it had. Its rule is discovered, and the op is run whole and in two and three uneven shards:
 on those operands, on fresh floats in their place, and, where a factor of the rule is too short for uneven shards, on an op three
 times as large in that factor. Prints every rule that does not hold. Models of `transformers` need the extra `models`, `jax` needs
@@ -38,10 +38,11 @@ from tests.unit.shard_executor import Tried, fresh, numbers_of, violations, with
 
 ROOT = Path(__file__).parents[2]
 TRANSFORMERS = ("gpt2", "llama", "bert", "vit", "resnet", "mixtral")
+AS_DECLARED = ("jax",)
+"""Steps that run in the types that they declare: what JAX computes of shards, whose shapes an op does not declare, is in those."""
 DOUBLE = np.dtype(np.float64)
 _SHORT, _RATIO = 4, 3
 """A factor that has fewer equal blocks is tried at so many times its extent too."""
-in_doubles = partial(run_operator, floats=DOUBLE)
 
 Step = tuple[ModuleOp, dict[str, Any]]
 """A program and its inputs."""
@@ -175,7 +176,7 @@ def _drawn(module: ModuleOp, **given: Any) -> dict[str, Any]:
 # --- classes ---
 
 
-def classes(module: ModuleOp, inputs: dict[str, Any]) -> Iterator[tuple[Operation, list[Any]]]:
+def classes(module: ModuleOp, inputs: dict[str, Any], floats: Any) -> Iterator[tuple[Operation, list[Any]]]:
     """The first of all operations that agree in operator, properties, types and wiring, with its operands in the step."""
     from distir.interpreters.global_arrays import Site, distribute
 
@@ -187,14 +188,14 @@ def classes(module: ModuleOp, inputs: dict[str, Any]) -> Iterator[tuple[Operatio
             constants = [str(v.owner) for v in op.operands if isinstance(v.owner, Operation) and not v.owner.operands]
             key = op.name, str(sorted(op.properties.items())), str(wiring), str(constants), *map(str, op.result_types)
             found.setdefault(key, (op, list(operands)))
-        return in_doubles(op, operands)
+        return run_operator(op, operands, floats)
 
     function = entry_function(module)
     sites = [Site(0, port) for port in arguments_of(function)]
-    walk = Reference.of(module, DOUBLE)
+    walk = Reference.of(module, floats)
     walk.default = recorded
     with np.errstate(all="ignore"):
-        walk.call("main", tuple(distribute(sites, inputs, DOUBLE)))
+        walk.call("main", tuple(distribute(sites, inputs, floats)))
     yield from found.values()
 
 
@@ -232,10 +233,10 @@ def enlarged(op: Operation, rule: Rule, operands: Sequence[Any]) -> tuple[Operat
 
 
 def check(
-    step: Step, outcome: Outcome, discovery: Discovery, select: Callable[[str], bool] = lambda name: True
+    step: Step, floats: Any, outcome: Outcome, discovery: Discovery, select: Callable[[str], bool] = lambda name: True
 ) -> None:
-    rng = np.random.default_rng(0)
-    for op, operands in classes(*step):
+    rng, run = np.random.default_rng(0), partial(run_operator, floats=floats)
+    for op, operands in classes(*step, floats):
         if not select(op.name):
             continue
         rule, before = discovery.rule(op), outcome.factors + outcome.windows + outcome.partials
@@ -246,13 +247,11 @@ def check(
         for i, integers in discovery.domains.kept(op, drawn).items():
             drawn[i] = integers
         for arrays in (operands, drawn):
-            outcome.add(op.name, rule, violations(op, rule, arrays, rng, in_doubles))
+            outcome.add(op.name, rule, violations(op, rule, arrays, rng, run))
         if not kept and (larger := enlarged(op, rule, operands)) is not None:
             made, arrays = larger
             outcome.enlarged += 1
-            outcome.add(
-                f"{op.name}, enlarged", rule, violations(made, rule, [fresh(a, rng) for a in arrays], rng, in_doubles)
-            )
+            outcome.add(f"{op.name}, enlarged", rule, violations(made, rule, [fresh(a, rng) for a in arrays], rng, run))
         if outcome.factors + outcome.windows + outcome.partials == before:
             types = ", ".join(str(value.type) for value in op.operands)
             outcome.without.append(f"{op.name} {types}: {rule}")
@@ -264,7 +263,7 @@ def measure(names: Sequence[str], select: Callable[[str], bool] = lambda name: T
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in names:
-            check(STEPS[name](), outcome, discovery, select)
+            check(STEPS[name](), None if name in AS_DECLARED else DOUBLE, outcome, discovery, select)
     return outcome
 
 

@@ -5,20 +5,17 @@ import pytest
 import torch
 
 from distir.interpreters.aten_exact import ExactTensor
-from distir.interpreters.exact_scalars import PRIME, Scalar
+from distir.interpreters.exact_scalars import PRIME
 
 aten = torch.ops.aten
 
 
 def exact(*shape: int, seed: int = 0) -> ExactTensor:
-    numbers = np.random.default_rng([seed, *shape]).integers(1, PRIME, int(np.prod(shape))).tolist()
-    array = np.empty(len(numbers), object)
-    array[:] = [Scalar(n) for n in numbers]
-    return ExactTensor(array.reshape(shape), torch.float32)
+    return ExactTensor(np.random.default_rng([seed, *shape]).integers(1, PRIME, shape), torch.float32)
 
 
 def values(array: np.ndarray) -> list[int]:
-    return [x.value for x in array.reshape(-1).tolist()]
+    return array.reshape(-1).tolist()
 
 
 def test_views_move_elements() -> None:
@@ -57,10 +54,8 @@ def test_scatter_adds_what_is_at_one_place() -> None:
 def test_functions_do_not_commute_with_addition(name: str) -> None:
     function = getattr(aten, name)
     a, b = exact(5), exact(5, seed=1)
-    together = function(ExactTensor(a.exact + b.exact, torch.float32))
-    assert any(
-        x != y for x, y in zip(values(together.exact), values(function(a).exact + function(b).exact), strict=True)
-    )
+    together = function(ExactTensor((a.exact + b.exact) % PRIME, torch.float32))
+    assert any((together.exact != (function(a).exact + function(b).exact) % PRIME).tolist())
 
 
 @pytest.mark.parametrize("name", ["relu", "gelu", "floor", "_softmax", "native_layer_norm", "cumsum"])
