@@ -1,5 +1,6 @@
 """Exact scalars: a field under numpy, functions that are uninterpreted, an order that is blind to addition, no casts."""
 
+import math
 from fractions import Fraction
 from itertools import pairwise
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distir.interpreters import residues
 from distir.interpreters.exact_scalars import PRIME, Scalar, field_element
 
 elements = st.integers(0, PRIME - 1).map(Scalar)
@@ -82,3 +84,38 @@ def test_casts_are_refused(dtype: str):
 def test_division_by_zero():
     with pytest.raises(ZeroDivisionError):
         Scalar(1) / 0
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 5, 6, Fraction(1, 2)])
+def test_numbers_may_be_kept_between_bounds(bound: Fraction):
+    """Of any numbers, some are above the bound, some below the negative, some between, and zero is."""
+    numbers = [Scalar(i * 1_000_003) for i in range(1, 2000)]
+    assert -Scalar.of(bound) < 0 < Scalar.of(bound)
+    for outside in (sum(n > bound for n in numbers), sum(n < -bound for n in numbers)):
+        assert 20 < outside < 1000
+
+
+@given(st.lists(st.tuples(st.integers(0, PRIME - 1), st.integers(0, PRIME - 1)), min_size=1, max_size=9))
+def test_arrays_of_residues_compute_as_scalars_do(pairs: list[tuple[int, int]]):
+    a, b = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    x, y = [Scalar(n) for n in a.tolist()], [Scalar(n) for n in b.tolist()]
+    assert residues.add(a, b).tolist() == [(p + q).value for p, q in zip(x, y, strict=True)]
+    assert residues.subtract(a, b).tolist() == [(p - q).value for p, q in zip(x, y, strict=True)]
+    assert residues.multiply(a, b).tolist() == [(p * q).value for p, q in zip(x, y, strict=True)]
+    assert residues.negative(a).tolist() == [(-p).value for p in x]
+    assert residues.power(a, 13).tolist() == [(p**13).value for p in x]
+    assert residues.greater(a, b).tolist() == [max(p, q).value for p, q in zip(x, y, strict=True)]
+    assert residues.lesser(a, b).tolist() == [min(p, q).value for p, q in zip(x, y, strict=True)]
+    assert residues.total(a) == sum(x, Scalar(0)).value
+    assert residues.product(a) == math.prod(x, start=Scalar(1)).value
+    assert residues.greatest(a) == max(x).value
+    assert residues.least(a) == min(x).value
+    if (a != 0).all():
+        assert residues.reciprocal(a).tolist() == [(1 / p).value for p in x]
+
+
+def test_numbers_become_residues_exactly():
+    floats = np.array([[0.1, -2.0], [2.0**-40, 3e200]])
+    assert residues.residues(floats).reshape(-1).tolist() == [field_element(x) for x in floats.reshape(-1).tolist()]
+    assert residues.residues(np.array([-1, 5])).tolist() == [PRIME - 1, 5]
+    assert residues.residues(True) == 1
