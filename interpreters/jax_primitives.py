@@ -19,12 +19,13 @@ from distir.dialects.onnx.tensors import numpy_dtype
 from distir.frontends.jax.jaxprs import bind, parameters_of, primitive_of, shape_of
 from distir.frontends.jax.library import library
 from distir.frontends.jax.trace import tensor_type
+from distir.interpreters.jax_arrays import on_arrays
 from distir.interpreters.jax_small import LARGEST, interpret
 
 Array = np.ndarray[Any, Any]
 
 _types: dict[object, list[TensorType[Attribute]]] = {}
-_shapes: dict[object, list[tuple[int, ...]] | None] = {}
+_shapes: dict[object, bool] = {}
 
 
 @contextmanager
@@ -56,7 +57,7 @@ def run_jax(op: Operation, operands: Sequence[Array], floats: np.dtype[Any] | No
     with wide_types():
         if floats is None or not any(_is_floating_type(v.type) for v in (*op.operands, *op.results)):
             return _run(op, operands, None)
-        if _has_declared_shapes(op, operands, floats):
+        if _keeps_shapes(op, operands, floats):
             return _run(op, operands, floats)
         declared = [value.astype(_declared(v), copy=False) for value, v in zip(operands, op.operands, strict=True)]
         return _run(op, declared, None)
@@ -67,29 +68,33 @@ def _declared(value: SSAValue) -> np.dtype[Any]:
 
 
 def run_jax_in_range(op: Operation, operands: Sequence[Array]) -> list[Array]:
-    """As `run_jax`, but an index outside its range is an error, where JAX clips it, fills or drops what it names: discovery
-    draws indices, and learns from the error how far they go. Raises IndexError."""
-    if isinstance(op, JaxOperation) and op.primitive.startswith(("gather", "scatter")):
+    """As `run_jax`, also on object arrays of exact scalars, and an index outside its range is an error, where JAX clips it,
+    fills or drops what it names: discovery draws indices, and learns from the error how far they go. Raises IndexError, and
+    TypeError for a primitive that insists on numbers."""
+    if not isinstance(op, JaxOperation):
+        return run_jax(op, operands)
+    if op.primitive.startswith(("gather", "scatter")):
         _require_in_range(op, operands)
-    return run_jax(op, operands)
+    return on_arrays(op, operands, lambda arrays: run_jax(op, arrays))
 
 
 def _require_in_range(op: JaxOperation, operands: Sequence[Array]) -> None:
-    """Gathers ones, or scatters ones onto zeros, dropping what is out of range: all of them must arrive."""
-    lax, parameters = library("jax.lax"), parameters_of(op)
-    numbers, mode = parameters["dimension_numbers"], lax.GatherScatterMode.FILL_OR_DROP
+    """Every window that an index starts lies inside the array, along every dim that is indexed."""
+    numbers = parameters_of(op)["dimension_numbers"]
+    whole, indices = operands[:2]
     if op.primitive == "gather":
-        whole, indices = operands
-        ones, sizes = np.ones(whole.shape, np.float32), parameters["slice_sizes"]
-        arrived = lax.gather(ones, indices, numbers, sizes, mode=mode, fill_value=0)
-        expected = arrived.size
+        dims, sizes = numbers.start_index_map, parameters_of(op)["slice_sizes"]
     else:
-        whole, indices, updates = operands
-        zeros, ones = np.zeros(whole.shape, np.float32), np.ones(updates.shape, np.float32)
-        arrived = lax.scatter_add(zeros, indices, ones, numbers, mode=mode)
-        expected = ones.size
-    if float(arrived.sum()) != expected:
-        raise IndexError(f"{op.name}: an index is out of range")
+        dims, single = (
+            numbers.scatter_dims_to_operand_dims,
+            {*numbers.inserted_window_dims, *numbers.operand_batching_dims},
+        )
+        windows = iter(operands[2].shape[d] for d in numbers.update_window_dims)
+        sizes = [1 if d in single else next(windows) for d in range(whole.ndim)]
+    for position, dim in enumerate(dims):
+        starts = indices[..., position]
+        if starts.size and (starts.min() < 0 or int(starts.max()) + sizes[dim] > whole.shape[dim]):
+            raise IndexError(f"{op.name}: an index is out of range")
 
 
 def _run(op: JaxOperation, operands: Sequence[Array], floats: np.dtype[Any] | None) -> list[Array]:
@@ -119,20 +124,22 @@ def _is_floating_type(type_: Attribute) -> bool:
     return _is_floating(numpy_dtype(cast(TensorType[Attribute], type_).element_type))
 
 
-def _has_declared_shapes(op: JaxOperation, operands: Sequence[Array], floats: np.dtype[Any]) -> bool:
-    """Whether the primitive gives what the program says when floating types are `floats`."""
+def _keeps_shapes(op: JaxOperation, operands: Sequence[Array], floats: np.dtype[Any]) -> bool:
+    """Whether the primitive gives the shapes that it gives of the declared types when floating types are `floats`."""
     key = (_meaning(op), floats, *((value.shape, value.dtype) for value in operands))
     if key not in _shapes:
+        declared = [
+            library().ShapeDtypeStruct(a.shape, _declared(v)) for a, v in zip(operands, op.operands, strict=True)
+        ]
         try:
-            _shapes[key] = [aval.shape for aval in _abstract_results(op, operands, parameters_of(op, floats))]
+            wide, narrow = (
+                [aval.shape for aval in _abstract_results(op, values, parameters_of(op, types))]
+                for values, types in ((operands, floats), (declared, None))
+            )
+            _shapes[key] = wide == narrow
         except Exception:  # JAX says in many ways that a primitive does not take these types
-            _shapes[key] = None
-    found = _shapes[key]
-    return found is not None and all(
-        shape == cast(TensorType[Attribute], result.type).get_shape()
-        for shape, result in zip(found, op.results, strict=True)
-        if isinstance(result.type, TensorType)
-    )
+            _shapes[key] = False
+    return _shapes[key]
 
 
 def _abstract_results(op: JaxOperation, operands: Sequence[Any], parameters: dict[str, Any]) -> list[Any]:

@@ -165,6 +165,79 @@ def test_computed_in_float64() -> None:
     np.testing.assert_allclose(outputs["output"], expected, rtol=1e-14)
 
 
+def test_primitives_on_arrays_are_those_of_jax() -> None:
+    """What discovery computes in numpy: on doubles what JAX gives, on exact scalars the same where numbers are whole. What
+    is decided by order or by division is compared on doubles only."""
+    import jax
+    import jax.numpy as jnp
+
+    from distir.interpreters.exact_arrays import scalars
+    from distir.interpreters.exact_scalars import PRIME
+    from distir.interpreters.jax_arrays import TABLE
+    from distir.interpreters.jax_primitives import run_jax, run_jax_in_range
+
+    def f(x: Any, y: Any) -> Any:
+        image = jax.lax.pad(x, np.float32(2), ((1, 2, 0), (-1, 1, 1)))
+        return (
+            image,
+            x + y - x * 3.0,
+            jnp.maximum(x, y) / jnp.minimum(-x, 7.5),
+            x**3 + jnp.square(y) + jax.lax.integer_pow(y, -2),
+            jnp.where(x >= y, x, y),
+            jnp.where((x == y) | (x != y) | (x < y) | (x > y) | (x <= y), x, 0.0),
+            jnp.einsum("bij,bjk->ik", x.reshape(2, 2, 6), y.reshape(2, 6, 2)),
+            jax.lax.dot_general(x.reshape(2, 3, 4), y.reshape(4, 2, 3), (((2,), (0,)), ((0,), (1,)))),
+            x.sum(0) + x.max(0) + x.min(0) + x.prod(0),
+            jnp.cumsum(x, axis=1) + jax.lax.cumprod(y, axis=0, reverse=True),
+            x[None, 1:4:2, ::-1].transpose(2, 0, 1).squeeze(1),
+            jnp.concatenate([x, y], axis=1),
+            jnp.split(x, [1, 3], axis=1),
+            jax.lax.stop_gradient(x).astype(np.float64).astype(np.float32),
+        )
+
+    whole = {
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "square",
+        "reduce_sum",
+        "reduce_prod",
+        "cumsum",
+        "dot_general",
+        "pad",
+        "transpose",
+    }
+    met: set[str] = set()
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        module = imported(f, X, np.flip(X) + np.float32(0.125))
+    for op in module.walk():
+        kinds = {str(v.type.element_type) for v in op.operands}  # pyright: ignore
+        if op.name.removeprefix("jax.") not in TABLE or "f32" not in kinds or not kinds <= {"f32", "i1"}:
+            continue
+        met.add(op.name.removeprefix("jax."))
+        drawn = [(v.type, np.asarray(rng.integers(-9, 10, v.type.get_shape()) + 0.5)) for v in op.operands]  # pyright: ignore
+        arrays = [array if "f32" in str(type_) else array > 0 for type_, array in drawn]
+        for want, got in zip(run_jax(op, arrays), run_jax_in_range(op, arrays), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=str(op))
+        if op.name.removeprefix("jax.") in whole:
+            arrays = [np.asarray(np.floor(array)) for array in arrays]
+            exact = run_jax_in_range(op, [scalars(array) for array in arrays])
+            for want, got in zip(run_jax(op, arrays), exact, strict=True):
+                numbers = [int(number) % PRIME for number in want.reshape(-1)]
+                assert [scalar.value for scalar in got.reshape(-1)] == numbers, str(op)
+    assert met >= set(TABLE) - {"add_any", "copy", "copy_p"}
+
+
+def test_rules_are_found_exactly() -> None:
+    """All but scatters of the transformer's step, which add what an index repeats."""
+    module, _, _ = annotated()
+    rules = {(op.name, str(op.attributes["dist.rule"])) for op in module.walk() if "dist.rule" in op.attributes}
+    probed = {name for name, rule in rules if "found = probed" in rule}
+    assert probed <= {"jax.scatter-add"}
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
