@@ -1,5 +1,5 @@
-"""Arrays of exact scalars (`exact_scalars`), whatever framework's operator is asked about: how they are made, and how an
-operator that only moves elements is recognised and done to them."""
+"""Arrays of exact scalars (`exact_scalars`) for primitives of JAX (`jax_arrays`): how they are made, and how an operator that only
+moves elements is recognised and done to them. Operators of ATen have residues in place of scalars (`aten_exact`)."""
 
 from __future__ import annotations
 
