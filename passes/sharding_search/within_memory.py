@@ -21,7 +21,7 @@ SWEEPS = 20
 """Passes over the network for the bounds by which choices are ruled out."""
 WORTHWHILE = 0.95
 """Bounds are improved further while that leaves at most this share of the choices."""
-PROMISING = 3
+PROMISING = 6
 """How many choices per variable, on average, are tried by themselves first."""
 SMALL_TABLES = 1 << 10
 """Elimination makes no larger tables for the integer program."""
