@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from random import Random
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
@@ -42,16 +43,33 @@ class Step:
 
 @dataclass
 class Candidate:
-    """A partial plan: its cost in picoseconds, its frontier, and how it came to be."""
+    """A partial plan: its cost in picoseconds, its frontier, and how it came to be. Within a step the frontier is that before
+    the step, with changes."""
 
     cost: int
-    frontier: dict[Key, Holding]
+    before: Mapping[Key, Holding]
+    signature: int
+    """Of `before`: equal for equal frontiers."""
+    changes: Mapping[Key, Holding] = field(default_factory=dict[Key, Holding])
     parent: Candidate | None = None
     choices: tuple[Choice, ...] = ()
 
+    def get(self, key: Key) -> Holding | None:
+        return self.changes.get(key) or self.before.get(key)
+
     def holding(self, key: Key, states: AxisStates, held: frozenset[AxisStates]) -> Candidate:
         """With one more entry, or another one, in the frontier."""
-        return Candidate(self.cost, {**self.frontier, key: (states, held)}, self.parent, self.choices)
+        return self.with_changes({**self.changes, key: (states, held)})
+
+    def with_changes(self, changes: Mapping[Key, Holding]) -> Candidate:
+        return Candidate(self.cost, self.before, self.signature, changes, self.parent, self.choices)
+
+    def choosing(self, key: object, choice: object) -> Candidate:
+        choices = (*self.choices, (key, choice))
+        return Candidate(self.cost, self.before, self.signature, self.changes, self.parent, choices)
+
+    def paying(self, cost: int) -> Candidate:
+        return Candidate(self.cost + cost, self.before, self.signature, self.changes, self.parent, self.choices)
 
 
 @dataclass
@@ -64,12 +82,16 @@ class Beam:
     steps: list[Step] = field(default_factory=list[Step])
     _entered: dict[str, CallOp] = field(default_factory=dict[str, CallOp])
     _last: dict[Key, int] = field(default_factory=dict[Key, int])
+    _dying: dict[int, list[Key]] = field(default_factory=dict[int, list[Key]])
+    """Per step, the entries of a frontier that no later step looks at."""
+    _numbers: Random = field(default_factory=lambda: Random(0))
+    _tokens: dict[tuple[Key, Holding], int] = field(default_factory=dict[tuple[Key, Holding], int])
 
     def search(self) -> Result:
         """The best plan found. Raises DistirError if no candidate is left, or none that fits the limit of memory."""
         self._walk(self.problem.entry, None)
         self._lifetimes()
-        beam = [Candidate(0, {})]
+        beam = [Candidate(0, {}, 0)]
         for number, step in enumerate(self.steps):
             beam = self._select(number, [c for candidate in beam for c in self._expand(candidate, step)])
             if not beam:
@@ -117,6 +139,8 @@ class Beam:
                     self._last[key] = max(self._last.get(key, -1), number)
         for argument in self.problem.tied.values():
             self._last[argument] = len(self.steps)
+        for key, number in self._last.items():
+            self._dying.setdefault(number, []).append(key)
 
     # --- one step ---
 
@@ -124,14 +148,14 @@ class Beam:
         """All ways to do one step, with their cost."""
         op, problem = step.operation, self.problem
         count = problem.counts[step.function.sym_name.data]
-        start = Candidate(candidate.cost, candidate.frontier, candidate)
+        start = Candidate(candidate.cost, candidate.before, candidate.signature, {}, candidate)
         if isinstance(op, ReturnOp):
             yield from self._return(start, step)
         elif isinstance(op, CallOp):
             yield from self._call(start, op, count)
         else:
             for option in problem.options[op]:
-                chosen = Candidate(start.cost + count * option.picoseconds, start.frontier, candidate, ((op, option),))
+                chosen = start.paying(count * option.picoseconds).choosing(op, option)
                 for ready in self._need_all(chosen, op, option.operands, count):
                     yield _define(ready, zip(op.results, option.results, strict=True))
 
@@ -145,20 +169,19 @@ class Beam:
 
     def _need(self, candidate: Candidate, value: SSAValue, states: AxisStates, count: int) -> Iterator[Candidate]:
         """The value in these states; an argument whose states are not chosen yet is chosen."""
-        if value not in candidate.frontier:
+        holding = candidate.get(value)
+        if holding is None:
             assert isinstance(value, BlockArgument)
             for ready in self._choose_argument(candidate, value, states):
                 yield from self._need(ready, value, states, count)
             return
-        produced, held = candidate.frontier[value]
+        produced, held = holding
         if states in held:
             yield candidate
             return
         conversion = self.problem.prices.conversion(value.type, produced, states)
         if conversion is not None:
-            ready = candidate.holding(value, produced, held | {states})
-            ready.cost += count * conversion.picoseconds
-            yield ready
+            yield candidate.holding(value, produced, held | {states}).paying(count * conversion.picoseconds)
 
     def _choose_argument(
         self, candidate: Candidate, argument: BlockArgument, wanted: AxisStates
@@ -185,15 +208,13 @@ class Beam:
                 count = self.problem.counts[holder.sym_name.data]
                 sources = self._need(candidate, call.operands[argument.index], states, count)
             for source in sources:
-                ready = source.holding(argument, states, frozenset([states]))
-                ready.choices = (*ready.choices, (argument, states))
-                yield ready
+                yield source.holding(argument, states, frozenset([states])).choosing(argument, states)
 
     def _call(self, candidate: Candidate, call: CallOp, count: int) -> Iterator[Candidate]:
         """A function that was entered before: its arguments and results are what they are."""
         callee = self.problem.callee(call)
-        needed = tuple(candidate.frontier[argument][0] for argument in callee.body.block.args)
-        given = [candidate.frontier[callee.sym_name.data, i][0] for i in range(len(call.results))]
+        needed = tuple(_states(candidate, argument) for argument in callee.body.block.args)
+        given = [_states(candidate, (callee.sym_name.data, i)) for i in range(len(call.results))]
         for ready in self._need_all(candidate, call, needed, count):
             yield _define(ready, zip(call.results, given, strict=True))
 
@@ -202,48 +223,33 @@ class Beam:
         name, count = step.function.sym_name.data, self.problem.counts[step.function.sym_name.data]
         ready = [candidate]
         for argument in step.function.body.block.args:
-            ready = [
-                c
-                for r in ready
-                for c in (
-                    [r]
-                    if argument in r.frontier or argument in _chosen(r)
-                    else self._choose_argument(r, argument, self.problem.prices.whole)
-                )
-            ]
+            if all(isinstance(use.operation, ReturnOp) for use in argument.uses):
+                whole = self.problem.prices.whole
+                ready = self._narrowed([c for r in ready for c in self._choose_argument(r, argument, whole)])
         for i, value in enumerate(step.operation.operands):
             ready = self._narrowed([c for r in ready for c in self._leave(r, step, i, value, count)])
         for final in ready:
             if step.leaves is None:
                 yield final
             else:
-                given = [final.frontier[name, i][0] for i in range(len(step.leaves.results))]
+                given = [_states(final, (name, i)) for i in range(len(step.leaves.results))]
                 yield _define(final, zip(step.leaves.results, given, strict=True))
 
     def _leave(self, candidate: Candidate, step: Step, index: int, value: SSAValue, count: int) -> Iterator[Candidate]:
         name = step.function.sym_name.data
-        if value not in candidate.frontier:
-            assert isinstance(value, BlockArgument)
-            for ready in self._choose_argument(candidate, value, self.problem.prices.whole):
-                yield from self._leave(ready, step, index, value, count)
-            return
         found = self.problem.results[name][index]
         is_entry = step.function is self.problem.entry
         if is_entry and not found:
-            left = self.problem.leaving(candidate.frontier[value][0])
+            left = self.problem.leaving(_states(candidate, value))
             for ready in () if left is None else self._need(candidate, value, left, count):
-                ready = ready if ready is not candidate else candidate.holding(value, *candidate.frontier[value])
-                ready.choices = (*ready.choices, ((name, index), None))
-                yield ready
+                yield ready.choosing((name, index), None)
             return
         if is_entry and index in self.problem.tied:
-            states = candidate.frontier[self.problem.tied[index]][0]
+            states = _states(candidate, self.problem.tied[index])
             found = [states] if states in found else []
         for states in found:
             for ready in self._need(candidate, value, states, count):
-                held = ready.holding((name, index), states, frozenset([states]))
-                held.choices = (*held.choices, ((name, index), states))
-                yield held
+                yield ready.holding((name, index), states, frozenset([states])).choosing((name, index), states)
 
     # --- the beam ---
 
@@ -252,17 +258,35 @@ class Beam:
         return sorted(candidates, key=lambda c: c.cost)[: self.width]
 
     def _select(self, number: int, candidates: list[Candidate]) -> list[Candidate]:
-        best: dict[frozenset[tuple[Key, Holding]], Candidate] = {}
-        for candidate in candidates:
+        """The cheapest candidates of different frontiers, cheapest first."""
+        found: dict[int, Candidate] = {}
+        dying = self._dying.get(number, ())
+        for candidate in sorted(candidates, key=lambda c: c.cost):
+            if len(found) == self.width:
+                break
+            changes = {key: held for key, held in candidate.changes.items() if self._last.get(key, -1) > number}
+            signature = candidate.signature
+            for key in {*changes, *dying}:
+                if key in candidate.before:
+                    signature ^= self._token(key, candidate.before[key])
+                if key in changes:
+                    signature ^= self._token(key, changes[key])
+            if signature in found:
+                continue
             if self.memory_limit is not None and self._bytes(candidate) > self.memory_limit:
                 continue
-            live = {key: held for key, held in candidate.frontier.items() if self._last.get(key, -1) > number}
-            candidate.frontier = live
-            key = frozenset(live.items())
-            known = best.get(key)
-            if known is None or candidate.cost < known.cost:
-                best[key] = candidate
-        return sorted(best.values(), key=lambda c: c.cost)[: self.width]
+            frontier = {**candidate.before, **changes}
+            for key in dying:
+                frontier.pop(key, None)
+            found[signature] = Candidate(candidate.cost, frontier, signature, {}, candidate.parent, candidate.choices)
+        return list(found.values())
+
+    def _token(self, key: Key, held: Holding) -> int:
+        """A number for an entry; frontiers are told apart by the exclusive or of theirs."""
+        found = self._tokens.get((key, held))
+        if found is None:
+            found = self._tokens[key, held] = self._numbers.getrandbits(128)
+        return found
 
     def _bytes(self, candidate: Candidate) -> int:
         """At least what the device holds now: arguments of the entry, and of every other value that is still to be used its
@@ -272,7 +296,7 @@ class Beam:
             states = _argument_states(candidate, argument)
             found = self.problem.arguments[argument] if states is None else [states]
             total += min(prices.bytes(argument.type, s) for s in found)
-        for key, (_, held) in candidate.frontier.items():
+        for key, (_, held) in {**candidate.before, **candidate.changes}.items():
             if isinstance(key, OpResult) and not is_view(key.op) and not is_constant(key.op) and not self._updates(key):
                 total += min(prices.bytes(key.type, s) for s in held)
         return total
@@ -315,13 +339,18 @@ def _chosen(candidate: Candidate) -> Mapping[object, object]:
 
 def _argument_states(candidate: Candidate, argument: BlockArgument) -> AxisStates | None:
     """How an argument arrives, while it is still to be used."""
-    holding = candidate.frontier.get(argument)
+    holding = candidate.get(argument)
     return None if holding is None else holding[0]
+
+
+def _states(candidate: Candidate, key: Key) -> AxisStates:
+    """The states in which what the frontier has was produced."""
+    holding = candidate.get(key)
+    assert holding is not None
+    return holding[0]
 
 
 def _define(candidate: Candidate, produced: Iterator[tuple[SSAValue, AxisStates]]) -> Candidate:
     """With new values in the frontier."""
-    frontier = dict(candidate.frontier)
-    for value, states in produced:
-        frontier[value] = (states, frozenset([states]))
-    return Candidate(candidate.cost, frontier, candidate.parent, candidate.choices)
+    new = {value: (states, frozenset([states])) for value, states in produced}
+    return candidate.with_changes({**candidate.changes, **new})
