@@ -91,16 +91,17 @@ def grid(
     batches: Iterable[int],
     microbatches: Sequence[int],
     schedules: Sequence[str],
+    most_tensor: int | None = None,
 ) -> list[Configuration]:
-    """The paper's grid: all degrees, microbatches only where there is a pipeline, whole rows for every microbatch of
-    every replica."""
+    """The paper's grid: all degrees (T up to `most_tensor`), microbatches only where there is a pipeline, whole rows for every
+    microbatch of every replica."""
     return [
         Configuration(batch, dp, tp, pp, k, schedule)
         for batch in batches
         for dp, tp, pp in degrees(devices)
         for k in (microbatches if pp > 1 else (1,))
         for schedule in (schedules if pp > 1 else schedules[:1])
-        if batch % (dp * k) == 0
+        if batch % (dp * k) == 0 and tp <= (most_tensor or tp)
     ]
 
 

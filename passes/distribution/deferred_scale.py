@@ -76,10 +76,13 @@ def _is_linear(op: Operation, operands: set[int]) -> set[int]:
     rule = rule_of(op)
     if rule is None:
         return set()
-    zeros = {i for i, value in enumerate(op.operands) if _is_zero(value)}
     for partial in rule.partials:
-        if partial.reduction is Reduction.SUM and partial.factor is None:
-            if operands <= set(partial.operands) <= operands | zeros:
+        if (
+            partial.reduction is Reduction.SUM
+            and partial.factor is None
+            and operands <= (taken := set(partial.operands))
+        ):
+            if all([_is_zero(op.operands[i]) for i in taken - operands]):
                 return set(partial.results)
     return set()
 
@@ -121,6 +124,10 @@ class _Sinking:
     """For values that lack it, the value that has it, where one was needed."""
     inside: dict[tuple[str, frozenset[int]], str] = field(default_factory=dict[tuple[str, frozenset[int]], str])
     """Functions and which of their arguments lack it -> the function that scales them."""
+    linear: dict[tuple[str, frozenset[int]], set[int]] = field(
+        default_factory=dict[tuple[str, frozenset[int]], set[int]]
+    )
+    """Functions and which of their arguments lack it -> their results that do then."""
 
     def run(self, block: Block) -> None:
         first, result = self.scale.operands[0], self.scale.results[0]
@@ -135,7 +142,7 @@ class _Sinking:
             block.erase_op(self.scale)
 
     def _meet(self, block: Block, op: Operation, lacking: set[int]) -> None:
-        results = set[int]() if isinstance(op, ReturnOp) else _linear_results(self.module, op, lacking)
+        results = set[int]() if isinstance(op, ReturnOp) else self._lacking_results(op, lacking)
         if results:
             self.unscaled.update(op.results[r] for r in results)
             return
@@ -144,6 +151,27 @@ class _Sinking:
             return
         for i in lacking:
             op.operands[i] = self._with_factor(block, op.operands[i], op)
+
+    def _lacking_results(self, op: Operation, operands: set[int]) -> set[int]:
+        """`_is_linear`, through the body of a called function."""
+        if not isinstance(op, CallOp):
+            return _is_linear(op, operands)
+        key = (op.callee.string_value(), frozenset(operands))
+        if key not in self.linear:
+            self.linear[key] = self._through(functions(self.module)[key[0]].body.block, operands)
+        return self.linear[key]
+
+    def _through(self, body: Block, operands: set[int]) -> set[int]:
+        lacking: set[SSAValue] = {cast(SSAValue, body.args[i]) for i in operands}
+        for inner in body.ops:
+            met = {i for i, value in enumerate(inner.operands) if value in lacking}
+            if isinstance(inner, ReturnOp):
+                return met
+            if met:
+                if not (results := self._lacking_results(inner, met)):
+                    return set()
+                lacking.update(inner.results[r] for r in results)
+        return set()
 
     def _is_for_one_use(self, value: SSAValue) -> bool:
         return value in self.unscaled and value not in self.scaled and value.has_one_use()
@@ -189,20 +217,3 @@ class _Sinking:
             block.insert_op_before(copy, before)
             self.scaled[value] = copy.results[0]
         return self.scaled[value]
-
-
-def _linear_results(module: ModuleOp, op: Operation, operands: set[int]) -> set[int]:
-    """`_is_linear`, through the body of a called function."""
-    if not isinstance(op, CallOp):
-        return _is_linear(op, operands)
-    body = functions(module)[op.callee.string_value()].body.block
-    lacking: set[SSAValue] = {cast(SSAValue, body.args[i]) for i in operands}
-    for inner in body.ops:
-        met = {i for i, value in enumerate(inner.operands) if value in lacking}
-        if isinstance(inner, ReturnOp):
-            return met
-        if met:
-            if not (results := _linear_results(module, inner, met)):
-                return set()
-            lacking.update(inner.results[r] for r in results)
-    return set()

@@ -21,13 +21,14 @@ from distir.interpreters.simulate import Summary, SummaryMemo, summarize
 from distir.interpreters.simulate.batches import MARK, BatchSummaries, BatchSummary
 from distir.interpreters.work import Kind, type_bytes
 from distir.passes.distribution.assemble import Assembler
-from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.batch_axis import Phase, parse_batch
 from distir.passes.distribution.best_first import BestFirst, Program
 from distir.passes.distribution.bounds import Bounds, Least
 from distir.passes.distribution.choices import TensorChoices
 from distir.passes.distribution.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
 from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.plan import CutsLayers, choose_once, distribute, lower_stages
+from distir.passes.distribution.options import SUM
+from distir.passes.distribution.plan import CutsLayers, axis_of_entry, choose_once, distribute, lower_stages
 from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.streams import overlap_communication
 from distir.passes.structure import argument_attributes, text
@@ -55,6 +56,7 @@ class Search:
     _any_batch: ModuleOp | None = None
     _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _held: int | None = None
+    _summed: int | None = None
 
     def base(self, batch: int) -> ModuleOp:
         """The annotated program at a batch size. Once the search knows that its rules say how the model changes with the
@@ -146,6 +148,12 @@ class Search:
                 yield self._too_large(c, ceil(least), "needs", " for parameters and state alone")
             return
         shards = 1 if first.dp * first.microbatches == 1 else 2
+        if self.wanted and not self.exhaustive and shards > 1:
+            least += self._summed_bytes() / (first.tp * first.pp)
+            if least > self.memory_limit_bytes:
+                for c in group:
+                    yield self._too_large(c, ceil(least), "needs", " for parameters, state and gradients alone")
+                return
         try:
             self._choose_tensors(first.tp, shards)
         except DistirError:  # no T devices can share it, at any batch: said at its own size
@@ -220,6 +228,19 @@ class Search:
             kept = [v for v, role in arguments if role in ("parameter", "state") and v.first_use is not None]
             self._held = sum(type_bytes(v.type) for v in kept)
         return self._held
+
+    def _summed_bytes(self) -> int:
+        """Of what the loop over microbatches adds up for operations after it (gradients): when it ends, all of it is there, each
+        on one stage at least, on its T devices together."""
+        if self._summed is None:
+            assert self._any_batch is not None
+            module = self._marked(2)
+            entry = entry_function(module)
+            axis = axis_of_entry(module, entry, self.dims(module), 2)
+            after = [op for op, phase in axis.phases.items() if phase is Phase.AFTER]
+            taken = dict.fromkeys([value for op in after for value in op.operands])
+            self._summed = sum([type_bytes(v.type) for v in taken if axis.body.states[v] == SUM])
+        return self._summed
 
     def _marked(self, shards: int) -> ModuleOp:
         """The program with a mark for the rows of each of so many parts of the batch."""

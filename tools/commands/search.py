@@ -47,6 +47,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--batch-sizes", metavar="A,B|A..B", help="global batches; A..B doubles from A (default: the model's)"
     )
+    parser.add_argument(
+        "--most-tensor",
+        metavar="T",
+        type=int,
+        help="largest tensor parallel degree, such as a node's devices (default: any)",
+    )
     parser.add_argument("--microbatches", metavar="K,...", help="for plans with a pipeline (default: 2,4,...,128)")
     parser.add_argument(
         "--schedules",
@@ -79,6 +85,8 @@ def run(args: Namespace) -> int:
             check_output(path)
     if args.devices < 1 or args.top < 1:
         raise DistirError("--devices and --top: expected at least 1")
+    if args.most_tensor is not None and args.most_tensor < 1:
+        raise DistirError("--most-tensor: expected at least 1")
     search, configurations, bound = _prepare(args)
     outcomes, interrupted = _walk(search, configurations)
     best = ranked(outcomes)
@@ -132,7 +140,7 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
-    configurations = grid(args.devices, batches, microbatches, schedules)
+    configurations = grid(args.devices, batches, microbatches, schedules, args.most_tensor)
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted)
     return search, configurations, model
