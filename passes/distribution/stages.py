@@ -3,7 +3,8 @@ stage and phase.
 
 The forward part is cut, in program order, into P contiguous stages of balanced cost. The backward part follows the
 values: an operation runs where its parameter lives, else where the activation it needs was kept, never later than the
-gradient that reaches it. Updates follow their parameters. No operator is named.
+gradient that reaches it. Updates follow their parameters, and what joins addends of several stages runs with them, once. No
+operator is named.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from distir.dialects.errors import DistirError
+from distir.dialects.sharding import Partial
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.batch_axis import BatchAxis, Phase
 from distir.passes.structure import (
@@ -64,7 +66,7 @@ class Assignment:
         self._assign_before(before)  # parameters that are reached through these live where their results are used
         self._forward_homes = set(self.home)
         self._assign_backward([op for op in inside if op not in forward])
-        self._assign_after([op for op in self.ops if axis.phases[op] is Phase.AFTER])
+        self._assign_after([op for op in self.ops if op not in self.groups and axis.phases[op] is not Phase.BEFORE])
         self._assign_before(before)
         for op in before:
             stage = self.groups[op].stage
@@ -99,6 +101,8 @@ class Assignment:
     def _assign_backward(self, ops: Sequence[Operation]) -> None:
         last = max((g.stage for g in self.groups.values()), default=0)
         for op in ops:
+            if self._joins_stages(op):
+                continue
             flow = min((self.groups[v.op].stage for v in values_read(op) if isinstance(v, OpResult) and self._is_gradient(v)),
                        default=last)  # fmt: skip
             parameters = [self.home[v] for v in values_read(op) if self._is_parameter(v) and v in self.home]
@@ -108,6 +112,16 @@ class Assignment:
                 if not self._is_gradient(v) and not self._is_parameter(v) and self._available[v]
             ]
             self._put(op, Group(BACKWARD, min([flow, *(parameters or kept)])))
+
+    def _joins_stages(self, op: Operation) -> bool:
+        """Whether it takes addends of several stages, all for operations after the loop (both gradients of a tied weight). It
+        runs once, when these were added up: in the loop, stages far apart would wait for each other in every microbatch."""
+        states, values = self.axis.body.states, values_read(op)
+        if not all(isinstance(states[v], Partial) for v in values):
+            return False
+        stages = {self.groups[v.op].stage for v in values if isinstance(v, OpResult) and v.op in self.groups}
+        users = [user_of(result, use) for result in op.results for use in result.uses]
+        return len(stages) > 1 and all(self.axis.phases.get(user) is Phase.AFTER for user in users)
 
     def _is_parameter(self, value: SSAValue) -> bool:
         return value in self._parameters
