@@ -1,13 +1,14 @@
 """How long `ilp-shard` takes and how good its plans are, against hand-made strategies and beam search on the same machine file.
 
     python -m benchmarks.ilp [--workloads gpt,gat,wide-resnet] [--layers 4] [--machine dgx-2] [--meshes 2,4,8,2x4] [--depths 12,96]
-                             [--untied 2] [--llama 32]
+                             [--untied 2] [--llama 32] [--tight .95,.9]
 
 The workloads are training steps: a GPT (`gpt_training`), and a graph attention network and a wide ResNet-50 of the sizes that
 MetaDist's tables have for 4 devices (`training_workloads`); `gpt-large` is the GPT with so wide layers that a device of 32 GB
 cannot hold it whole. Plans are searched within the memory of the machine's devices; one that needs more is marked. `--llama`
 solves a training step of a decoder like Llama 3 8B (Grattafiori et al., 2024, table 3; 64 sequences of 4096 tokens) on 8 x 8
-devices. `--untied` compares the optimum of a GPT whose repeated layers are
+devices. `--tight` solves
+within limits that the fastest plan exceeds. `--untied` compares the optimum of a GPT whose repeated layers are
 one function with that of the same GPT whose layers may all differ. All strategies are plans over the same rules and prices, lowered to
 explicit programs and simulated on one stream: pure data parallelism (parameters whole, the batch cut by every axis), ZeRO-3
 (parameters cut by every axis, gathered at each use; Rajbhandari et al., 2020) and Megatron (every contraction that can be is
@@ -140,6 +141,33 @@ def compare(module: ModuleOp, mesh: Mesh, machine: str, width: int, workload: st
         )
 
 
+def tight(module: ModuleOp, mesh: Mesh, machine: str, shares: list[float], workload: str) -> None:
+    """The fastest plan within shares of the memory that the fastest one of all needs; CPU seconds of posing and solving."""
+    shape = "x".join(str(size) for size in mesh.sizes)
+    free = fitting(problem_of(module, mesh, machine))
+    whole = best_plan(data_parallel(module, mesh, machine)).memory.peak_bytes
+    for share in shares:
+        limit = int(share * free.memory.peak_bytes)
+        start = time.process_time()
+        problem = problem_of(module, mesh, machine)
+        try:
+            result = best_plan(problem, limit)
+        except DistirError as error:
+            print(
+                f"{workload} {shape:>6}  {str(error)[:100]}, search {time.process_time() - start:6.1f} s CPU",
+                flush=True,
+            )
+            continue
+        spent = time.process_time() - start
+        seconds, peak = simulated(problem, result, machine)
+        print(
+            f"{workload} {shape:>6}  within {limit / 1e9:5.2f} GB (data parallel needs {whole / 1e9:5.2f})  "
+            f"step {seconds * 1e3:9.3f} ms ({seconds / free.seconds:5.2f}x)  peak {peak / 1e9:6.2f} GB  "
+            f"search {spent:6.1f} s CPU  gap {result.gap:.0%}",
+            flush=True,
+        )
+
+
 WORKLOADS: dict[str, Callable[[int], ModuleOp]] = {
     "gpt": lambda layers: gpt_step(layers, WIDTH, HEADS, VOCABULARY, BATCH, SEQUENCE),
     "gpt-large": lambda layers: gpt_step(layers, 8192, 64, VOCABULARY, BATCH, SEQUENCE),
@@ -211,13 +239,18 @@ def main() -> None:
     parser.add_argument("--depths", default="12,96")
     parser.add_argument("--workloads", type=some_of(WORKLOADS), default=["gpt", "gat", "wide-resnet"])
     parser.add_argument("--llama", type=int, default=32, help="layers; 0: not at all")
+    parser.add_argument("--tight", default="", help="limits, in shares of the fastest plan's memory")
     parser.add_argument("--untied", type=int, default=2, help="layers; 0: not at all")
     args = parser.parse_args()
     if args.meshes:
         for workload in args.workloads:
             module = training(args.layers, workload)
             for text in args.meshes.split(","):
-                compare(module, mesh_of(text), args.machine, args.width, workload)
+                if args.tight:
+                    shares = [float(share) for share in args.tight.split(",")]
+                    tight(module, mesh_of(text), args.machine, shares, workload)
+                else:
+                    compare(module, mesh_of(text), args.machine, args.width, workload)
     if args.llama:
         llama(args.llama)
     if args.untied:

@@ -35,6 +35,8 @@ class Result:
     memory: Footprint
     binding: list[Point] = field(default_factory=list[Point])
     """The points at which memory was constrained."""
+    prices: list[float] = field(default_factory=list[float])
+    """Of a byte at each of them, in seconds: about what one more would save."""
 
     @property
     def gap(self) -> float:
@@ -59,7 +61,9 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
         if found is not None:
             seconds = picoseconds(problem, found.plan) * 1e-12
             proven = min(1.0, search.lower / found.cost)
-            return Result(found.plan, seconds, seconds * (1.0 if search.is_proven else proven), found.memory, points)
+            bound = seconds if search.is_proven else seconds * proven
+            prices = [price * 1e-12 / memory_limit for price in search.pricing.prices]
+            return Result(found.plan, seconds, bound, found.memory, points, prices)
         if search.is_infeasible:
             raise _too_little(problem, memory_limit, points, seconds_limit)
     return by_integer_program(problem, memory_limit, seconds_limit)

@@ -33,7 +33,7 @@ from distir.passes.distribution.options import options
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.explain import difference, explain
+from distir.passes.sharding_search.explain import difference, explain, memory_lines
 from distir.passes.sharding_search.integer_program import IntegerProgram
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.prices import Prices
@@ -296,6 +296,27 @@ def test_explain_prices_every_alternative_as_its_own_best_plan():
         )
     with pytest.raises(DistirError, match="no value is called 'z'; some are "):
         explain(problem, result, "z")
+
+
+def test_explain_within_a_limit_prices_what_fits_and_says_what_binds():
+    """The MLP, whose fastest plan needs 7108 bytes: an alternative within 6000 costs what the best plan does that is pinned to it."""
+    axes = (("dp", 2),)
+    problem = problem_of(mlp().module.clone(), axes)
+    result = best_plan(problem, 6000)
+    lines = explain(problem, result, "w1", 6000).splitlines()
+    whole = mlp().module.clone()
+    main = entry_function(whole)
+    attributes = argument_attributes(main)
+    (weight,) = [a for a in attributes if str(a["dist.name"]) == '"w1"']
+    weight["dist.sharding"] = ShardingAttr.of("mesh", 2, {})
+    main.arg_attrs = ArrayAttr([DictionaryAttr(a) for a in attributes])
+    pinned = best_plan(problem_of(whole, axes), 6000)
+    (line,) = [line for line in lines if "whole on dp" in line]
+    assert f"+{(pinned.seconds - result.seconds) * 1e6:.3f} us" in line
+    assert f"memory: {result.memory.peak_bytes} bytes at " in "\n".join(lines)
+    assert " of 6000" in "\n".join(lines)
+    assert any("binding at " in line and "a MB more saves about " in line for line in lines)
+    assert any("no memory constraint binds" in line for line in memory_lines(problem, best_plan(problem, 7108), 7108))
 
 
 def _as_in(problem: Problem, other: Result, text: str) -> Plan:
