@@ -259,7 +259,7 @@ class _Call:
             if isinstance(moved, Tensor):
                 results.append(moved.clone())
                 continue
-            exact = source[moved.places]
+            exact = np.asarray(source[moved.places])  # of no dims, numpy gives a number
             exact[moved.places == 0] = moved.constants
             results.append(ExactTensor(exact, dtype or torch.float64))
         return pytree.tree_unflatten(results, structure)
