@@ -21,6 +21,7 @@ from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.lookups import Lookup
 from distir.passes.shardcombine.partial_operands import copies, partial_candidates, passes_partial
 from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.reach import reaching
 from distir.passes.shardcombine.standins import StandIn, has_strides
 from distir.passes.shardcombine.subject import Shape, Subject
 from distir.passes.shardcombine.windows import altered, windows
@@ -99,7 +100,7 @@ def discover(subject: Subject, small: StandIn) -> Rule:
     probe = Probe(subject, small)
     if not probe.start():
         return _rule_without_factors(subject.op)
-    survivors = _survivors(probe, small)
+    survivors = reaching(probe, _survivors(probe, small))
     rule = _named(subject, survivors)
     return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
 

@@ -64,9 +64,10 @@ class Draws:
         self._enough = 0
         self.constant: list[bool] = []
 
-    def start(self) -> bool:
-        """Draws operands and runs the whole op in the first arithmetic that its code accepts."""
-        for arithmetic in (Exact(), Floats(positive=False), Floats(positive=True)):
+    def start(self, exact: bool = True) -> bool:
+        """Draws operands and runs the whole op in the first arithmetic that its code accepts; unless `exact`, floats
+        only, of which one draw may reject."""
+        for arithmetic in (*((Exact(),) if exact else ()), Floats(positive=False), Floats(positive=True)):
             previous = self.arithmetic, self.drawn
             self.arithmetic, self.drawn = arithmetic, []
             try:
@@ -88,6 +89,8 @@ class Draws:
             self._floats = None
         self.constant = [not depends for depends in self._depending()]
         self._enough = MANY_DRAWS if self._says_little() else max(self.arithmetic.draws, self._integer_draws())
+        if not exact:
+            self._enough = 1
         return True
 
     def _depends(self) -> bool:

@@ -126,12 +126,13 @@ class _Windowed:
         self.subject, self.small, self.window, self.found = probe.subject, probe.small, window, probe.arithmetic.found
         self.slot = probe.subject.slots[window.slot]
         self.before = self.after = 0
+        self._known = {i for s in survivors for i in s.cut.factor.slots}
         self.narrow = self._narrowed(survivors)
 
     def survivor(self) -> Survivor | None:
         """The cut and its combines; None if it does not hold."""
         probes = [Probe(self.subject, small) for small in self._stand_ins()]
-        if not probes or not all(self._measure(probe) for probe in (*probes, *self._as_found())):
+        if not probes or not all(self._measure(probe) for probe in (*probes, *self._as_found(), *self._widened())):
             return None
         if not all(self._is_sound(probe) for probe in probes):
             return None
@@ -190,6 +191,22 @@ class _Windowed:
         operands = [self.subject.operand_shape(point, i) for i in self.subject.tensors]
         if max(math.prod(s) for s in (*operands, *shapes) if s) <= 50 * LARGEST_STAND_IN:
             yield Probe(self.subject, replace(small, point=point, shapes=shapes, factors=()))
+
+    def _widened(self) -> Iterator[Probe]:
+        """The op with each other dim of the operand that is not known to be cut longer than its rows: rows that depend on where
+        they are with respect to columns are no windows."""
+        for i, slot in enumerate(self.subject.slots):
+            if slot.owner != self.slot.owner or i == self.window.slot or i in self._known:
+                continue
+            small = next(self._stand_ins(), None)
+            if small is None:
+                return
+            point = _moved(small.point, i, 2 * small.point[self.window.slot] - small.point[i])
+            if (shapes := self.subject.infer(point)) is None:
+                continue
+            operands = [self.subject.operand_shape(point, k) for k in self.subject.tensors]
+            if max(math.prod(s) for s in (*operands, *shapes) if s) <= 50 * LARGEST_STAND_IN:
+                yield Probe(self.subject, replace(small, point=point, shapes=shapes))
 
     def _span(self) -> int:
         """How far a window may reach: the product of the two largest numbers that the op states, or that are dims of its other

@@ -147,3 +147,16 @@ def test_indices_of_other_shards(kind: str) -> None:
         np.testing.assert_allclose(run(distributed, inputs, dtype=np.float64)["y"], expected, rtol=1e-12)
         ranks = [project(distributed, rank) for rank in range(2 * len(axes))]
         np.testing.assert_allclose(run_ranks(ranks, inputs, dtype=np.float64)["y"], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("operator", ["tril", "triu"])
+@pytest.mark.parametrize("diagonal", [0, 3, -3, 100, -100])
+def test_a_triangle_is_cut_by_its_batch_alone(operator: str, diagonal: int):
+    """Whatever diagonal it begins at: few rows and columns, which a stand-in has, are all kept or all zero."""
+    name = f"aten.{operator}"
+    type_ = "tensor<8x512x512xf32>"
+    text = f'func.func @main(%x: {type_}) {{ %y = "{name}"(%x) <{{diagonal = {diagonal} : i64}}> : ({type_}) -> {type_}\nfunc.return }}'
+    module = Parser(program_context(), text).parse_module()
+    (op,) = (op for op in module.walk() if op.name == name)
+    rule = Discovery(InterpreterDomains()).rule(op)
+    assert [[dim.factor for dim in dims][1:] for dims in rule.inputs] == [[None, None]]

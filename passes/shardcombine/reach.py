@@ -1,0 +1,79 @@
+"""Numbers beyond a stand-in: an operator may state an integer that only larger dims show (the diagonal from which a triangle is kept).
+
+A stand-in has few rows and columns, and where a stated number is not smaller, what it does there says nothing of dims that are
+larger than it. Cuts are therefore tried again with each factor grown beyond such numbers, on floats, which kernels run fast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from distir.dialects.sharding import Gather
+from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, local_point
+from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.standins import LARGEST_STAND_IN
+from distir.passes.shardcombine.subject import Subject, integers_of
+
+LARGEST_NUMBER = 1024
+"""Numbers above are flags and codes, or do not fit a stand-in."""
+_MOST_ELEMENTS = 50 * LARGEST_STAND_IN
+
+
+def stated(subject: Subject, scaled: frozenset[int]) -> set[int]:
+    """The magnitudes of all integers that the op states, those of slots that factors scale left out."""
+    owned = {(subject.slots[i].owner, subject.slots[i].position) for i in scaled}
+    found: set[int] = set()
+    for name, attribute in subject.op.properties.items():
+        found |= {abs(n) for p, n in enumerate(integers_of(attribute) or ()) if (name, p) not in owned}
+    for i, operand in enumerate(subject.operands):
+        if isinstance(operand, np.ndarray) and operand.dtype.kind in "iu" and operand.size <= 1:
+            found |= {abs(int(n)) for p, n in enumerate(operand.reshape(-1)) if (i, p) not in owned}
+    return found
+
+
+def reaching(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
+    """The cuts that hold with dims beyond every stated number too; those in pieces or windows, or inside others, as they are."""
+    subject, small = probe.subject, probe.small
+    scaled = frozenset(i for factor in small.factors for i in factor.slots)
+    least = min((small.point[i] for i in scaled if not subject.slots[i].is_size), default=0)
+    hidden = [n for n in stated(subject, scaled) if least - 1 <= n <= LARGEST_NUMBER]
+    if not hidden or not survivors:
+        return [*survivors]
+    left = [*survivors]
+    for factor, larger in _grown(probe, max(hidden)):
+        left = [s for s in left if not _is_plain(s) or _holds(larger, s, factor)]
+    return left
+
+
+def _grown(probe: Probe, beyond: int) -> Iterator[tuple[Factor, Probe]]:
+    """Probes at the stand-in with one factor grown beyond the number, and that factor."""
+    subject, small = probe.subject, probe.small
+    for factor in small.factors:
+        grown = replace(factor, extent=factor.extent + beyond)
+        point = local_point(small, factor, grown.extent)
+        if (shapes := subject.infer(point)) is None:
+            continue
+        operands = [subject.operand_shape(point, i) for i in subject.tensors]
+        if max(math.prod(shape) for shape in (*operands, *shapes) if shape is not None) > _MOST_ELEMENTS:
+            continue
+        factors = tuple(grown if f == factor else f for f in small.factors)
+        larger = Probe(subject, replace(small, point=point, shapes=shapes, factors=factors))
+        if larger.start(exact=False):
+            yield grown, larger
+
+
+def _is_plain(survivor: Survivor) -> bool:
+    plain = (not isinstance(c, Gather) or c == Gather(c.dim) for c in survivor.combines)
+    layouts = survivor.cut.layouts.values()
+    return survivor.outside is None and all(layout == Layout() for layout in layouts) and all(plain)
+
+
+def _holds(larger: Probe, survivor: Survivor, grown: Factor) -> bool:
+    cut = survivor.cut
+    if cut.factor.slots == grown.slots:
+        cut = Cut(grown, cut.layouts)
+    return larger.combines(cut, survivor.partners) == survivor.combines
