@@ -1,7 +1,7 @@
 """GPT-3 175B's training step in mixed precision (`examples/gpt3_pytorch.py`) on 1,024 H100s: import, outlining, rules, and the
 search over D, T, P, K and gpipe | 1f1b, in CPU seconds, with the ranked plans.
 
-    python -m benchmarks.gpt3_search [--layers 96] [--microbatches 48,96,192] [--most-tensor 8]
+    python -m benchmarks.gpt3_search [--layers 96] [--microbatches 6,12,24,48,96,192] [--most-tensor 8] [--top 10]
 
 `--most-tensor` bounds T: 8 keeps a tensor group within a node. The rules come from the user's cache where it has them (warm); an
 empty `DISTIR_CACHE_DIR` measures them cold.
@@ -41,7 +41,8 @@ def timed(what: str, run: Callable[[], T]) -> T:
 def main() -> None:
     parser = argparse.ArgumentParser(description="GPT-3 175B's training step searched on 1,024 H100s.")
     parser.add_argument("--layers", type=int, default=gpt3_pytorch.LAYERS)
-    parser.add_argument("--microbatches", default="48,96,192")
+    parser.add_argument("--microbatches", default="6,12,24,48,96,192")
+    parser.add_argument("--top", type=int, default=10)
     parser.add_argument("--most-tensor", type=int, default=8)
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -53,12 +54,12 @@ def main() -> None:
     print(f"{sum(1 for _ in module.walk())} operations")
     timed("rules", lambda: prepare(Context(), module))
     machine = load_machine("dgx-h100")
-    search = Search(lambda _: module.clone(), machine, "analytic", machine.device.memory_capacity_bytes)
+    capacity = machine.device.memory_capacity_bytes
+    search = Search(lambda _: module.clone(), machine, "analytic", capacity, wanted=args.top)
     microbatches = [int(k) for k in args.microbatches.split(",")]
-    configurations = grid(1024, [gpt3_pytorch.BATCH], microbatches, ["1f1b", "gpipe"])
-    configurations = [c for c in configurations if c.tp <= args.most_tensor]
+    configurations = grid(1024, [gpt3_pytorch.BATCH], microbatches, ["1f1b", "gpipe"], args.most_tensor)
     outcomes = timed("search", lambda: list(search.outcomes(configurations)))
-    _report(outcomes, ranked(outcomes)[:10], len(configurations))
+    _report(outcomes, ranked(outcomes)[: args.top], len(configurations))
     print(f"memory     {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:6.2f} GiB at most")
 
 
