@@ -105,16 +105,6 @@ class IntegerProgram:
             plan, cost * 1e-6, min(cost, bound - extra) * 1e-6, self.model.numVariables(), self.model.numConstraints()
         )
 
-    def minimise_instead(self) -> Any:
-        """Replaces the objective by a new variable, which is returned."""
-        import pulp
-
-        self._count += 1
-        variable = self.model.add_variable(f"y{self._count}", 0)
-        self.model.setObjective(pulp.LpAffineExpression([(variable, 1.0)]))
-        self._constant = 0.0
-        return variable
-
     # --- variables ---
 
     def binary(self) -> Any:

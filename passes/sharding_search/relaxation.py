@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
 class Relaxation:
     """Costs and memory of one choice network, for those choices that are not ruled out."""
 
-    def __init__(self, choices: ChoiceNetwork):
+    def __init__(self, choices: ChoiceNetwork, time_weight: float = 1.0):
         import numpy as np
 
         self.choices, self.problem = choices, choices.problem
         self.memory = MemoryTables(choices)
-        self.own = [np.array(costs) for costs in choices.network.own]
+        self._time_weight = time_weight
+        self.own = [self._time(costs) for costs in choices.network.own]
         """Per variable, the cost of each choice."""
         self.kept = [np.arange(len(costs)) for costs in self.own]
         self.points: list[Point] = []
         self.at: list[PointTables] = []
         """Per point, what memory holds there."""
         self._free = self.network(())
+
+    def _time(self, costs: Array) -> Array:
+        return costs if self._time_weight == 1.0 else costs * self._time_weight
 
     @property
     def size(self) -> int:
@@ -69,7 +74,7 @@ class Relaxation:
         total: Array | None = None
         if isinstance(table, Table):
             index = [np.unique(c) for c in self._left(table.scope, table.classes)]
-            total, table = table.costs[np.ix_(*index)], None
+            total, table = self._time(table.costs[np.ix_(*index)]), None
         for occupancy, weight in weights.items():
             held = self.memory.bytes(occupancy)
             if held is None:
@@ -82,6 +87,8 @@ class Relaxation:
         if table is not None:
             for v in table.scope:
                 table = table.keep(v, self.kept[v])
+            if self._time_weight != 1.0:
+                table = replace(table, paid=self._time(table.paid), opening=self._time(table.opening))
             if table.size <= MOST_WRITTEN:
                 network.add(Table(*table.written()))
             else:

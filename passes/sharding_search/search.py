@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from distir.dialects.errors import DistirError
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
+from distir.passes.sharding_search.least_memory import least_memory
 from distir.passes.sharding_search.memory import Footprint, Point, footprint
 from distir.passes.sharding_search.memory_rows import MemoryRows
 from distir.passes.sharding_search.plans import Plan, picoseconds
@@ -65,7 +66,7 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
             prices = [price * 1e-12 / memory_limit for price in search.pricing.prices]
             return Result(found.plan, seconds, bound, found.memory, points, prices)
         if search.is_infeasible:
-            raise _too_little(problem, memory_limit, points, seconds_limit)
+            raise _too_little(choices, memory_limit, [plan.choices for plan in search.pricing.found])
     return by_integer_program(problem, memory_limit, seconds_limit)
 
 
@@ -78,7 +79,11 @@ def by_integer_program(problem: Problem, memory_limit: int | None, seconds_limit
         try:
             solution = program.solve(seconds_limit)
         except Infeasible as error:
-            raise _too_little(problem, memory_limit, constrained, seconds_limit) if memory_limit else error from None
+            if memory_limit is None:
+                raise error from None
+            raise DistirError(
+                f"memory-limit {memory_limit} bytes: no sharding fits: raise memory-limit, or use more devices"
+            ) from None
         found = footprint(problem, solution.plan)
         if memory_limit is None or found.peak_bytes <= memory_limit:
             return _result(problem, solution, found, constrained)
@@ -104,38 +109,16 @@ def _result(problem: Problem, solution: Solution, found: Footprint, constrained:
     return Result(solution.plan, seconds, seconds * proven, found, constrained)
 
 
-def least_memory(
-    problem: Problem, points: Sequence[Point] = (), seconds_limit: float | None = None
-) -> tuple[Footprint, Plan]:
-    """The plan that needs the least memory, whatever it costs."""
-    program = IntegerProgram(problem)
-    rows = MemoryRows(program)
-    scale = float(footprint(problem, program.solve(seconds_limit).plan).peak_bytes or 1)
-    peak = program.minimise_instead()
-    constrained: list[Point] = []
-    added = list(points)
-    while True:
-        for point in added:
-            program.row([*((x, weight / scale) for x, weight in rows.terms(point)), (peak, -1.0)], "<=", 0.0)
-        constrained += added
-        plan = program.solve(seconds_limit).plan
-        found = footprint(problem, plan)
-        reached = (peak.value() or 0.0) * scale
-        if found.peak_bytes <= reached * (1 + 1e-6) + 1 or len(constrained) > ROUNDS * POINTS_AT_ONCE:
-            return found, plan
-        added = [p for p in found.worst(int(reached), POINTS_AT_ONCE) if p not in constrained]
-        if not added:
-            return found, plan
-
-
-def _too_little(problem: Problem, limit: int, points: Sequence[Point], seconds_limit: float | None) -> DistirError:
-    found, _ = least_memory(problem, points, seconds_limit)
+def _too_little(choices: ChoiceNetwork, limit: int, plans: Sequence[Sequence[int]]) -> DistirError:
+    least = least_memory(choices, plans)
+    found = least.memory
     (point,) = found.worst(-1, 1)
     holder = point.operation.parent_op()
     where = f"@{holder.sym_name.data}" if hasattr(holder, "sym_name") else "the program"  # pyright: ignore
     largest = found.live_at_peak()[0]
+    smallest = "the smallest that one needs is" if least.is_proven else "the smallest that one was found to need is"
     return DistirError(
-        f"memory-limit {limit} bytes: no sharding fits; the smallest that one needs is {found.peak_bytes} bytes per device, at "
+        f"memory-limit {limit} bytes: no sharding fits; {smallest} {found.peak_bytes} bytes per device, at "
         f"{point.operation.name} in {where}, where the largest value held is a {largest.what.type} of {largest.bytes} bytes here: "
         "raise memory-limit, use more devices or a smaller batch"
     )

@@ -33,12 +33,14 @@ from distir.passes.distribution.options import options
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.beam import Beam
+from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.explain import difference, explain, memory_lines
 from distir.passes.sharding_search.integer_program import IntegerProgram
+from distir.passes.sharding_search.least_memory import least_memory
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
-from distir.passes.sharding_search.search import Result, best_plan, by_integer_program, least_memory
+from distir.passes.sharding_search.search import Result, best_plan, by_integer_program
 from distir.passes.sharding_search.settings import write
 from distir.passes.structure import argument_attributes, is_constant, shape_of
 from tests.slow_machine import written
@@ -115,7 +117,10 @@ def test_too_little_memory_says_what_is_needed():
         DistirError, match=r"no sharding fits; the smallest that one needs is 16384 bytes .*MatMul in @main"
     ):
         best_plan(problem_of(parsed(text), (("tp", 2),)), 1000)
-    assert least_memory(problem_of(parsed(text), (("tp", 2),)))[0].peak_bytes == 16384
+    choices = ChoiceNetwork(problem_of(parsed(text), (("tp", 2),)))
+    least = least_memory(choices, [choices.fastest() or []])
+    assert least.is_proven
+    assert least.memory.peak_bytes == 16384
 
 
 # --- an oracle: every strategy, lowered and simulated ---
