@@ -146,3 +146,12 @@ def test_values_depend_on_role_seed_and_name_but_not_on_the_part():
 def test_what_cannot_be_drawn(type_: str, message: str):
     with pytest.raises(DistirError, match=message):
         draw_inputs(parse(f'func.func @main(%x: {type_} {{dist.name = "x"}}) {{ func.return }}'), 0)
+
+
+def test_numbers_of_rows_count() -> None:
+    """Integers of role `seed`: replicas that have other rows draw other masks."""
+    module = parse("""
+func.func @main(%r: tensor<4xi64> {dist.name = "rows", dist.role = "seed"}) -> tensor<4xi64> {
+  func.return %r : tensor<4xi64>
+}""")
+    assert draw_inputs(module, 3)["rows"].tolist() == [0, 1, 2, 3]

@@ -15,7 +15,6 @@ from distir.tools.commands.report import print_table, write_whole
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from distir.interpreters.entry import Port
     from distir.interpreters.global_arrays import Array
 
 
@@ -30,9 +29,7 @@ def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[M
     given = {} if path is None else read_arrays(path, list(ports))
     values = dict(given)
     for weights in map(weights_of, (module, *others)):
-        values |= {
-            n: weights[n] for n, p in ports.items() if n in weights and n not in values and _is_for(p, weights[n])
-        }
+        values |= {name: weights[name] for name in ports if name in weights and name not in values}
     missing = [name for name in ports if name not in values]
     if missing:
         values |= draw_inputs(module, seed, names=missing)
@@ -67,14 +64,6 @@ def batches_for(module: ModuleOp, seed: int, paths: Sequence[str], steps: int) -
         | draw_inputs(module, seed + step, names=drawn)
         for step in range(1, steps)
     ]
-
-
-def _is_for(port: Port, value: Array) -> bool:
-    """Whether a value that a model came with is for this program: numbers of rows are not, where a search chose another
-    batch."""
-    from distir.interpreters.inputs import global_shape
-
-    return port.role != "seed" or tuple(global_shape(port)) == value.shape
 
 
 def read_arrays(path: str, names: Sequence[str] | None) -> dict[str, Array]:
