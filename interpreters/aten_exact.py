@@ -100,7 +100,7 @@ class ExactTensor(Tensor):
         return make(cls, exact.shape, dtype=dtype)
 
     def __init__(self, exact: Residues, dtype: torch.dtype):
-        self.exact = exact
+        self.exact = np.asarray(exact)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"ExactTensor({list(self.shape)}, {self.dtype})"

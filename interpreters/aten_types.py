@@ -5,6 +5,7 @@ Kept by (operator, properties, types of the operands), because many operators in
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import cache
 from math import prod
 from typing import Any, cast
 
@@ -52,7 +53,18 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
         raise
     except Exception as error:
         message = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DistirError(f"{op.name} cannot work on {', '.join(map(str, operand_types))}: {message}") from error
+        raise DistirError(f"{op.name} cannot work on {', '.join(map(_text, operand_types))}: {message}") from error
+
+
+def _text(type_: Attribute) -> str:
+    """As the type prints, in less time: most of what discovery asks for is rejected."""
+    if not isinstance(type_, TensorType):
+        return str(type_)
+    tensor = cast(TensorType[Any], type_)
+    return f"tensor<{''.join(f'{dim}x' for dim in tensor.get_shape())}{_element_text(tensor.element_type)}>"
+
+
+_element_text = cache(str)
 
 
 def _check_by_definition(

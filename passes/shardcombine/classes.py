@@ -37,6 +37,31 @@ def stand_in(subject: Subject) -> StandIn | None:
     return without_factors or divided(subject)
 
 
+def stands_for(subject: Subject, known: StandIn) -> bool:
+    """Whether the stand-in of another op, which differs in numbers only, is one of this op too: the same slots grow together with
+    the same result dims, and without them the same is left of every slot and result. Searching again would ask types
+    hundreds of times."""
+    shapes, left = subject.infer(subject.point), list(subject.point)
+    if not known.factors or known.altered or shapes is None or len(shapes) != len(known.shapes):
+        return False
+    results = {(r, d): dim for r, shape in enumerate(shapes) for d, dim in enumerate(shape or ())}
+    extents: dict[int, int] = {}
+    for factor in known.factors:
+        extent = math.gcd(*(left[i] for i in factor.slots), *(results[dim] for dim in factor.results))
+        if extents.setdefault(factor.extent, extent) != extent:  # tied at small sizes, and not here
+            return False
+        for i in factor.slots:
+            left[i] //= extent
+        for dim in factor.results:
+            results[dim] //= extent
+    ranks = [shape is None or len(shape) == len(other or ()) for shape, other in zip(shapes, known.shapes, strict=True)]
+    if tuple(left) != known.leftovers or 1 in extents.values() or not all(ranks):
+        return False
+    if any(known.result_leftover(r, d) != leftover for (r, d), leftover in results.items()):
+        return False
+    return all(scaled_dims(subject.infer, subject.point, f.slots) == f.results for f in known.factors)
+
+
 def _with_equal_sizes(subject: Subject, scalings: Sequence[CoScaling], types: Types) -> list[CoScaling]:
     """The co-scalings with the size entries of their extent that types let grow along: an op may insist on a size that its
     type inference does not look at (the normalized shape of a layer norm's backward)."""

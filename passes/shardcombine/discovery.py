@@ -14,7 +14,7 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Gather, InputDim, PartialRule, Reduce, Rule
 from distir.interpreters.shared import Shared
 from distir.passes.shardcombine.cache import RuleCache
-from distir.passes.shardcombine.classes import is_unexplained, refined, stand_in
+from distir.passes.shardcombine.classes import is_unexplained, refined, stand_in, stands_for
 from distir.passes.shardcombine.cuts import Survivor, factor_name
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.factors import Factor
@@ -38,6 +38,8 @@ class Discovery:
 
     _rules: dict[Hashable, Rule] = field(default_factory=dict[Hashable, Rule])
     _shared: Shared = field(default_factory=Shared)
+    _stand_ins: dict[str, list[StandIn]] = field(default_factory=dict[str, list[StandIn]])
+    """Of ops that differ in numbers only."""
 
     def rule(self, op: Operation) -> Rule:
         """The rule of an op with tensor operands and results; one without factors if nothing was found."""
@@ -71,7 +73,7 @@ class Discovery:
         instance = subject.text(subject.point)
         if (known := self.cache.get(instance)) is not None:
             return known
-        subject, small = _small(subject)
+        subject, small = self._small(subject)
         if small is None:
             rule = _rule_without_factors(subject.op)
         else:
@@ -84,13 +86,17 @@ class Discovery:
         self.cache.put(instance, rule)
         return rule
 
-
-def _small(subject: Subject) -> tuple[Subject, StandIn | None]:
-    """The stand-in; if none runs with the integer constants as they are, one in which they are drawn."""
-    small = stand_in(subject)
-    if small is None and (drawn := subject.with_drawn_constants()) is not None:
-        return drawn, stand_in(drawn)
-    return subject, small
+    def _small(self, subject: Subject) -> tuple[Subject, StandIn | None]:
+        """The stand-in; if none runs with the integer constants as they are, one in which they are drawn."""
+        alike = self._stand_ins.setdefault(subject.text((0,) * len(subject.point)), [])
+        if (known := next((each for each in alike if stands_for(subject, each)), None)) is not None:
+            return subject, known
+        small = stand_in(subject)
+        if small is None and (drawn := subject.with_drawn_constants()) is not None:
+            return drawn, stand_in(drawn)
+        if small is not None:
+            alike.append(small)
+        return subject, small
 
 
 def discover(subject: Subject, small: StandIn) -> Rule:

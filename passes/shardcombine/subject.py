@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -81,6 +81,11 @@ def _with_integers(attribute: Attribute, entries: Sequence[int]) -> Attribute:
         return ArrayAttr([IntegerAttr(entry, each.type) for entry, each in zip(entries, old, strict=True)])
     element_type = cast(DenseArrayBase[Any], attribute).elt_type
     return DenseArrayBase.from_list(element_type, list(entries))
+
+
+@lru_cache(4096)
+def _text(attribute: Attribute) -> str:
+    return str(attribute)
 
 
 def operand_name(op: Operation, index: int) -> str:
@@ -308,16 +313,20 @@ class Subject:
         """The op at a point, in words: equal texts, equal rules."""
         op, operands = self.at(point)
         words = [op.name]
-        words += [f"{name}={attribute}" for name, attribute in sorted(op.properties.items())]
+        words += [f"{name}={_text(attribute)}" for name, attribute in sorted(op.properties.items())]
         for i, operand in enumerate(operands):
             if isinstance(operand, np.ndarray):
                 words.append(f"{operand.dtype}{operand.tolist()}")
             elif operand is None:
                 words.append("none")
             else:
-                words.append(f"%{self.source[i]}:{'x'.join(map(str, operand.get_shape()))}x{operand.element_type}")
+                words.append(
+                    f"%{self.source[i]}:{'x'.join(map(str, operand.get_shape()))}x{_text(operand.element_type)}"
+                )
         words += [str(region) for region in op.regions]
         words.append("->")
         for result in op.result_types:
-            words.append(str(result.element_type) if isinstance(result, TensorType) else str(result))
+            words.append(
+                _text(cast(Attribute, result.element_type)) if isinstance(result, TensorType) else _text(result)
+            )
         return " ".join(words)

@@ -30,6 +30,18 @@ def test_a_mask_puts_in_a_constant() -> None:
     assert values(filled.exact) == [2, *values(x.exact)[1:3], 2]
 
 
+def test_what_has_no_dims_is_moved_and_summed_too() -> None:
+    x = exact()
+    assert values(aten.sum(aten.view(x, [1])).exact) == values(aten.sum(x).exact) == values(x.exact)
+    assert values(aten.div(x, 2.0).exact) == [values(x.exact)[0] * pow(2, -1, PRIME) % PRIME]
+
+
+def test_a_small_constant_is_not_lost() -> None:
+    """In doubles of some size it would be, and the operator would seem to move elements."""
+    x = exact(4)
+    assert values(aten.add(x, 1e-5).exact) != values(x.exact)
+
+
 def test_contractions_are_exact() -> None:
     a, b = exact(3, 40), exact(40, 2, seed=1)
     product = np.array(values(a.exact), object).reshape(3, 40) @ np.array(values(b.exact), object).reshape(40, 2)
