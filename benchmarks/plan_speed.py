@@ -9,7 +9,7 @@ has set itself.
 
 Beside each: the time to make the annotated program, once per model, in the same run. Measured on two cores shared with other
 work: `worst` 0.5 s (of which 0.1 s cutting and localising, 0.1 s lowering and packing, 0.1 s the entry with its 10,024 arguments,
-0.15 s reading and memory), `large` 17 s (852,000 entry arguments and 147,000 operations of one replica: 7 s to build, 9 s to
+0.12 s reading and memory), `large` 17 s (852,000 entry arguments and 147,000 operations of one replica: 7 s to build, 9 s to
 simulate), `training` 16.5 s. All miss their targets.
 """
 
