@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.sharding import Choice, Sharded, State
+from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.tensor_network import Plan
 from distir.passes.structure import shape_of
@@ -25,6 +26,8 @@ Key = tuple[int, int, bool]
 class PlanByPosition:
     """A plan of functions, callees first, whatever they are called and at any batch."""
 
+    sites: list[list[Attribute | None]]
+    """Of every operation."""
     options: list[list[Option | None]]
     arguments: list[list[State]]
     results: list[list[State]]
@@ -33,6 +36,7 @@ class PlanByPosition:
     @staticmethod
     def of(plan: Plan, functions: Sequence[FuncOp]) -> PlanByPosition:
         return PlanByPosition(
+            _sites(functions),
             [[plan.options.get(op) for op in f.body.block.ops] for f in functions],
             [[plan.arguments[a] for a in f.body.block.args] for f in functions],
             [plan.results[f.sym_name.data] for f in functions],
@@ -40,7 +44,10 @@ class PlanByPosition:
         )
 
     def on(self, functions: Sequence[FuncOp]) -> Plan | None:
-        """The plan of functions that differ in the batch alone; None if it cuts them in pieces of other extents."""
+        """The plan of functions that differ in the batch alone; None of others (stages may be cut elsewhere at another batch),
+        and if it cuts them in pieces of other extents."""
+        if _sites(functions) != self.sites:
+            return None
         plan = Plan({}, {}, {}, self.seconds)
         for function, options, arguments, results in zip(
             functions, self.options, self.arguments, self.results, strict=True
@@ -64,6 +71,10 @@ class TensorChoices:
     """By tensor ranks, whether repeated layers are cut alternately."""
     by_site: dict[int, dict[int, Choice]] = field(default_factory=dict[int, dict[int, Choice]])
     plans: dict[Key, PlanByPosition] = field(default_factory=dict[Key, PlanByPosition])
+
+
+def _sites(functions: Sequence[FuncOp]) -> list[list[Attribute | None]]:
+    return [[op.attributes.get(SITE) for op in f.body.block.ops] for f in functions]
 
 
 def _fits(op: Operation, option: Option) -> bool:

@@ -1,8 +1,5 @@
 """Bounds of plans: no plan takes less, and a search that uses them finds the plans that the whole grid has."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,12 +16,8 @@ from distir.passes.distribution.best_first import Program
 from distir.passes.distribution.bounds import Bounds
 from distir.passes.distribution.configurations import Configuration, Figures, Outcome, grid, ranked
 from distir.passes.distribution.search import Search
-
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "examples")]
-
-import gpt2_onnx
-import mlp_onnx
-import random_models
+from examples import gpt2_onnx, mlp_onnx
+from tests.unit import random_models
 
 QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 NO_LIMIT = 1 << 50

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntAttr, IntegerAttr, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.dialects.test import TestOp
+from xdsl.ir import Block, Region
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.simulate import simulate
 from distir.passes.distribution import plan as plan_steps
+from distir.passes.distribution.choices import PlanByPosition
 from distir.passes.distribution.ilp import solve, solve_program
 from distir.passes.distribution.tensor_network import Plan, choose
 from distir.passes.structure import functions
@@ -227,3 +231,16 @@ def test_elimination_finds_what_the_integer_program_finds(
     model().distributed(tp=2, pp=pp, microbatches=pp)
     assert eliminated
     assert eliminated == pytest.approx(solved, rel=1e-6)
+
+
+def test_a_known_plan_is_not_taken_for_stages_cut_elsewhere():
+    """At another batch size the cut may lie between other operations."""
+
+    def stage(*sites: int) -> FuncOp:
+        ops = [TestOp(attributes={"dist.site": IntAttr(site)}) for site in sites]
+        return FuncOp("stage", ([], []), Region(Block([*ops, ReturnOp()])))
+
+    known = PlanByPosition.of(Plan({}, {}, {"stage": []}, 1.0), [stage(0, 1), stage(2)])
+    assert known.on([stage(0, 1), stage(2)]) is not None
+    assert known.on([stage(0), stage(1, 2)]) is None
+    assert known.on([stage(0, 1)]) is None
