@@ -33,6 +33,7 @@ from distir.interpreters.aten_calls import binding_of, torch_dtype
 from distir.interpreters.aten_reference import array_of, tensor_of
 from distir.interpreters.exact_prims import COMPARISONS, ELEMENTWISE, REDUCTIONS, power, variance
 from distir.interpreters.exact_scalars import LARGEST_POWER, PRIME, Scalar
+from distir.interpreters.labels import labelled, places_among
 from distir.interpreters.residues import Residues
 
 Array = np.ndarray[Any, Any]
@@ -145,7 +146,7 @@ class _Moved:
     def of(result: Tensor, labels: Array) -> _Moved:
         """As seen from a result on these distinct numbers."""
         values = array_of(result.double())
-        places = _places(values, labels) + 1
+        places = places_among(values, labels) + 1
         return _Moved(places, values[places == 0])
 
 
@@ -273,7 +274,7 @@ class _Call:
         structure: Any = None
         for labels in (numbers, -numbers, 2.0**43 + 0.5 - numbers):
             try:
-                leaves, structure = pytree.tree_flatten(self._on(_filled(self.exact, labels)))
+                leaves, structure = pytree.tree_flatten(self._on(labelled(self.exact, labels)))
             except Exception:
                 return None
             if not all(isinstance(leaf, Tensor) for leaf in leaves):
@@ -439,21 +440,6 @@ class _Call:
 
 
 _LIMB_BITS, _LIMBS = 21, 3
-
-
-def _filled(arrays: Sequence[Array], labels: Array) -> list[Array]:
-    """Arrays of these shapes with labels one after the other."""
-    ends = np.cumsum([array.size for array in arrays])[:-1]
-    return [part.reshape(array.shape) for part, array in zip(np.split(labels, ends), arrays, strict=True)]
-
-
-def _places(values: Array, labels: Array) -> Array:
-    """Where each value is among the labels; -1 for no label."""
-    if not labels.size:
-        return np.full(values.shape, -1)
-    order = np.argsort(labels)
-    at = order[np.minimum(np.searchsorted(labels[order], values), len(labels) - 1)]
-    return np.where(labels[at] == values, at, -1)
 
 
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:

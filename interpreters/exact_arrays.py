@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from distir.interpreters.exact_scalars import PRIME, Scalar
+from distir.interpreters.labels import labelled, places_among
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +50,7 @@ def moved(exact: Sequence[Array], run: Callable[[Sequence[Array]], Sequence[Arra
     numbers = np.random.default_rng(total).choice(2**40, total, replace=False) + 2.0**41 + 0.25
     runs = [numbers, 2.0**43 + 0.5 - numbers, -numbers]
     try:
-        results = [run(_filled(exact, labels)) for labels in runs]
+        results = [run(labelled(exact, labels)) for labels in runs]
     except Exception:
         return None
     source = from_list([x for array in exact for x in array.reshape(-1).tolist()], (total,))
@@ -60,7 +61,7 @@ def moved(exact: Sequence[Array], run: Callable[[Sequence[Array]], Sequence[Arra
                 return None
             found.append(None)
             continue
-        places = [_places(array, labels) for array, labels in zip(arrays, runs, strict=True)]
+        places = [places_among(array, labels) for array, labels in zip(arrays, runs, strict=True)]
         fixed = places[0] < 0
         for array, place in zip(arrays[1:], places[1:], strict=True):
             if not np.array_equal(place, places[0]):
@@ -73,18 +74,3 @@ def moved(exact: Sequence[Array], run: Callable[[Sequence[Array]], Sequence[Arra
             result[fixed] = from_list([Scalar.of(number) for number in constants.tolist()], constants.shape)[which]
         found.append(result)
     return found
-
-
-def _filled(arrays: Sequence[Array], labels: Array) -> list[Array]:
-    """Arrays of these shapes with labels one after the other."""
-    ends = np.cumsum([array.size for array in arrays])[:-1]
-    return [part.reshape(array.shape) for part, array in zip(np.split(labels, ends), arrays, strict=True)]
-
-
-def _places(values: Array, labels: Array) -> Array:
-    """Where each value is among the labels; -1 for no label."""
-    if not labels.size:
-        return np.full(values.shape, -1)
-    order = np.argsort(labels)
-    at = order[np.minimum(np.searchsorted(labels[order], values), len(labels) - 1)]
-    return np.where(labels[at] == values, at, -1)
