@@ -58,6 +58,8 @@ class Replica:
         self._packs: dict[tuple[CallOp, CallOp, int | None], list[SSAValue]] = {}
         """What a call packed for another, device by device."""
         self._sends: dict[tuple[SSAValue, int, bool], list[tuple[Attribute, Attribute]]] = {}
+        self._adding: dict[tuple[CallOp, Group], dict[str, Attribute]] = {}
+        """Properties of the calls that add up, equal for all microbatches."""
 
     def run(self, call: CallOp, microbatch: int | None) -> None:
         """Calls a stage function; all microbatches share what does not depend on the microbatch."""
@@ -227,11 +229,13 @@ class Replica:
         """Adds one microbatch's tuples of addends to those before, by one call."""
         key = (call, group)
         if key in self.sums:
-            op = DistCallOp(
-                self.staged.accumulation(call, group, values),
-                [*self.sums[key], *values],
-                self.devices[stage],
-                [value.type for value in values],
+            if key not in self._adding:
+                name = self.staged.accumulation(call, group, values)
+                self._adding[key] = DistCallOp(name, [], self.devices[stage], []).properties
+            op = DistCallOp.create(
+                operands=[*self.sums[key], *values],
+                result_types=[value.type for value in values],
+                properties=self._adding[key],
             )
             self.block.add_op(op)
             values = list(op.results)
