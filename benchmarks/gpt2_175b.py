@@ -6,6 +6,7 @@ a sequence, whose weights are inputs with the role of parameters, so that no val
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import cast
@@ -62,5 +63,13 @@ def level1(n_layer: int = 96, d_model: int = 12288, n_head: int = 96) -> ModuleO
     return cast(ModuleOp, import_model(gpt2_onnx(n_layer, d_model, n_head)))
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.gpt2_175b", description="Writes GPT-2 175B as a level 1 program, shapes only."
+    )
+    parser.add_argument("output", type=Path, metavar="OUT.mlir")
+    parser.parse_args().output.write_text(str(level1()))
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(str(level1()))
+    main()
