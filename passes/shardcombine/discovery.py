@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -46,7 +48,7 @@ class Discovery:
         form = None if op.regions else self._form(op)
         if (known := self._rules.get(form)) is not None:
             return known
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
+        with warnings.catch_warnings(), np.errstate(all="ignore"), one_thread():
             warnings.simplefilter("ignore")
             rule = self._rule(op)
         if form is not None:
@@ -97,6 +99,20 @@ class Discovery:
         if small is not None:
             alike.append(small)
         return subject, small
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Torch on one thread, if it is loaded: what is probed is small, and threads that wait take more time than the work."""
+    if (torch := sys.modules.get("torch")) is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def discover(subject: Subject, small: StandIn) -> Rule:
