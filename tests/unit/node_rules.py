@@ -12,7 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,23 +26,14 @@ from distir.interpreters.mixed import infer
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
-from tests.unit.shard_executor import fresh, violations
+from tests.unit.shard_executor import Tally, fresh, violations
 
 
 @dataclass
-class Outcome:
-    """How many tests, with how many ways to run in shards tried; `false` has what does not hold."""
+class Outcome(Tally):
+    """Over node tests. Those without a rule are of sequences and strings, of one element, random."""
 
     tests: int = 0
-    factors: int = 0
-    windows: int = 0
-    """Those factors whose shards overlap."""
-    offsets: int = 0
-    """Those that need the start of their positions."""
-    partials: int = 0
-    without: list[str] = field(default_factory=list[str])
-    """Tests with no rule to try: of sequences and strings, of one element, random.."""
-    false: list[str] = field(default_factory=list[str])
 
 
 def single_operator_tests(select: Callable[[str], bool] = lambda name: True) -> list[Any]:
@@ -87,11 +78,7 @@ def check(name: str, model: ModelProto, inputs: Sequence[Any], discovery: Discov
                 rule = discovery.rule(op)
                 tried = violations(op, rule, operands, rng)
                 ways += tried.factors + tried.partials
-                outcome.factors += tried.factors
-                outcome.windows += tried.windows
-                outcome.offsets += tried.offsets
-                outcome.partials += tried.partials
-                outcome.false += [f"{name}: {each}; {rule}" for each in tried.violations]
+                outcome.add(name, rule, tried)
             values.update(zip(op.results, discovery.domains.evaluate(op, operands), strict=True))
     if not ways:
         outcome.without.append(name)

@@ -40,6 +40,28 @@ class Tried:
     violations: list[str] = field(default_factory=list[str])
 
 
+@dataclass
+class Tally:
+    """What was tried of many rules. `false` has what does not hold."""
+
+    factors: int = 0
+    windows: int = 0
+    """Those factors whose shards overlap."""
+    offsets: int = 0
+    """Those whose shards need the start of their positions."""
+    partials: int = 0
+    without: list[str] = field(default_factory=list[str])
+    """What has no rule to try."""
+    false: list[str] = field(default_factory=list[str])
+
+    def add(self, name: str, rule: Rule, tried: Tried) -> None:
+        self.factors += tried.factors
+        self.windows += tried.windows
+        self.offsets += tried.offsets
+        self.partials += tried.partials
+        self.false += [f"{name}: {each}; {rule}" for each in tried.violations]
+
+
 def uneven(extent: int, shards: int) -> tuple[int, ...] | None:
     """Parts of an extent, uneven where it is large enough; None where it has too few blocks."""
     if extent < shards:

@@ -34,7 +34,7 @@ from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine.instances import factor_extent
 from distir.passes.shardcombine.subject import operand_name
 from distir.passes.shardcombine_annotate import is_operator
-from tests.unit.shard_executor import Tried, fresh, numbers_of, violations, with_sizes
+from tests.unit.shard_executor import Tally, fresh, numbers_of, violations, with_sizes
 
 ROOT = Path(__file__).parents[2]
 TRANSFORMERS = ("gpt2", "llama", "bert", "vit", "resnet", "mixtral")
@@ -49,29 +49,13 @@ Step = tuple[ModuleOp, dict[str, Any]]
 
 
 @dataclass
-class Outcome:
-    """How many classes of operators, with how many ways to run in shards tried; `false` has what does not hold."""
+class Outcome(Tally):
+    """Over classes of operators. Of those without a rule, nothing can be cut and nothing partial passes."""
 
     classes: int = 0
     operators: set[str] = field(default_factory=set[str])
-    factors: int = 0
-    windows: int = 0
-    """Those whose shards overlap."""
-    offsets: int = 0
-    """Those whose shards need the start of their positions."""
-    partials: int = 0
     enlarged: int = 0
     """Ops that were tried at a larger size."""
-    without: list[str] = field(default_factory=list[str])
-    """Ops of which nothing can be cut and that pass nothing partial."""
-    false: list[str] = field(default_factory=list[str])
-
-    def add(self, name: str, rule: Rule, tried: Tried) -> None:
-        self.factors += tried.factors
-        self.windows += tried.windows
-        self.offsets += tried.offsets
-        self.partials += tried.partials
-        self.false += [f"{name}: {each}; {rule}" for each in tried.violations]
 
 
 # --- steps ---
