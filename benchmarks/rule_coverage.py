@@ -60,6 +60,12 @@ def convolution_backward(stride: int = 1, padding: int = 0) -> Callable[..., Any
     return call
 
 
+def grouped_backward(g: Any, x: Any, w: Any, groups: int) -> Any:
+    wanted = [True, True, True]
+    bias = [w.shape[0]]
+    return aten.convolution_backward(g, x, w, bias, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, wanted)
+
+
 def grouped(x: Any, w: Any, b: Any, groups: int) -> Any:
     return aten.convolution(x, w, b, [1, 1], [1, 1], [1, 1], False, [0, 0], groups)
 
@@ -69,7 +75,7 @@ def numpy_layer_norm(x: Any) -> Any:
     return centred / np.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)
 
 
-SPATIAL = "rows and columns: they need a halo, found without groups and in the forward direction only"
+SPATIAL = "rows and columns: they need a halo, and the two gradients different ones"
 STATISTICS = "the batch: partial sums of the statistics, by decomposition"
 NORMALISED = "the normalised dims: partial sums of the statistics, by decomposition"
 CLASSES = "the classes: a partial maximum and sum, by decomposition"
@@ -90,14 +96,17 @@ ROW = [
     Row("convolution", "3x3, stride 2, padding, bias", convolution(2, 1), (t(4, 6, 8, 9), t(10, 6, 3, 3), t(10))),
     Row("convolution", "3x3, dilation 2, padding 2", convolution(padding=2, dilation=2), (t(4, 6, 8, 9), t(10, 6, 3, 3))),
     Row("convolution", "2x2, stride 2 (patches)", convolution(2), (t(4, 6, 8, 10), t(10, 6, 2, 2))),
-    Row("convolution", "3x3, groups", grouped, (t(4, 12, 8, 9), t(8, 3, 3, 3), t(8), 4), SPATIAL),
-    Row("convolution", "depthwise 3x3", grouped, (t(4, 12, 8, 9), t(12, 1, 3, 3), t(12), 12), SPATIAL),
+    Row("convolution", "3x3, groups", grouped, (t(4, 12, 8, 9), t(8, 3, 3, 3), t(8), 4)),
+    Row("convolution", "depthwise 3x3", grouped, (t(4, 12, 8, 9), t(12, 1, 3, 3), t(12), 12)),
     Row("convolution", "backward, 3x3, padding", convolution_backward(padding=1),
         (t(4, 10, 8, 9), t(4, 6, 8, 9), t(10, 6, 3, 3)), SPATIAL),
     Row("convolution", "backward, 3x3, stride 2", convolution_backward(2, 1),
         (t(4, 10, 4, 5), t(4, 6, 8, 9), t(10, 6, 3, 3)), SPATIAL),
     Row("convolution", "backward, 2x2, stride 2 (patches)", convolution_backward(2),
         (t(4, 10, 4, 5), t(4, 6, 8, 10), t(10, 6, 2, 2))),
+    Row("convolution", "backward, 3x3, groups", grouped_backward, (t(4, 8, 8, 9), t(4, 12, 8, 9), t(8, 3, 3, 3), 4), SPATIAL),
+    Row("convolution", "backward, depthwise 3x3", grouped_backward,
+        (t(4, 12, 8, 9), t(4, 12, 8, 9), t(12, 1, 3, 3), 12), SPATIAL),
     Row("pooling", "max_pool2d 2x2", lambda x: aten.max_pool2d(x, [2, 2]), (t(4, 6, 8, 10),)),
     Row("pooling", "max_pool2d 3x3, stride 2, padding", lambda x: aten.max_pool2d(x, [3, 3], [2, 2], [1, 1]), (t(4, 6, 8, 10),)),
     Row("pooling", "avg_pool2d 3x3, stride 1", lambda x: aten.avg_pool2d(x, [3, 3], [1, 1]), (t(4, 6, 8, 10),)),
@@ -121,6 +130,8 @@ ROW = [
         "the keys: a partial maximum and sum, by decomposition"),
     Row("attention", "_softmax_backward_data", lambda g, y: aten._softmax_backward_data(g, y, -1, torch.float32),
         (t(4, 8, 10), t(4, 8, 10)), "the keys: a partial sum, by decomposition"),
+    Row("positions", "tril", lambda x, diagonal: aten.tril(x, diagonal), (t(4, 8, 9), 0)),
+    Row("positions", "triu", lambda x, diagonal: aten.triu(x, diagonal), (t(4, 8, 9), 1)),
     Row("embedding", "embedding", aten.embedding, (t(10, 6), indices(4, 8))),
     Row("embedding", "embedding_dense_backward",
         lambda g, i, rows, padding: aten.embedding_dense_backward(g, i, rows, padding, False),

@@ -27,8 +27,8 @@ from distir.passes.distribution.conversions import Insert
 from distir.passes.distribution.lower import cut_factors
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import rule_of
-from distir.passes.distribution.positions import positions_of
-from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
+from distir.passes.distribution.positions import positions_of, starts_of
+from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import copied, functions
 
 
@@ -112,10 +112,11 @@ class Program:
         if options is None:  # a constant: whole everywhere
             produced = compile_operator(op, self.types, self._device)([])
             return [self._value(p, self.conversions.whole, self.conversions.from_local) for p in produced]
-        divisors = divisors_of(rule_of(op), cut_factors(options, mesh))
+        starts = starts_of(op, options, mesh, self._rank)
+        changes = changes_of(rule_of(op), cut_factors(options, mesh), starts)
         rewritten = {
             i: compile_operator(constant, self.types, self._device)([])[0]
-            for i, constant in local_constants(op, divisors).items()
+            for i, constant in local_constants(op, changes).items()
         }
         read = values_read(op)
         needed = [tuple(option.operands[i] for option in options) for i in range(len(read))]
@@ -133,7 +134,7 @@ class Program:
         shard = type(op).create(
             operands=arguments[: len(op.operands)],
             result_types=[self._local(result, states) for result, states in zip(op.results, given, strict=True)],
-            properties=local_properties(op, divisors),
+            properties=local_properties(op, changes),
             regions=[copied(region, dict(zip(read, arguments, strict=True))) for region in op.regions],
         )
         produced = list(compile_operator(shard, self.types, self._device)(local))

@@ -10,11 +10,13 @@ from distir.dialects.sharding.rules import (
     Halo,
     Identity,
     InputDim,
+    Offset,
     Outside,
     OutsideKind,
     PartialRule,
     Reduce,
     Rule,
+    Shift,
 )
 from distir.dialects.sharding.states import REPLICATED, Partial, Replicated, Sharded, State, Windowed
 from distir.dialects.sharding.strategies import (
@@ -37,6 +39,7 @@ __all__ = [
     "Identity",
     "InputDim",
     "MeshOp",
+    "Offset",
     "Outside",
     "OutsideKind",
     "Partial",
@@ -48,6 +51,7 @@ __all__ = [
     "RuleAttr",
     "Sharded",
     "ShardingAttr",
+    "Shift",
     "State",
     "StrategyAttr",
     "UseFactor",

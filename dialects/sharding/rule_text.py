@@ -19,11 +19,13 @@ from distir.dialects.sharding.rules import (
     Halo,
     Identity,
     InputDim,
+    Offset,
     Outside,
     OutsideKind,
     PartialRule,
     Reduce,
     Rule,
+    Shift,
 )
 
 
@@ -165,21 +167,35 @@ def _format_partial(rule: PartialRule) -> str:
     return f"{rule.reduction}: {factor}{integers(rule.operands)} -> {integers(rule.results)}"
 
 
-def _parse_offset(parser: AttrParser) -> tuple[str, Outside]:
+def _parse_entry(parser: AttrParser) -> tuple[str, int]:
+    """`shape[1]`: an entry of a property or operand."""
+    name = parser.parse_identifier("an attribute or operand name")
+    with parser.in_square_brackets():
+        return name, parser.parse_integer()
+
+
+def _parse_offset(parser: AttrParser) -> tuple[str, Offset]:
     factor = parser.parse_identifier("a factor")
     if not parser.parse_optional_punctuation("("):
         return factor, Outside()
-    kind = parser.parse_identifier("zero, kept or ignored")
-    if kind not in ("zero", "kept", "ignored"):
-        parser.raise_error(f"expected zero, kept or ignored, got {kind}")
+    kind = parser.parse_identifier("zero, kept, ignored, raises or lowers")
     parser.parse_punctuation("=")
-    number = parser.parse_integer()
+    if kind in ("raises", "lowers"):
+        offset: Offset = Shift(*_parse_entry(parser), falls=kind == "lowers")
+    elif kind in ("zero", "kept", "ignored"):
+        offset = Outside(OutsideKind(kind), parser.parse_integer())
+    else:
+        parser.raise_error(f"expected zero, kept, ignored, raises or lowers, got {kind}")
     parser.parse_punctuation(")")
-    return factor, Outside(OutsideKind(kind), number)
+    return factor, offset
 
 
-def _format_offset(factor: str, outside: Outside) -> str:
-    return factor if outside == Outside() else f"{factor}({outside.kind} = {outside.number})"
+def _format_offset(factor: str, offset: Offset) -> str:
+    match offset:
+        case Shift(name, position, falls):
+            return f"{factor}({'lowers' if falls else 'raises'} = {name}[{position}])"
+        case Outside():
+            return factor if offset == Outside() else f"{factor}({offset.kind} = {offset.number})"
 
 
 @irdl_attr_definition
@@ -204,15 +220,13 @@ class RuleAttr(Data[Rule]):
             return factor, tuple(combines) if combines is not None else (_parse_combine(parser),)
 
         def parse_size() -> tuple[tuple[str, int], tuple[str, ...]]:
-            slot = parser.parse_identifier("an attribute or operand name")
-            with parser.in_square_brackets():
-                index = parser.parse_integer()
+            slot = _parse_entry(parser)
             parser.parse_punctuation(":")
-            return (slot, index), _parse_product(parser, "a factor")
+            return slot, _parse_product(parser, "a factor")
 
         sizes: dict[tuple[str, int], tuple[str, ...]] = {}
         partials: tuple[PartialRule, ...] = ()
-        offsets: dict[str, Outside] = {}
+        offsets: dict[str, Offset] = {}
         found = "exact"
         with parser.in_angle_brackets():
             inputs: list[tuple[InputDim, ...]] = []
@@ -252,7 +266,7 @@ class RuleAttr(Data[Rule]):
             )
         if rule.partials:
             parts.append(f"partial = [{', '.join(map(_format_partial, rule.partials))}]")
-        parts += [f"offset = {_format_offset(factor, outside)}" for factor, outside in rule.offsets.items()]
+        parts += [f"offset = {_format_offset(factor, offset)}" for factor, offset in rule.offsets.items()]
         parts.append(f"found = {rule.found}")
         with printer.in_angle_brackets():
             printer.print_string(f"{inputs} -> {', '.join(parts)}" if inputs else f"-> {', '.join(parts)}")

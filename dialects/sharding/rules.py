@@ -108,6 +108,24 @@ class Outside:
 
 
 @dataclass(frozen=True)
+class Shift:
+    """How an operator is told where its shard begins that counts positions from one of its own integers, such as the diagonal at
+    which a triangle begins: entry `position` of the property or operand `name` grows by the start of the shard, or falls by it."""
+
+    name: str
+    position: int
+    falls: bool = False
+
+    def by(self, start: int) -> int:
+        """What is added to the entry for a shard that begins at `start`."""
+        return -start if self.falls else start
+
+
+Offset = Outside | Shift
+"""What is done for a shard that has to know which positions it has."""
+
+
+@dataclass(frozen=True)
 class Rule:
     """All ways found to run an op on shards."""
 
@@ -116,9 +134,9 @@ class Rule:
     sizes: Mapping[tuple[str, int], tuple[str, ...]] = field(default_factory=dict[tuple[str, int], tuple[str, ...]])
     """By name and position, the factors that a size is a multiple of."""
     partials: tuple[PartialRule, ...] = ()
-    offsets: Mapping[str, Outside] = field(default_factory=dict[str, Outside])
-    """Factors whose shards need to know which positions they have: the rows of a table in which the op looks up. The only
-    integer operand is then shifted by the start of the shard, and something is done about indices outside."""
+    offsets: Mapping[str, Offset] = field(default_factory=dict[str, Offset])
+    """Factors whose shards need to know which positions they have. Those of a lookup (rows of a table) have an `Outside`: the only
+    integer operand is shifted by the start of the shard, and something is done about indices outside."""
     found: str = "exact"
 
     def __str__(self) -> str:

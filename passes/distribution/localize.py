@@ -30,7 +30,7 @@ from distir.dialects.sharding import (
 from distir.passes.distribution.batch_axis import BatchPropagation
 from distir.passes.distribution.literals import rule_with_literals
 from distir.passes.distribution.options import RULE, Option, local_shape
-from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
+from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import copied, functions, unique_symbol
 
 
@@ -109,15 +109,15 @@ class Localizer:
     def copy_op(self, op: Operation, option: Option, body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
         """Adds the operation at local shapes."""
         factors = {option.choice.factor: self.divisor} if isinstance(option.choice, UseFactor) else {}
-        divisors = divisors_of(rule_with_literals(op), factors)
+        changes = changes_of(rule_with_literals(op), factors)
         operands = [mapping[v] for v in op.operands]
-        for index, constant in local_constants(op, divisors).items():
+        for index, constant in local_constants(op, changes).items():
             body.add_op(constant)
             operands[index] = constant.results[0]
         copy = type(op).create(
             operands=operands,
             result_types=[self.local_type(r.type, s) for r, s in zip(op.results, option.results, strict=True)],
-            properties=local_properties(op, divisors),
+            properties=local_properties(op, changes),
             attributes=dict(op.attributes),
             regions=[copied(region, mapping) for region in op.regions],
         )

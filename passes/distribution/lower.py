@@ -29,9 +29,9 @@ from distir.interpreters.walk import values_read
 from distir.passes.distribution.margins import margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
-from distir.passes.distribution.positions import positions_of
+from distir.passes.distribution.positions import positions_of, starts_of
 from distir.passes.distribution.shards import Shards, placed_copy, state_on
-from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
+from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import is_constant
 
 STRATEGY, SHARDING, SITE = "dist.strategy", "dist.sharding", "dist.site"
@@ -171,10 +171,11 @@ class LocalSizes:
         cut = {o.choice.factor for o in self.options if isinstance(o.choice, UseFactor)}
         carried = {factor for factors in rule.sizes.values() for factor in factors} & cut if rule is not None else ()
         factors = {f: 1 / fraction_of(self.options, self.mesh, device, factor=f) for f in sorted(carried)}
-        key = tuple(factors.items())
+        starts = starts_of(self.op, self.options, self.mesh, device)
+        key = *factors.items(), *starts.items()
         if key not in self._known:
-            divisors = divisors_of(rule, factors)
-            self._known[key] = local_properties(self.op, divisors), local_constants(self.op, divisors)
+            changes = changes_of(rule, factors, starts)
+            self._known[key] = local_properties(self.op, changes), local_constants(self.op, changes)
         return self._known[key]
 
 

@@ -1,5 +1,5 @@
-"""Which positions each device has when an operation is cut along a factor that needs an offset (the rows of a table), and the local
-operations around it."""
+"""Which positions each device has when an operation is cut along a factor that needs an offset (the rows of a table, those of a
+triangle), and the local operations around a lookup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from distir.dialects.dist import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Gather, Outside, OutsideKind, Rule, UseFactor
+from distir.dialects.sharding import Gather, Outside, OutsideKind, Rule, Shift, UseFactor
 from distir.passes.distribution.conversions import Insert, share
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import Option, rule_of
@@ -35,11 +35,7 @@ class Positions:
 
     def range(self, device: int) -> Range:
         """start, stop and extent of a device's positions."""
-        coordinates, start, stop = self.mesh.coordinates(device), 0, self.extent
-        for axis in self.axes:
-            first, last = share(stop - start, coordinates[axis], self.mesh.sizes[axis])
-            start, stop = start + first, start + last
-        return start, stop, self.extent
+        return *_held(self.extent, self.axes, self.mesh, device), self.extent
 
     def before(self, operands: Sequence[SSAValue], held: Range, insert: Insert) -> list[SSAValue]:
         """The operands as a device that has these positions takes them."""
@@ -67,25 +63,60 @@ def positions_of(op: Operation, options: Sequence[Option], mesh: Mesh) -> Positi
     """The positions of an op for its option per axis; None if no option needs any. Raises DistirError for indices that the
     rule does not connect with what is masked."""
     rule = rule_of(op)
-    choices = [option.choice for option in options]
-    cuts = [c for c in choices if rule is not None and isinstance(c, UseFactor) and c.factor in rule.offsets]
-    if rule is None or not cuts:
+    if rule is None:
         return None
-    if len(set(cuts)) > 1 or len(cuts[0].pieces) > 1:
-        raise DistirError(f"{op.name} cannot be cut in pieces, or along several factors, that need an offset")
-    factor = cuts[0].factor
+    found = {f: axes for f, axes in _cut_positions(op, rule, options).items() if isinstance(rule.offsets[f], Outside)}
+    if not found:
+        return None
+    if len(found) > 1:
+        raise DistirError(f"{op.name} cannot be cut along several factors in which it looks up")
+    ((factor, axes),) = found.items()
     outside, shapes = rule.offsets[factor], [shape_of(v) for v in op.operands]
-    carried = [
-        s[d] for s, dims in zip(shapes, rule.inputs, strict=True) for d, x in enumerate(dims) if x.factor == factor
-    ]
-    results = zip(op.results, rule.combines[factor], strict=True)
-    extent = (*carried, *(shape_of(r)[c.dim] for r, c in results if isinstance(c, Gather)))[0]
+    assert isinstance(outside, Outside)
     index = next(i for i, v in enumerate(op.operands) if _is_integer(v.type))
     dims: tuple[int, ...] = ()
     if outside.kind is not OutsideKind.IGNORED:
         carriers = zip(rule.inputs[index], shapes[index], strict=True)
         dims = tuple(_masked_dim(op, rule, outside, x.factor, n) for x, n in carriers)
-    return Positions(index, outside, dims, extent, tuple(a for a, c in enumerate(choices) if c in cuts), mesh)
+    return Positions(index, outside, dims, _extent(op, rule, factor), axes, mesh)
+
+
+def starts_of(op: Operation, options: Sequence[Option], mesh: Mesh, device: int) -> dict[str, int]:
+    """Where a device's positions start, for each factor that is cut and shifts an integer of the op."""
+    rule, starts = rule_of(op), dict[str, int]()
+    if rule is not None and rule.offsets:
+        for factor, axes in _cut_positions(op, rule, options).items():
+            if isinstance(rule.offsets[factor], Shift):
+                starts[factor] = _held(_extent(op, rule, factor), axes, mesh, device)[0]
+    return starts
+
+
+def _cut_positions(op: Operation, rule: Rule, options: Sequence[Option]) -> dict[str, tuple[int, ...]]:
+    """The factors that are cut and need an offset, with the axes that cut them, outermost first."""
+    found: dict[str, tuple[int, ...]] = {}
+    for axis, option in enumerate(options):
+        if isinstance(choice := option.choice, UseFactor) and choice.factor in rule.offsets:
+            if len(choice.pieces) > 1:
+                raise DistirError(f"{op.name} cannot be cut in pieces along a factor that needs an offset")
+            found[choice.factor] = (*found.get(choice.factor, ()), axis)
+    return found
+
+
+def _extent(op: Operation, rule: Rule, factor: str) -> int:
+    """How many positions there are."""
+    operands = zip(op.operands, rule.inputs, strict=True)
+    carried = [shape_of(v)[d] for v, dims in operands for d, dim in enumerate(dims) if dim.factor == factor]
+    results = zip(op.results, rule.combines[factor], strict=True)
+    return (*carried, *(shape_of(r)[c.dim] for r, c in results if isinstance(c, Gather)))[0]
+
+
+def _held(extent: int, axes: Sequence[int], mesh: Mesh, device: int) -> tuple[int, int]:
+    """The half-open range of positions that a device has."""
+    coordinates, start, stop = mesh.coordinates(device), 0, extent
+    for axis in axes:
+        first, last = share(stop - start, coordinates[axis], mesh.sizes[axis])
+        start, stop = start + first, start + last
+    return start, stop
 
 
 def _is_integer(type_: object) -> bool:

@@ -7,7 +7,7 @@
 | the op at small sizes | `standins`, and `classes`, which searches for the one of an op; `trial_runs`: whether an op runs at all |
 | operands | `arithmetic` (exact scalars, or floats), `draws`: operands with their whole results, as many as it takes |
 | shards | `cuts`: how operands are divided, `probing`: whether the results combine |
-| special shards | `windows` overlap, `lookups` need the start of their positions, `partial_operands` are addends |
+| special shards | `windows` overlap, `lookups` and `shifts` need the start of their positions, `partial_operands` are addends |
 | what is known | `cache` |
 
 `callables` and `array_frameworks` do it for any Python callable; `instances` reads a rule at the shapes of one op.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from distir.dialects.sharding import NO_HALO, Combine, Halo, Outside
+from distir.dialects.sharding import NO_HALO, Combine, Halo, Offset
 from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
 from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.subject import Point, Shape, Subject
@@ -68,8 +68,8 @@ class Survivor:
     """Factors are named by `factor_name`."""
     partners: tuple[int, ...] = ()
     """The operands that must then be partial sums."""
-    outside: Outside | None = None
-    """Of a lookup of which each shard has some positions, what is done about the others."""
+    offset: Offset | None = None
+    """What is done for shards that have to know their positions."""
 
 
 def factor_name(factor: Factor) -> str:

@@ -24,6 +24,7 @@ from distir.passes.shardcombine.lookups import Lookup
 from distir.passes.shardcombine.partial_operands import copies, partial_candidates, passes_partial
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.reach import reaching
+from distir.passes.shardcombine.shifts import shifted
 from distir.passes.shardcombine.standins import StandIn, has_strides
 from distir.passes.shardcombine.subject import Shape, Subject
 from distir.passes.shardcombine.windows import altered, windows
@@ -123,6 +124,7 @@ def discover(subject: Subject, small: StandIn) -> Rule:
     if not probe.start():
         return _rule_without_factors(subject.op)
     survivors = reaching(probe, _survivors(probe, small))
+    survivors += shifted(probe, survivors)
     rule = _named(subject, survivors)
     return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
 
@@ -215,7 +217,7 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
         slots = survivor.cut.factor.slots
         is_windowed = any(layout.is_windowed for layout in survivor.cut.layouts.values())
         depth = max((len(layout.outer) for layout in survivor.cut.layouts.values()), default=0)
-        return survivor.outside is not None, is_windowed, min((subject.slots[i].is_size, i) for i in slots), depth
+        return survivor.offset is not None, is_windowed, min((subject.slots[i].is_size, i) for i in slots), depth
 
     in_order = sorted(survivors, key=first_shown)
     names = {factor_name(s.cut.factor): f"S{number}" for number, s in enumerate(in_order, 1)}
@@ -247,5 +249,5 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
         return combine
 
     combines = {names[factor_name(s.cut.factor)]: tuple(map(renamed, s.combines)) for s in in_order}
-    offsets = {names[factor_name(s.cut.factor)]: s.outside for s in in_order if s.outside is not None}
+    offsets = {names[factor_name(s.cut.factor)]: s.offset for s in in_order if s.offset is not None}
     return Rule(tuple(map(tuple, inputs)), combines, sizes, tuple(partials), offsets)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
@@ -27,6 +27,7 @@ _BY_ORDER = (Reduce(Reduction.MAX), Reduce(Reduction.MIN))
 """Combines that pick elements: two shards may agree with the whole by accident."""
 _FAR_OUTSIDE = 2**31 - 1
 _FEW = 8
+_FLOAT_DRAWS = 3
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class Draw:
 
     arrays: dict[int, Array]
     results: list[Array | None]
+
+    def giving(self, results: list[Array | None]) -> Draw:
+        """The same operands with other results."""
+        return replace(self, results=results)
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,16 @@ class Draws:
             self._floats = Trial(self.draw(floats, 0), max(SHARDS), floats)
         except Exception:
             self._floats = None
+
+    def float_trials(self) -> Iterator[Trial]:
+        """A few draws of floats, on which any op runs fast; positive ones where others are not accepted."""
+        for arithmetic in (Floats(positive=False), Floats(positive=True)):
+            try:
+                draws = [self.draw(arithmetic, number) for number in range(_FLOAT_DRAWS)]
+            except Exception:
+                continue
+            yield from (Trial(draw, 1, arithmetic) for draw in draws)
+            return
 
     @property
     def is_constant(self) -> bool:

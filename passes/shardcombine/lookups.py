@@ -42,7 +42,7 @@ class Lookup:
             if dims is None or not self._is_read(index, outside.ignored):
                 continue
             if (combines := self._combines(index, outside, dims)) is not None:
-                return Survivor(self.cut, combines, outside=outside)
+                return Survivor(self.cut, combines, offset=outside)
         return None
 
     def _index(self) -> int | None:

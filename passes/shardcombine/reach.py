@@ -9,14 +9,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from distir.dialects.sharding import Gather
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, local_point
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.standins import LARGEST_STAND_IN
-from distir.passes.shardcombine.subject import Subject, integers_of
+from distir.passes.shardcombine.subject import Subject
 
 LARGEST_NUMBER = 1024
 """Numbers above are flags and codes, or do not fit a stand-in."""
@@ -26,13 +24,7 @@ _MOST_ELEMENTS = 50 * LARGEST_STAND_IN
 def stated(subject: Subject, scaled: frozenset[int]) -> set[int]:
     """The magnitudes of all integers that the op states, those of slots that factors scale left out."""
     owned = {(subject.slots[i].owner, subject.slots[i].position) for i in scaled}
-    found: set[int] = set()
-    for name, attribute in subject.op.properties.items():
-        found |= {abs(n) for p, n in enumerate(integers_of(attribute) or ()) if (name, p) not in owned}
-    for i, operand in enumerate(subject.operands):
-        if isinstance(operand, np.ndarray) and operand.dtype.kind in "iu" and operand.size <= 1:
-            found |= {abs(int(n)) for p, n in enumerate(operand.reshape(-1)) if (i, p) not in owned}
-    return found
+    return {abs(n) for entry, n in subject.stated.items() if entry not in owned}
 
 
 def reaching(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
@@ -44,32 +36,32 @@ def reaching(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     if not hidden or not survivors:
         return [*survivors]
     left = [*survivors]
-    for factor, larger in _grown(probe, max(hidden)):
+    for factor, larger in grown(probe, max(hidden)):
         left = [s for s in left if not _is_plain(s) or _holds(larger, s, factor)]
     return left
 
 
-def _grown(probe: Probe, beyond: int) -> Iterator[tuple[Factor, Probe]]:
-    """Probes at the stand-in with one factor grown beyond the number, and that factor."""
+def grown(probe: Probe, beyond: int) -> Iterator[tuple[Factor, Probe]]:
+    """Probes on floats at the stand-in with one factor grown beyond the number, and that factor."""
     subject, small = probe.subject, probe.small
     for factor in small.factors:
-        grown = replace(factor, extent=factor.extent + beyond)
-        point = local_point(small, factor, grown.extent)
+        longer = replace(factor, extent=factor.extent + beyond)
+        point = local_point(small, factor, longer.extent)
         if (shapes := subject.infer(point)) is None:
             continue
         operands = [subject.operand_shape(point, i) for i in subject.tensors]
         if max(math.prod(shape) for shape in (*operands, *shapes) if shape is not None) > _MOST_ELEMENTS:
             continue
-        factors = tuple(grown if f == factor else f for f in small.factors)
+        factors = tuple(longer if f == factor else f for f in small.factors)
         larger = Probe(subject, replace(small, point=point, shapes=shapes, factors=factors))
         if larger.start(exact=False):
-            yield grown, larger
+            yield longer, larger
 
 
 def _is_plain(survivor: Survivor) -> bool:
     plain = (not isinstance(c, Gather) or c == Gather(c.dim) for c in survivor.combines)
     layouts = survivor.cut.layouts.values()
-    return survivor.outside is None and all(layout == Layout() for layout in layouts) and all(plain)
+    return survivor.offset is None and all(layout == Layout() for layout in layouts) and all(plain)
 
 
 def _holds(larger: Probe, survivor: Survivor, grown: Factor) -> bool:

@@ -8,6 +8,7 @@ every slot a value: the op as found, a small stand-in, and the op on one shard a
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias, cast
@@ -115,6 +116,8 @@ class Subject:
                 if draw_constants or operand.ndim > 1 or element_kind(self._type(i)) != "integer":
                     self.operands[i] = self._type(i)
         self._keeps: bool | None = None
+        self._replaced: dict[tuple[int | str, int], int] = {}
+        """Stated integers that stand for others."""
         self.slots: tuple[Slot, ...] = ()
         values: list[int] = []
         slots: list[Slot] = []
@@ -166,6 +169,25 @@ class Subject:
         return longest if len(longest) > _LONGEST_SIZES else ()
 
     @cached_property
+    def stated(self) -> dict[tuple[int | str, int], int]:
+        """Every integer that the op states, by owner and entry: those of its properties, and of constant operands of one."""
+        found: dict[tuple[int | str, int], int] = {}
+        for name, attribute in self.op.properties.items():
+            if name not in _SEGMENTS:
+                found |= {(name, p): n for p, n in enumerate(integers_of(attribute) or ())}
+        for i, operand in enumerate(self.operands):
+            if isinstance(operand, np.ndarray) and operand.dtype.kind in "iu" and operand.size == 1:
+                found[i, 0] = int(operand.reshape(-1)[0])
+        return found
+
+    def stating(self, owner: int | str, position: int, number: int) -> Subject:
+        """The op with this number in place of one that it states; points are as before."""
+        other = copy(self)
+        other._replaced = {**self._replaced, (owner, position): number}
+        other._inferred, other._made = {}, {}
+        return other
+
+    @cached_property
     def tensors(self) -> tuple[int, ...]:
         """The operands that are data, each value once."""
         return tuple(
@@ -211,14 +233,14 @@ class Subject:
 
     def at(self, point: Point) -> tuple[Operation, list[Abstract]]:
         """The op, detached, and its operands at a point."""
-        values = {(s.owner, s.position): v for s, v in zip(self.slots, point, strict=True)}
+        values = {(s.owner, s.position): v for s, v in zip(self.slots, point, strict=True)} | self._replaced
         operands: list[Abstract] = []
         for i, operand in enumerate(self.operands):
             source = self.source[i]
             if isinstance(operand, TensorType):
                 shape = tuple(values.get((source, d), dim) for d, dim in enumerate(operand.get_shape()))
                 operand = self._tensor_type(cast(Attribute, operand.element_type), shape)
-            elif operand is not None and i in self.size_operands:
+            elif operand is not None and (i in self.size_operands or self._replaced):
                 entries = [values.get((source, p), v) for p, v in enumerate(operand.reshape(-1).tolist())]
                 operand = np.array(entries, operand.dtype).reshape(operand.shape)
             operands.append(operand)

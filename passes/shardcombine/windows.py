@@ -21,10 +21,9 @@ from itertools import pairwise
 import numpy as np
 
 from distir.dialects.sharding import Gather, Identity
-from distir.passes.shardcombine.arithmetic import Floats
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.draws import Draw, Trial
+from distir.passes.shardcombine.draws import Trial
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.standins import LARGEST_STAND_IN, StandIn
@@ -34,7 +33,6 @@ from distir.passes.shardcombine.trial_runs import runs
 LARGEST_STRIDE = 8
 MOST_ROWS = 96
 FEWEST_ROWS = 12
-_DRAWS = 3
 _FEW, _NARROW = 2, 6
 _FAR = math.lcm(*range(1, LARGEST_STRIDE + 1)) * 8
 
@@ -54,12 +52,16 @@ class Window:
         return [(r, d) for r, d in enumerate(self.dims) if d is not None]
 
 
-def altered(subject: Subject, small: StandIn) -> frozenset[int | str]:
-    """The operands and properties of which the stand-in has other numbers than the op, not counting dims that scale."""
+def altered(subject: Subject, small: StandIn, survivors: Sequence[Survivor] = ()) -> frozenset[int | str]:
+    """The operands and properties of which the stand-in has other numbers than the op, not counting dims that scale, and sizes that
+    scale with what survivors cut: at its own size (all groups of a convolution), the op is what they make of smaller ones."""
     scaled = {i for factor in small.factors for i in factor.slots}
+    cut = {i for s in survivors if s.offset is None for i in s.cut.factor.slots if small.leftovers[i] == 1}
     both = zip(subject.slots, subject.point, small.point, strict=True)
     return frozenset(
-        slot.owner for i, (slot, own, theirs) in enumerate(both) if own != theirs and (slot.is_size or i not in scaled)
+        slot.owner
+        for i, (slot, own, theirs) in enumerate(both)
+        if own != theirs and i not in cut and (slot.is_size or i not in scaled)
     )
 
 
@@ -67,7 +69,7 @@ def windows(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     """The dims that no survivor carries and that can be cut with a halo. Other numbers than theirs must be the op's own: how far
     a window reaches depends on them."""
     subject, small = probe.subject, probe.small
-    others = altered(subject, small)
+    others = altered(subject, small, survivors)
     carried = {slot for s in survivors for slot in s.cut.factor.slots}
     gathered = {(r, c.dim) for s in survivors for r, c in enumerate(s.combines) if isinstance(c, Gather)}
     found: list[Survivor] = []
@@ -256,7 +258,7 @@ class _Windowed:
     def _measure(self, probe: Probe) -> bool:
         """Raises the numbers of rows that are wrong at either end of a part to what is seen; False if they are too many for
         the op to be local."""
-        trials = list(_float_trials(probe))
+        trials = list(probe.float_trials())
         rows = self._rows(probe.small.shapes)
         middle = rows // 2
         for trial in trials:
@@ -290,15 +292,3 @@ class _Windowed:
                 if self._wrong(trial, kept, first):
                     return False
         return True
-
-
-def _float_trials(probe: Probe) -> Iterator[Trial]:
-    """Draws of floats, on which any op runs fast; positive ones where others are not accepted."""
-    for arithmetic in (Floats(positive=False), Floats(positive=True)):
-        draws: list[Draw] = []
-        try:
-            draws = [probe.draw(arithmetic, number) for number in range(_DRAWS)]
-        except Exception:
-            continue
-        yield from (Trial(draw, 1, arithmetic) for draw in draws)
-        return

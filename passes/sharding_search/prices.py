@@ -29,7 +29,7 @@ from distir.passes.distribution.margins import Margin, margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.positions import positions_of
-from distir.passes.distribution.sizes import divisors_of, local_constants, local_properties
+from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 
 MOST_PIECES = 8
 """Finer pieces are not resharded: gathering the heads of each row would copy as many slices as there are heads and rows."""
@@ -215,10 +215,10 @@ class Prices:
         for option, size in zip(options, self.mesh.sizes, strict=True):
             if isinstance(option.choice, UseFactor):
                 factors[option.choice.factor] = factors.get(option.choice.factor, 1) * size
-        divisors = divisors_of(rule_of(op), factors)
+        changes = changes_of(rule_of(op), factors)
         try:
-            local_constants(op, divisors)
-            properties = local_properties(op, divisors)
+            local_constants(op, changes)
+            properties = local_properties(op, changes)
         except DistirError:
             return None
         means = tuple({i for option in options for i in option.means})

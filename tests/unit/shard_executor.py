@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr
 from xdsl.ir import Attribute, Operation
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import Gather, Identity, Reduce, Rule
+from distir.dialects.sharding import Gather, Identity, Reduce, Rule, Shift
 from distir.interpreters.reference import run_operator
 from distir.passes.shardcombine.instances import factor_extent
 from distir.passes.shardcombine.subject import operand_name
@@ -176,6 +176,17 @@ def _divided(attribute: Attribute, position: int, part: int, of: int) -> Attribu
     raise AssertionError(attribute)
 
 
+def _moved(attribute: Attribute, position: int, by: int) -> Attribute:
+    match attribute:
+        case IntegerAttr():
+            return IntegerAttr(attribute.value.data + by, cast(Any, attribute.type))
+        case ArrayAttr():
+            entries = list(cast(Any, attribute).data)
+            entries[position] = _moved(entries[position], 0, by)
+            return ArrayAttr(entries)
+    raise AssertionError(attribute)
+
+
 def numbers_of(attribute: Attribute) -> list[int]:
     match attribute:
         case IntegerAttr():
@@ -317,6 +328,27 @@ class _Check:
         for r, combine in enumerate(combines):
             yield from self.compare(f"{factor} in {parts}", r, combine, local, parts, 1)
 
+    def shifted(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
+        """Positions that the op counts from one of its integers: that counts from the shard's first."""
+        shift, local = self.rule.offsets[factor], list[Sequence[Any]]()
+        for shard, part in enumerate(parts):
+            operands, start = list(self.operands), sum(parts[:shard])
+            for i, dims in enumerate(self.rule.inputs):
+                for d, dim in enumerate(dims):
+                    if factor in dim.factors:
+                        operands[i] = np.take(operands[i], range(start, start + part), d)
+            op, operands = with_sizes(self.op, operands, self.rule, factor, part, sum(parts))
+            by = -start if shift.falls else start
+            if shift.name in op.properties:
+                op.properties[shift.name] = _moved(op.properties[shift.name], shift.position, by)
+            else:
+                (i,) = (i for i in range(len(operands)) if operand_name(self.op, i) == shift.name)
+                operands[i] = np.array(operands[i])
+                operands[i].reshape(-1)[shift.position] += by
+            local.append(self.run(op, operands))
+        for r, combine in enumerate(self.rule.combines[factor]):
+            yield from self.compare(f"{factor} in {parts}", r, combine, local, parts, 1)
+
     @staticmethod
     def _over(inside: Any, dims: Mapping[int, int], value: Any) -> Any:
         """A mask of the indices, each dim of which is a dim of the value or of extent 1, over the value."""
@@ -374,7 +406,8 @@ def violations(
             for factor in (*rule.factors, *rule.offsets):
                 if factor in rule.offsets:
                     if parts := uneven(check.extent([factor]), count):
-                        tried.violations += check.lookup(factor, parts)
+                        is_shift = isinstance(rule.offsets[factor], Shift)
+                        tried.violations += (check.shifted if is_shift else check.lookup)(factor, parts)
                         tried.offsets += 1
                 elif factor in rule.windowed:
                     if parts := uneven(check.window_rows(factor), count):

@@ -1,5 +1,6 @@
 """Lookups in a table of which each device has some rows: the distributed program against the whole one, on arrays."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 
+import distir
 from distir.backends.torch import run as run_on_ranks
 from distir.dialects.registry import program_context
 from distir.dialects.sharding import MeshOp, RuleAttr, StrategyAttr, UseFactor
@@ -149,14 +151,75 @@ def test_indices_of_other_shards(kind: str) -> None:
         np.testing.assert_allclose(run_ranks(ranks, inputs, dtype=np.float64)["y"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("operator", ["tril", "triu"])
-@pytest.mark.parametrize("diagonal", [0, 3, -3, 100, -100])
-def test_a_triangle_is_cut_by_its_batch_alone(operator: str, diagonal: int):
-    """Whatever diagonal it begins at: few rows and columns, which a stand-in has, are all kept or all zero."""
-    name = f"aten.{operator}"
-    type_ = "tensor<8x512x512xf32>"
-    text = f'func.func @main(%x: {type_}) {{ %y = "{name}"(%x) <{{diagonal = {diagonal} : i64}}> : ({type_}) -> {type_}\nfunc.return }}'
-    module = Parser(program_context(), text).parse_module()
+TRIANGLES = {
+    "aten.tril": '"aten.tril"(%x) <{diagonal = DIAGONAL : i64}> : (TYPE) -> TYPE',
+    "aten.triu": '"aten.triu"(%x) <{diagonal = DIAGONAL : i64}> : (TYPE) -> TYPE',
+    "onnx.Trilu": '"onnx.Trilu"(%x, %k) <{upper = 1 : si64}> : (TYPE, tensor<i64>) -> TYPE',
+}
+
+
+def triangle(name: str, diagonal: int, rows: int, columns: int) -> ModuleOp:
+    type_, k = f"tensor<3x{rows}x{columns}xf32>", f"%k = onnx.Constant dense<{diagonal}> : tensor<i64>"
+    text = f"""func.func @main(%x: {type_} {{dist.name = "x"}}) -> ({type_} {{dist.name = "y"}}) {{
+        {k if "%k" in TRIANGLES[name] else ""}
+        %y = {TRIANGLES[name].replace("DIAGONAL", str(diagonal)).replace("TYPE", type_)}
+        func.return %y : {type_} }}"""
+    return Parser(program_context(), text).parse_module()
+
+
+@pytest.mark.parametrize(
+    ("name", "diagonal"),
+    [*(("aten.tril", diagonal) for diagonal in (0, 3, -3, 100, -100)), ("aten.triu", 100), ("onnx.Trilu", 3)],
+)
+def test_rows_and_columns_of_a_triangle_move_its_diagonal(name: str, diagonal: int) -> None:
+    """By hand: element (i, j) is kept for j - i <= d (or >= d). With i counted from row s that is j - i <= d + s, with j counted from
+    column s it is j - i <= d - s. Whatever d is: few rows and columns, which a stand-in has, may be all kept or all zero."""
+    module = triangle(name, diagonal, 512, 512)
     (op,) = (op for op in module.walk() if op.name == name)
-    rule = Discovery(InterpreterDomains()).rule(op)
-    assert [[dim.factor for dim in dims][1:] for dims in rule.inputs] == [[None, None]]
+    rule, entry = Discovery(InterpreterDomains()).rule(op), "k[0]" if name == "onnx.Trilu" else "diagonal[0]"
+    assert f"offset = S2(raises = {entry}), offset = S3(lowers = {entry})" in str(rule)
+    assert "[S1, S2, S3]" in str(rule)
+    rng = np.random.default_rng(0)
+    operands = [rng.standard_normal((3, 130, 120)), np.array(diagonal)][: len(op.operands)]
+    tried = violations(op, rule, operands, rng)
+    assert tried.offsets == 4
+    assert not tried.violations
+
+
+@pytest.mark.parametrize("name", ["aten.tril", "onnx.Trilu"])
+@pytest.mark.parametrize(
+    "choices",
+    [{"a": "S2"}, {"a": "S3"}, {"a": "S2", "b": "S3"}, {"a": "S2", "b": "S2"}, {"a": "S1", "b": "S3"}],
+    ids=str,
+)
+def test_a_triangle_on_several_devices(name: str, choices: dict[str, str]) -> None:
+    """Shards are uneven: 13 rows and 11 columns on 2 and on 2 x 3 devices."""
+    module = triangle(name, 2, 13, 11)
+    x = np.random.default_rng(0).standard_normal((3, 13, 11))
+    expected = np.tril(x, 2) if name == "aten.tril" else np.triu(x, 2)
+    np.testing.assert_array_equal(run(module, {"x": x}, dtype=np.float64)["y"], expected)
+    ShardcombineAnnotatePass().apply(program_context(), module)
+    (op,) = (op for op in module.walk() if op.name == name)
+    op.attributes["dist.strategy"] = StrategyAttr.of("mesh", {axis: UseFactor(f) for axis, f in choices.items()})
+    sizes = {"a": 2, "b": 3}
+    mesh = MeshOp("mesh", {axis: sizes[axis] for axis in choices})
+    module.body.block.insert_op_before(mesh, module.body.block.first_op)  # type: ignore[arg-type]
+    ApplyShardingPass().apply(program_context(), module)
+    module.verify()
+    np.testing.assert_array_equal(run(module, {"x": x}, dtype=np.float64)["y"], expected)
+    ranks = [project(module, rank) for rank in range(math.prod(sizes[axis] for axis in choices))]
+    np.testing.assert_array_equal(run_ranks(ranks, {"x": x}, dtype=np.float64)["y"], expected)
+
+
+def test_numbers_that_count_no_positions_are_not_shifted() -> None:
+    """A distance that rows are rolled by, an axis, a factor, and diagonals that are not moved as the number is."""
+    rows = np.ones((8, 9))
+    for function in (
+        lambda x, n: np.roll(x, n, 0),
+        lambda x, n: np.cumsum(x, n),
+        lambda x, n: np.cumsum(x, 0) * n,
+        lambda x, n: np.tril(x, abs(n)),
+        lambda x, n: np.tril(x, min(n, 4)),
+    ):
+        assert "raises" not in (text := str(distir.discover(function, (rows, 1))))
+        assert "lowers" not in text

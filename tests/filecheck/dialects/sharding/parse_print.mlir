@@ -31,6 +31,10 @@ dist.mesh @one = <[]> {tag}
 // CHECK-NEXT: rule = #dist.rule<[S1, S2, S3], [_] -> {S1: gather(0), S2: gather(1), S3: gather(2)}, offset = S1(ignored = -1), offset = S2(kept = 0), offset = S3(zero = 2), found = exact>
 "test.op"() {rule = #dist.rule<[S1, S2, S3], [_] -> {S1: gather(0), S2: gather(1), S3: gather(2)}, offset = S1(ignored = -1), offset = S2(kept = 0), offset = S3(zero = 2)>} : () -> ()
 
+// Offsets that shift an integer of the op.
+// CHECK-NEXT: rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, offset = S1(raises = diagonal[0]), offset = S2(lowers = diagonal[0]), found = exact>
+"test.op"() {rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, offset = S1(raises = diagonal[0]), offset = S2(lowers = diagonal[0])>} : () -> ()
+
 // Views: a dim that is a product of factors, a factor inside another of a merged dim, a size that is a product.
 // CHECK-NEXT: rule = #dist.rule<[S1 * S2, S3] -> {S1: gather(0), S2: gather(1), S3: gather(1, outer = S2)}, sizes = {shape[1]: S2 * S3}, found = exact>
 "test.op"() {rule = #dist.rule<[S1 * S2, S3] -> {S1: gather(0), S2: gather(1), S3: gather(1, outer = S2)}, sizes = {shape[1]: S2 * S3}>} : () -> ()

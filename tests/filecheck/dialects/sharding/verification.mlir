@@ -70,5 +70,5 @@ dist.mesh @mesh = <["dp" = 2, "dp" = 2]>
 
 // -----
 
-// CHECK: expected zero, kept or ignored, got lost
+// CHECK: expected zero, kept, ignored, raises or lowers, got lost
 "test.op"() {rule = #dist.rule<[S1] -> {S1: gather(0)}, offset = S1(lost = 1)>} : () -> ()

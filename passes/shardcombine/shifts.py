@@ -1,0 +1,152 @@
+"""Shifts: an operator that counts positions from an integer of its own, such as the diagonal at which a triangle begins.
+
+Shards of its rows are the operator with another integer, which is higher or lower by the start of the shard. Which integer that is,
+and which way it goes, is found by trying; that it is so at every value and not at one, by trying all from below the first
+position to beyond the last, on floats, which kernels run fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from distir.dialects.sharding import Combine, Shift
+from distir.passes.shardcombine.arithmetic import Exact
+from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, expected_shapes, local_point, portions
+from distir.passes.shardcombine.domains import Array
+from distir.passes.shardcombine.draws import SHARDS, Trial
+from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.reach import LARGEST_NUMBER, grown
+from distir.passes.shardcombine.subject import Subject, operand_name
+
+Owner = int | str
+
+
+def shifted(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
+    """The factors that no survivor carries, but that can be cut if an integer is shifted."""
+    slots, factors = probe.subject.slots, probe.small.factors
+    scaled = {(slots[i].owner, slots[i].position) for factor in factors for i in factor.slots}
+    carried = {i for survivor in survivors for i in survivor.cut.factor.slots}
+    found: list[Survivor] = []
+    for factor in factors:
+        if carried.isdisjoint(factor.slots) and (cut := _plain_cut(probe, factor)) is not None:
+            for owner, position in probe.subject.stated.keys() - scaled:
+                if (survivor := _Shifted(probe, cut, owner, position).survivor()) is not None:
+                    found.append(survivor)
+                    break
+    return found
+
+
+def _plain_cut(probe: Probe, factor: Factor) -> Cut | None:
+    """The dims of a factor in one piece, in which it is alone: positions are counted there."""
+    small, dims = probe.small, [i for i in factor.slots if not probe.subject.slots[i].is_size]
+    alone = all(small.point[i] == factor.extent for i in factor.slots)
+    if not alone or len({r for r, _ in factor.results}) < len(factor.results):
+        return None
+    if any((shape := small.shapes[r]) is None or shape[d] != factor.extent for r, d in factor.results):
+        return None
+    return Cut(factor, {i: Layout() for i in dims})
+
+
+class _Shifted:
+    """One candidate: a factor and an integer that the op states."""
+
+    def __init__(self, probe: Probe, cut: Cut, owner: Owner, position: int):
+        self.probe, self.cut, self.owner, self.position = probe, cut, owner, position
+        self.own = probe.subject.stated[owner, position]
+        self._subjects: dict[int, Subject] = {}
+
+    def survivor(self) -> Survivor | None:
+        """The cut with its combines and its shift; None if it does not hold."""
+        if not self._counts_positions():
+            return None
+        for falls in (False, True):
+            name = self.owner if isinstance(self.owner, str) else operand_name(self.probe.subject.op, self.owner)
+            shift = Shift(name, self.position, falls)
+            if (combines := self._combines(shift)) is not None and self._reaches(shift, combines):
+                return Survivor(self.cut, combines, offset=shift)
+        return None
+
+    def _at(self, number: int) -> Subject:
+        if number not in self._subjects:
+            self._subjects[number] = self.probe.subject.stating(self.owner, self.position, number)
+        return self._subjects[number]
+
+    @property
+    def _numbers(self) -> Iterator[int]:
+        """From below the first position to beyond the last."""
+        return iter(range(-self.cut.factor.extent - 1, self.cut.factor.extent + 2))
+
+    def _counts_positions(self) -> bool:
+        """Whether types are the same at every number, and results are not."""
+        point, shapes = self.probe.small.point, self.probe.small.shapes
+        if any(self._at(number).infer(point) != shapes for number in self._numbers):
+            return False
+        if (trial := next(self.probe.float_trials(), None)) is None:
+            return False
+        different: set[bytes] = set()
+        for number in self._numbers:
+            if (results := self._run(number, self.probe.small.point, trial.draw.arrays, trial)) is None:
+                return False
+            different.add(b"".join(b"" if r is None else r.tobytes() for r in results))
+        return len(different) >= self.cut.factor.extent
+
+    def _run(
+        self, number: int, point: tuple[int, ...], arrays: dict[int, Array], trial: Trial
+    ) -> list[Array | None] | None:
+        try:
+            results = self._at(number).evaluate(point, arrays)
+        except Exception:
+            return None
+        return [None if result is None else trial.arithmetic.readable(result) for result in results]
+
+    def _combines(self, shift: Shift) -> tuple[Combine, ...] | None:
+        """How results combine, at every number: on floats, and at the op's own as the rest of the rule is found."""
+        probe = self.probe
+        if (candidates := probe.candidates(self.cut, ())) is None:
+            return None
+        for trial in probe.float_trials():
+            for number in self._numbers:
+                if not self._narrows(probe, self.cut, shift, trial, number, candidates):
+                    return None
+        for trial in probe.draws_tried() if isinstance(probe.arithmetic, Exact) else ():
+            if not self._narrows(probe, self.cut, shift, trial, self.own, candidates):
+                return None
+        return tuple(each[0] for each in candidates)
+
+    def _narrows(
+        self, probe: Probe, cut: Cut, shift: Shift, trial: Trial, number: int, candidates: list[list[Combine]]
+    ) -> bool:
+        """Keeps the candidates that make the whole at this number of what two and three shards give; False if none is left."""
+        whole = self._run(number, probe.small.point, trial.draw.arrays, trial)
+        if whole is None:
+            return False
+        for shards in SHARDS:
+            parts = portions(cut.factor.extent, shards)
+            results: list[list[Array | None]] = []
+            for shard, part in enumerate(parts):
+                local, moved = local_point(probe.small, cut.factor, part), number + shift.by(sum(parts[:shard]))
+                if list(self._at(moved).infer(local) or ()) != expected_shapes(probe.small, cut.factor, part):
+                    return False
+                result = self._run(moved, local, probe.shard(trial.draw, cut, parts, shard), trial)
+                if result is None:
+                    return False
+                results.append(result)
+            weights = [Fraction(part, cut.factor.extent) for part in parts]
+            drawn = Trial(trial.draw.giving(whole), shards, trial.arithmetic)
+            candidates[:] = probe.holding(drawn, results, candidates, parts, weights)
+            if not all(candidates):
+                return False
+        return True
+
+    def _reaches(self, shift: Shift, combines: tuple[Combine, ...]) -> bool:
+        """Whether it holds too with dims beyond the op's own number, and as long as they were found: numbers in a callable's
+        code are not stated."""
+        beyond = min(LARGEST_NUMBER, max(abs(self.own), *self.probe.subject.point))
+        for longer, larger in grown(self.probe, beyond):
+            cut = Cut(longer, self.cut.layouts) if longer.slots == self.cut.factor.slots else self.cut
+            numbers = {self.own, *(longer.extent * eighths // 8 for eighths in range(-8, 9))}
+            trial, candidates = next(larger.float_trials(), None), [[each] for each in combines]
+            if trial is None or not all(self._narrows(larger, cut, shift, trial, n, candidates) for n in numbers):
+                return False
+        return True
