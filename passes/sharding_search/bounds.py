@@ -8,7 +8,7 @@ elimination finds the minimum of the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -20,65 +20,132 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-SMALL_TABLES = tuple(1 << n for n in (14, 15, 16, 18, 20, 22, 24, 24))
-"""Up to which size of tables elimination goes in each round: between rounds, bounds make tables smaller."""
+SMALL_TABLES = 1 << 14
+"""Up to which size of tables elimination goes at first: larger ones make each pass slower."""
+TRIED_TABLES = 1 << 16
+"""The same for promising choices."""
+GROWTH = 4
+"""By how much larger tables are made when bounds hardly get better."""
+SWEEPS = 12
+"""Passes over the network, each forth and back, between eliminations."""
+ROUNDS = 80
+"""After so many of these there is no answer."""
 ROUNDING = 1e-9
 """A choice is dropped only if it is worse by more than this share of the total."""
-SWEEPS = 12
-"""Passes over the network, each forth and back, in a round."""
-PROMISING = (4, 5, 6, 8)
-"""How many choices of a variable are promising, round by round."""
+DIVE, DIVE_SWEEPS = 0.5, 4
+"""A dive leaves this share of the choices, and then makes so many passes, until elimination goes through."""
+PROGRESS = 0.05
+"""The share of the distance between the bounds, or of the choices left, that a round of passes should take away."""
+WORTH_DIVING = 0.75
+"""Another dive is worth while once at most this share of the choices is left."""
+GRAIN = 2.0**-10
+"""What is moved are multiples of this: sums of picoseconds, or bytes, stay exact, and equal ones equal."""
 
 
-def cheapest(network: Network, small_tables: Sequence[int] = SMALL_TABLES) -> list[int] | None:
-    """The choice of every variable in a cheapest assignment; None if it was not found. The network is used up."""
-    best: list[int] | None = None
-    for i, entries in enumerate(small_tables):
-        network.drop_dominated()
+def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST_ENTRIES) -> list[int] | None:
+    """The choice of every variable in a cheapest assignment; None if it was not found with tables of at most `largest` entries.
+    The network is used up."""
+    search = _Search(network)
+    entries = smallest
+    network.drop_dominated()
+    is_stuck = False
+    for _ in range(ROUNDS):
         if network.eliminate(entries):
             return network.decided()
-        bounds = Bounds(network)
-        for _ in range(SWEEPS):
-            bounds.sweep()
-        if bounds.lower == inf:
+        distance, size = search.distance, network.size
+        if not search.improve(is_stuck):
             return None
-        restricted = network.copy()
-        for v, bound in bounds.with_choice.items():
-            restricted.keep(v, _least(bound, PROMISING[min(i, len(PROMISING) - 1)]))
-        candidate = restricted.decided() if restricted.eliminate(MOST_ENTRIES) else None
-        if candidate is not None and (best is None or network.cost(candidate) < network.cost(best)):
-            best = candidate
-        if best is not None:
-            upper = network.cost(best)
-            _keep_within(network, bounds, upper + ROUNDING * abs(upper))
+        if search.is_closed:
+            return search.best
+        is_stuck = search.distance >= (1 - PROGRESS) * distance and network.size >= (1 - PROGRESS) * size
+        if is_stuck:
+            if entries >= largest:
+                return None
+            entries = min(largest, GROWTH * entries)
     return None
 
 
-def _least(bound: Array, count: int) -> Array:
+class _Search:
+    """Bounds of one network from both sides."""
+
+    def __init__(self, network: Network):
+        self.network = network
+        self.best: list[int] | None = None
+        self._upper, self._lower = inf, -inf
+        self._dived = 0
+
+    @property
+    def distance(self) -> float:
+        """Between the bounds."""
+        return self._upper - self._lower
+
+    @property
+    def is_closed(self) -> bool:
+        return self.best is not None and self.distance <= ROUNDING * abs(self._upper)
+
+    def improve(self, is_stuck: bool) -> bool:
+        """Improves bounds and drops choices by them; False if no assignment is possible."""
+        import numpy as np
+
+        network = self.network
+        bounds = Bounds(network)
+        bounds.improve(SWEEPS)
+        if bounds.lower == inf:
+            return False
+        bounds.write()
+        self._lower = max(self._lower, bounds.lower + network.settled)
+        if self.best is None or is_stuck or network.size < WORTH_DIVING * self._dived:
+            self._dived = network.size
+            self._dive(bounds.with_choice)
+        most = self._upper - network.settled + ROUNDING * abs(self._upper) if self.best is not None else inf
+        for v, bound in bounds.with_choice.items():
+            network.keep(v, np.flatnonzero((bound <= most) & np.isfinite(bound)))
+        return True
+
+    def _dive(self, with_choice: Mapping[int, Array]) -> None:
+        """Looks for a better assignment: leaves the choices with the least bounds, finds bounds of these, and so on."""
+        among = self.network.copy()
+        while True:
+            for v, chosen in promising(with_choice, int(DIVE * among.size)).items():
+                among.keep(v, chosen)
+            if among.eliminate(TRIED_TABLES, is_dropping=False):
+                break
+            bounds = Bounds(among)
+            bounds.improve(DIVE_SWEEPS)
+            if bounds.lower + among.settled >= self._upper:
+                return
+            bounds.write()
+            with_choice = bounds.with_choice
+        found = among.decided()
+        if found is not None:
+            cost = self.network.cost(found) + self.network.settled
+            if cost < self._upper:
+                self.best, self._upper = found, cost
+
+
+def promising(bounds: Mapping[int, Array], count: int) -> dict[int, Array]:
+    """About as many choices, those with the least bounds, by position; of each variable at least one."""
     import numpy as np
 
-    return np.sort(np.argsort(bound, kind="stable")[:count])
-
-
-def _keep_within(network: Network, bounds: Bounds, upper: float) -> None:
-    """Drops the choices with which every assignment costs more than this."""
-    import numpy as np
-
-    for v, bound in bounds.with_choice.items():
-        network.keep(v, np.flatnonzero(bound <= upper))
+    least = {v: bound.min() for v, bound in bounds.items()}
+    every = np.concatenate([*bounds.values()])
+    place = min(count, len(every)) - 1
+    most = np.partition(every, place)[place]
+    return {v: (bound <= max(most, least[v])).nonzero()[0] for v, bound in bounds.items()}
 
 
 class Bounds:
     """The costs of a network, moved around."""
 
     def __init__(self, network: Network):
+        self._network = network
         self._own = {v: network.own[v] for v in network.left}
         self._tables: list[_Dense | _Wide] = [_Dense(table) for table in network.tables]
         self._tables += [_Wide(table) for table in network.wide_tables]
-        self._of: dict[int, list[tuple[int, int]]] = {v: [] for v in self._own}
-        for t, table in enumerate(self._tables):
+        self._of: dict[int, list[tuple[_Dense | _Wide, int]]] = {v: [] for v in self._own}
+        for table in self._tables:
             for axis, v in enumerate(table.scope):
-                self._of[v].append((t, axis))
+                self._of[v].append((table, axis))
         self._least = {v: float(own.min()) for v, own in self._own.items()}
         self.with_choice: dict[int, Array] = {}
         """Per variable and choice: no assignment with that choice costs less."""
@@ -88,72 +155,100 @@ class Bounds:
         """No assignment costs less."""
         return sum(self._least.values()) + sum(table.minimum for table in self._tables)
 
-    def sweep(self) -> None:
-        """Moves costs towards later variables, then towards earlier ones."""
-        for v in self._own:
-            self._pass_on(v, max)
-        for v in reversed(self._own):
-            self.with_choice[v] = self._pass_on(v, min)
+    def improve(self, sweeps: int) -> None:
+        """Moves costs towards later variables, then towards earlier ones, so often."""
+        for last in range(sweeps - 1, -1, -1):
+            for v in self._own:
+                self._pass_on(v, max)
+            for v in reversed(self._own):
+                self._pass_on(v, min, is_recorded=not last)
 
-    def _pass_on(self, variable: int, end: Callable[[Sequence[int]], int]) -> Array:
-        """Collects what all tables say about a variable, and gives it to those that go on towards the end. Returns the
-        bound of each choice when all is collected."""
+    def write(self) -> None:
+        """Leaves the costs of the network where they were moved."""
+        tables = [table.costs for table in self._tables if isinstance(table, _Dense)]
+        self._network.reweigh(self._own, tables, [table.table for table in self._tables if isinstance(table, _Wide)])
+
+    def _pass_on(self, variable: int, end: Callable[[Sequence[int]], int], is_recorded: bool = False) -> None:
+        """Collects what all tables say about a variable, and gives it to those that go on towards the end. The bound of each
+        choice is known when all is collected."""
         import numpy as np
 
         own = self._own[variable]
-        left: dict[tuple[int, int], Array] = {}
-        for t, axis in self._of[variable]:
-            table = self._tables[t]
+        onward: list[tuple[_Dense | _Wide, int, Array]] = []
+        for table, axis in self._of[variable]:
             least = table.least(axis)
-            taken = np.where(np.isfinite(least), least, 0.0)
-            left[t, axis] = least - taken
-            table.add(axis, -taken, left[t, axis])
             own = own + least[table.classes[axis]]
-        self._least[variable] = 0.0
-        bounds = own + self.lower
-        onward = [(t, axis) for t, axis in self._of[variable] if end(self._tables[t].scope) != variable]
+            if least.max() == inf:
+                impossible = np.isinf(least)
+                taken = np.where(impossible, 0.0, least)
+                table.minimum = inf if impossible.all() else 0.0
+            else:
+                taken, table.minimum = least, 0.0
+            if end(table.scope) != variable:
+                onward.append((table, axis, taken))
+            else:
+                table.add(axis, -taken)
+        if is_recorded:
+            self._least[variable] = 0.0
+            self.with_choice[variable] = own + self.lower
         share = 1.0 / max(len(onward), len(self._of[variable]) - len(onward), 1)
-        for t, axis in onward:
-            table = self._tables[t]
-            classes = table.classes[axis]
-            given = np.full(len(left[t, axis]), np.inf)
-            np.minimum.at(given, classes, own * share)
-            table.add(axis, given, left[t, axis] + given)
-            own = own - np.where(np.isfinite(given), given, 0.0)[classes]
+        for table, axis, taken in onward:
+            given = np.floor(table.gathered(axis, own) * (share / GRAIN)) * GRAIN
+            table.add(axis, given - taken)
+            if table.minimum < inf:
+                table.minimum = float(given.min())
+            own = own - np.where(np.isfinite(given), given, 0.0)[table.classes[axis]]
         self._own[variable], self._least[variable] = own, float(own.min())
-        return bounds
 
 
-class _Dense:
+class _Moved:
     """A table, and what was added to it."""
 
+    def __init__(self, scope: tuple[int, ...], classes: tuple[Array, ...]):
+        import numpy as np
+
+        self.scope, self.classes = scope, classes
+        self.minimum = 0.0
+        self._sorted = [np.argsort(c, kind="stable") for c in classes]
+        self._starts = [
+            np.searchsorted(c[order], np.arange(c.max() + 1)) for c, order in zip(classes, self._sorted, strict=True)
+        ]
+
+    def gathered(self, axis: int, costs: Array) -> Array:
+        """Per class of one variable, the least of these costs of its choices."""
+        import numpy as np
+
+        return np.minimum.reduceat(costs[self._sorted[axis]], self._starts[axis])
+
+
+class _Dense(_Moved):
     def __init__(self, table: Table):
-        self.scope, self.classes, self._costs = table.scope, table.classes, table.costs
+        super().__init__(table.scope, table.classes)
+        self.costs = table.costs
         self.minimum = float(table.costs.min())
+        axes = range(table.costs.ndim)
+        self._others = [tuple(other for other in axes if other != axis) for axis in axes]
+        self._along = [tuple(-1 if other == axis else 1 for other in axes) for axis in axes]
 
     def least(self, axis: int) -> Array:
         """Per class of one variable, the least cost with it."""
-        return self._costs.min(axis=tuple(a for a in range(self._costs.ndim) if a != axis))
+        return self.costs.min(axis=self._others[axis])
 
-    def add(self, axis: int, costs: Array, least: Array) -> None:
-        """Adds costs per class of one variable, with which these are least."""
-        self._costs = self._costs + costs.reshape([-1 if a == axis else 1 for a in range(self._costs.ndim)])
-        self.minimum = float(least.min())
+    def add(self, axis: int, costs: Array) -> None:
+        """Adds costs per class of one variable."""
+        self.costs = self.costs + costs.reshape(self._along[axis])
 
 
-class _Wide:
-    """The same of a table that is not written down."""
+class _Wide(_Moved):
+    """One that is not written down."""
 
     def __init__(self, table: WideTable):
-        import numpy as np
-
-        self.scope, self.classes, self._table = table.scope, table.classes, table
-        self._added = [np.zeros(count) for count in table.shape]
-        self.minimum = float(table.least(0, self._added).min())
+        super().__init__(table.scope, table.classes)
+        self.table = table
+        self.minimum = float(table.least(0).min())
 
     def least(self, axis: int) -> Array:
-        return self._table.least(axis, self._added)
+        return self.table.least(axis)
 
-    def add(self, axis: int, costs: Array, least: Array) -> None:
-        self._added[axis] = self._added[axis] + costs
-        self.minimum = float(least.min())
+    def add(self, axis: int, costs: Array) -> None:
+        self.table = self.table.charge(axis, costs)

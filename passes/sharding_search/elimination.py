@@ -107,6 +107,14 @@ class Network:
     def limited(self) -> Mapping[int, Table]:
         return self._limited
 
+    def reweigh(self, own: Mapping[int, Array], tables: Sequence[Array], wide_tables: Sequence[WideTable]) -> None:
+        """Replaces the costs of variables, of `tables` and of `wide_tables` by others that have the same sums."""
+        for v, costs in own.items():
+            self._own[v] = costs
+        for (t, table), costs in zip(self._tables.items(), tables, strict=True):
+            self._tables[t] = Table(table.scope, table.classes, costs)
+        self._wide = dict(zip(self._wide, wide_tables, strict=True))
+
     def copy(self) -> Network:
         """Another network of the same tables."""
         other = Network()
@@ -115,6 +123,11 @@ class Network:
         other._steps, other.left, other._wide = list(self._steps), dict(self.left), dict(self._wide)
         other._limited, other.settled = dict(self._limited), self.settled
         return other
+
+    @property
+    def size(self) -> int:
+        """How many choices are left in all."""
+        return sum(len(self._own[v]) for v in self.left)
 
     @property
     def own(self) -> Sequence[Array]:
@@ -174,8 +187,9 @@ class Network:
         """Drops choices that are never better than another of their variable."""
         self._drop_dominated(list(self.left))
 
-    def eliminate(self, most_entries: int = MOST_ENTRIES) -> bool:
-        """Eliminates variables, those with the smallest tables first, up to tables of this size; whether none is left."""
+    def eliminate(self, most_entries: int = MOST_ENTRIES, is_dropping: bool = True) -> bool:
+        """Eliminates variables, those with the smallest tables first, up to tables of this size; whether none is left. Choices that
+        others beat by now are dropped on the way, unless that would take longer than it saves."""
         for t, wide in list(self._wide.items()):
             if wide.size <= most_entries:
                 del self._wide[t]
@@ -189,7 +203,8 @@ class Network:
                 sizes[v] = size
             elif size <= most_entries:
                 neighbours = self._eliminate(v)
-                self._drop_dominated(neighbours)
+                if is_dropping:
+                    self._drop_dominated(neighbours)
                 sizes.update((n, self._size(n)) for n in neighbours if n not in held)
         return not self.left
 

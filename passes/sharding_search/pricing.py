@@ -84,8 +84,7 @@ class Pricing:
         """Rules out choices that no plan as fast as the best one makes; memory is counted anew where tables got smaller."""
         assert self.best is not None
         bounds = Bounds(self.relaxation.network([price / self.limit for price in self.prices]))
-        for _ in range(sweeps):
-            bounds.sweep()
+        bounds.improve(sweeps)
         self.lower = max(self.lower, bounds.lower - sum(self.prices))
         most = self.best.cost * (1 + EXACT) + sum(self.prices) * (1 + EXACT)
         self.keep({v: (bound <= most).nonzero()[0] for v, bound in bounds.with_choice.items()}, bounds.with_choice)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,14 @@ class WideTable:
     """The same, and per state, what it takes beyond that to have the value in this state."""
     needs: tuple[Array, ...]
     """Per use, the state that each of its classes needs: an index into the last axis of `opening`."""
+    added: tuple[Array, ...] = ()
+    """Per use, what each of its classes pays by itself."""
+
+    def __post_init__(self) -> None:
+        import numpy as np
+
+        if not self.added:
+            self.added = tuple(np.zeros(len(need)) for need in self.needs)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,10 +60,19 @@ class WideTable:
         if axis < first:
             paid, opening = self.paid.take(used, axis), self.opening.take(used, axis)
             return replace(self, classes=classes, paid=paid, opening=opening)
-        needs = (*self.needs[: axis - first], self.needs[axis - first][used], *self.needs[axis - first + 1 :])
+        needs, added = list(self.needs), list(self.added)
+        needs[axis - first], added[axis - first] = needs[axis - first][used], added[axis - first][used]
         states = np.unique(np.concatenate(needs))
         needs = tuple(np.searchsorted(states, need) for need in needs)
-        return replace(self, classes=classes, opening=self.opening[..., states], needs=needs)
+        return replace(self, classes=classes, opening=self.opening[..., states], needs=needs, added=tuple(added))
+
+    def charge(self, axis: int, costs: Array) -> WideTable:
+        """The table with these costs added per class of one variable."""
+        first = self.paid.ndim
+        if axis < first:
+            return replace(self, paid=self.paid + costs.reshape([-1 if i == axis else 1 for i in range(first)]))
+        added = (costs + own if i == axis - first else own for i, own in enumerate(self.added))
+        return replace(self, added=tuple(added))
 
     def written(self) -> tuple[tuple[int, ...], tuple[Array, ...], Array]:
         """The scope, classes and costs of the table."""
@@ -64,12 +82,11 @@ class WideTable:
         costs = self.paid.reshape(*self.paid.shape, *(1,) * count)
         placed = [need.reshape([-1 if i == j else 1 for j in range(count)]) for i, need in enumerate(self.needs)]
         for i, need in enumerate(self.needs):
-            added = self.opening[..., need].reshape(
-                *self.paid.shape, *(len(need) if i == j else 1 for j in range(count))
-            )
+            alone = [len(need) if i == j else 1 for j in range(count)]
+            opened = self.opening[..., need].reshape(*self.paid.shape, *alone)
             for j in range(i):
-                added = np.where((placed[i] == placed[j])[(None,) * first], 0.0, added)
-            costs = costs + added
+                opened = np.where((placed[i] == placed[j])[(None,) * first], 0.0, opened)
+            costs = costs + opened + self.added[i].reshape(alone)
         return self.scope, self.classes, costs
 
     def cost(self, choices: Sequence[int]) -> float:
@@ -77,64 +94,77 @@ class WideTable:
         here = [int(classes[choice]) for classes, choice in zip(self.classes, choices, strict=True)]
         source, uses = tuple(here[: self.paid.ndim]), here[self.paid.ndim :]
         needed = {int(need[c]) for need, c in zip(self.needs, uses, strict=True)}
-        return float(self.paid[source]) + sum(float(self.opening[source][state]) for state in needed)
+        own = sum(float(added[c]) for added, c in zip(self.added, uses, strict=True))
+        return float(self.paid[source]) + own + sum(float(self.opening[source][state]) for state in needed)
 
     def most_added(self, variable: int) -> Array:
         """[a, b]: by how much class a costs more than b at most."""
         import numpy as np
 
-        axis = self.scope.index(variable)
+        axis, first = self.scope.index(variable), self.paid.ndim
         count = self.shape[axis]
-        if axis < self.paid.ndim:
+        if axis < first:
             added = np.full((count, count), np.inf)
         else:
+            own = self.added[axis - first]
             most = self.opening.reshape(-1, self.opening.shape[-1]).max(axis=0)
-            added = np.repeat(most[self.needs[axis - self.paid.ndim]].reshape(-1, 1), count, axis=1)
+            added = most[self.needs[axis - first]][:, None] + own[:, None] - own
         np.fill_diagonal(added, 0.0)
         return added
 
-    def least(self, axis: int, added: Sequence[Array]) -> Array:
-        """Per class of one variable, the least cost of all combinations with it, where `added` are further costs per class
-        of each variable."""
+    def least(self, axis: int) -> Array:
+        """Per class of one variable, the least cost of all combinations with it."""
         import numpy as np
 
-        first = self.paid.ndim
-        total = self.paid
-        for i in range(first):
-            total = total + added[i].reshape([-1 if i == j else 1 for j in range(first)])
-        states = self.opening.shape[-1]
+        first, states = self.paid.ndim, self.opening.shape[-1]
         at_state: list[Array] = []
-        for need, more in zip(self.needs, added[first:], strict=True):
+        for need, own in zip(self.needs, self.added, strict=True):
             spread = np.full(states, np.inf)
-            np.minimum.at(spread, need, more)
+            np.minimum.at(spread, need, own)
             at_state.append(spread)
         if axis < first:
-            total = total + self._shared(at_state, None)[..., 0]
+            total = self.paid + self._shared(_alone(at_state, states))[-1]
             return total.min(axis=tuple(i for i in range(first) if i != axis))
         own = axis - first
-        others = [spread for i, spread in enumerate(at_state) if i != own]
-        with_state = total[..., None] + self.opening + self._shared(others, np.arange(states))
-        least = with_state.reshape(-1, states).min(axis=0)
-        return least[self.needs[own]] + added[axis]
+        alone = _alone([spread for i, spread in enumerate(at_state) if i != own], states)
+        rest = (
+            self.paid + self._shared(alone)[::-1]
+        )  # those that do not need the state that is open: the others' complement
+        alone = alone.reshape(len(alone), *(1,) * first, states)
+        least = (self.opening + (rest[..., None] + alone).min(axis=0)).reshape(-1, states).min(axis=0)
+        return least[self.needs[own]] + self.added[own]
 
-    def _shared(self, at_state: Sequence[Array], available: Array | None) -> Array:
-        """Per source, and per state that is available without paying (None: none is), the least cost of the uses, whose own
-        costs of each state are given: uses are split into groups that share a state."""
+    def _shared(self, alone: Array) -> Array:
+        """Per set of uses and source the least cost, uses being split into groups that share a state; `alone` are the uses' own costs
+        in each state."""
         import numpy as np
 
-        everyone = (1 << len(at_state)) - 1
-        group: dict[int, Array] = {}
-        for members in range(1, everyone + 1):
-            costs = sum(spread for i, spread in enumerate(at_state) if members >> i & 1)
-            least = (self.opening + costs).min(axis=-1)[..., None]
-            group[members] = least if available is None else np.minimum(least, costs)
-        best: dict[int, Array | float] = {0: 0.0}
-        for members in range(1, everyone + 1):
-            lowest = members & -members
-            rest = members ^ lowest
-            part, found = rest, best[rest] + group[lowest]
-            while part:
-                found = np.minimum(found, best[rest ^ part] + group[lowest | part])
-                part = (part - 1) & rest
-            best[members] = found
-        return np.asarray(best[everyone]) + np.zeros((*self.paid.shape, 1))
+        states = alone.shape[-1]
+        group = (self.opening + alone.reshape(len(alone), *(1,) * self.paid.ndim, states)).min(axis=-1)
+        best = np.zeros_like(group)
+        for members, (groups, others) in enumerate(_splits(len(alone)), start=1):
+            best[members] = (group[groups] + best[others]).min(axis=0)
+        return best
+
+
+def _alone(at_state: Sequence[Array], states: int) -> Array:
+    """Per set of uses (bit i: whether use i is in it) and state the sum of the uses' costs."""
+    import numpy as np
+
+    found = np.zeros((1 << len(at_state), states))
+    for i, costs in enumerate(at_state):
+        found[1 << i : 2 << i] = found[: 1 << i] + costs
+    return found
+
+
+@cache
+def _splits(sets: int) -> Sequence[tuple[Array, Array]]:
+    """For each set but the empty one: its subsets with its first member, and what each leaves of it."""
+    import numpy as np
+
+    found: list[tuple[Array, Array]] = []
+    for members in range(1, sets):
+        first = members & -members
+        groups = [part for part in range(first, members + 1) if part & ~members == 0 and part & first]
+        found.append((np.array(groups), members - np.array(groups)))
+    return found
