@@ -116,6 +116,8 @@ class ChoiceNetwork:
             self._add_arguments(function)
             self._add_body(function, known)
         self._add_ties()
+        self.own = list(self.network.own)
+        """Per variable, the cost of each choice, without what tables of one variable add to it in the network."""
         for number, meeting in enumerate(self.meetings):
             if meeting.needed:
                 table = self.tables[number] = self._conversions(meeting)

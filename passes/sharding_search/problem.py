@@ -208,15 +208,15 @@ def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
 
 
 def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pins: Pins) -> None:
-    """An argument is passed whole or as a consumer needs it; parameters and state also in any even cut. Arguments of the
-    entry are never addends (replicas could not tell theirs apart)."""
+    """An argument is passed whole or as a consumer needs it; parameters, state and what enters the program also in any even cut.
+    Arguments of the entry are never addends (replicas could not tell theirs apart)."""
     is_entry = function is problem.entry
     for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
         found: dict[AxisStates, None] = {problem.prices.whole: None}
         for use in argument.uses:
             if not isinstance(use.operation, ReturnOp):
                 found.update(dict.fromkeys(problem.passed(problem.needs_of(use.operation, use.index))))
-        if argument in stored:
+        if argument in stored or is_entry:
             found.update(dict.fromkeys(stored_states(problem.prices, argument.type)))
         states = [s for s in found if not (is_entry and any(isinstance(state, Partial) for state in s))]
         problem.arguments[argument] = pins.states(states, attributes, argument.type, f"argument {argument.index}")

@@ -28,7 +28,7 @@ class Relaxation:
         self.choices, self.problem = choices, choices.problem
         self.memory = MemoryTables(choices)
         self._time_weight = time_weight
-        self.own = [self._time(costs) for costs in choices.network.own]
+        self.own = [self._time(costs) for costs in choices.own]
         """Per variable, the cost of each choice."""
         self.kept = [np.arange(len(costs)) for costs in self.own]
         self.points: list[Point] = []

@@ -193,6 +193,17 @@ def test_the_optimum_is_that_of_all_strategies_of_more_programs(text: str):
     compare_with_all_strategies(text)
 
 
+@pytest.mark.parametrize("operand", ["x", "v"])
+def test_a_product_with_itself_within_a_limit(operand: str):
+    """It is in no rule, so its operand is whole: as an input, it may arrive cut; as a result, its conversion counts once."""
+    type_ = "tensor<256x256xf16>"
+    compare_with_all_strategies(f"""func.func @main(%x: {type_} {{dist.name = "x", dist.role = "input"}}) -> {type_} {{
+        %v = "onnx.Relu"(%x) : ({type_}) -> {type_}
+        %u = "onnx.Relu"(%x) : ({type_}) -> {type_}
+        %y = "onnx.MatMul"(%{operand}, %{operand}) : ({type_}, {type_}) -> {type_}
+        func.return %y : {type_} }}""")
+
+
 def compare_with_all_strategies(text: str) -> None:
     module = parsed(text)
     times: list[float] = []
