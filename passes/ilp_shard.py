@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
 
@@ -20,8 +20,9 @@ class IlpShardPass(ModulePass):
     Options: `mesh` ("dp=2,tp=4"; default: the module's `dist.mesh`); `memory-limit` ("28GB"; default: the machine's); `machine` and
     `cost-model`, as for `simulate`; `restrict` ("dp=batch,tp=model": what an axis may cut: any, batch, model or none);
     `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds (then
-    `dist.gap` says what is not proven); `explain` names a value, whose alternatives and their costs are written to
-    standard error.
+    `dist.gap` says what is not proven); `explain` names values (`w0,h`): their alternatives and what these
+    cost, which memory constraints bind and how another plan differs are written to standard error, and kept as `dist.explanation`
+    for the report of `distir simulate`.
 
     Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding_search/pins.py`). Ensures:
     `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
@@ -40,7 +41,7 @@ class IlpShardPass(ModulePass):
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        from distir.passes.sharding_search.explain import explain
+        from distir.passes.sharding_search.explain import EXPLANATION, explanation
         from distir.passes.sharding_search.search import best_plan
         from distir.passes.sharding_search.settings import memory_limit, pose, write
 
@@ -48,5 +49,7 @@ class IlpShardPass(ModulePass):
         limit = memory_limit(self.memory_limit, problem)
         result = best_plan(problem, limit, self.time_limit)
         if self.explain:
-            print(explain(problem, result, self.explain, limit), file=sys.stderr)
+            lines = explanation(problem, result, self.explain.split(","), limit)
+            print("\n".join(lines), file=sys.stderr)
+            op.attributes[EXPLANATION] = ArrayAttr([StringAttr(line) for line in lines])
         write(problem, result)

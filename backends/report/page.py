@@ -20,9 +20,10 @@ FOLDER = Path(__file__).parent
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
-def simulation_report(title: str, analysis: Analysis, batch: int | None) -> str:
-    """A program's simulation; `batch` is the samples of one run, if it has that."""
-    data = {"tiles": run_tiles(analysis, batch), "run": run_data(analysis)}
+def simulation_report(title: str, analysis: Analysis, batch: int | None, explanation: Sequence[str] = ()) -> str:
+    """A program's simulation; `batch` is the samples of one run, if it has that; `explanation` the lines that say why its sharding
+    was chosen."""
+    data = {"tiles": run_tiles(analysis, batch), "run": run_data(analysis), "explanation": list(explanation)}
     return _page(title, f"{analysis.machine.name}, {analysis.summary.devices} devices", data)
 
 

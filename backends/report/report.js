@@ -242,6 +242,7 @@ function page() {
   const tiles = make("div", { class: "tiles" }, ...data.tiles.map(([name, value, note, bad]) => make("div", { class: "tile" + (bad ? " bad" : "") }, make("span", { class: "soft" }, name), make("b", {}, value), make("span", { class: "soft" }, note))));
   document.body.insertBefore(tiles, tip);
   if (data.search && data.search.plans.length) plans(data.search);
+  if (data.explanation && data.explanation.length) card("Why this sharding", make("pre", { class: "scroll" }, data.explanation.join("\n")));
   if (data.run) {
     view.to = data.run.makespan || 1;
     timeline(data.run); memory(data.run); why(data.run);

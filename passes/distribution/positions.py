@@ -49,9 +49,19 @@ class Positions:
             found[self.outside.number] = inside.output
         return found
 
+    @property
+    def replaces(self) -> tuple[int, ...]:
+        """The operands instead of which a device takes some of its own."""
+        return (self.index, *((self.outside.number,) if self.outside.kind is OutsideKind.ZERO else ()))
+
+    @property
+    def masks_results(self) -> bool:
+        """Whether the operation's results are masked."""
+        return self.outside.kind in (OutsideKind.RESULT, OutsideKind.KEPT)
+
     def after(self, result: SSAValue, operands: Sequence[SSAValue], held: Range, insert: Insert) -> SSAValue:
         """The result without what indices outside did, from the operands as they were before."""
-        if self.outside.kind not in (OutsideKind.RESULT, OutsideKind.KEPT):
+        if not self.masks_results:
             return result
         otherwise = operands[self.outside.number] if self.outside.kind is OutsideKind.KEPT else None
         inside = InsideOp(result, operands[self.index], self.dims, *held, otherwise)

@@ -6,7 +6,7 @@ forces elsewhere is in the figure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
@@ -16,22 +16,49 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Partial, Replicate, Replicated, Sharded, UseFactor, UsePartial, Windowed
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import Option
+from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.integer_program import Infeasible
 from distir.passes.sharding_search.plans import Plan, conversions
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.search import Result, best_plan
 from distir.passes.structure import argument_attributes, shape_of
 
+EXPLANATION = "dist.explanation"
+"""The module attribute that keeps a plan's explanation, for reports of the program that the plan becomes: its lines."""
+OTHER_WIDTH = 16
+"""Of the beam search whose plan is compared where no limit binds."""
+
+
+def explanation(problem: Problem, result: Result, names: Sequence[str], memory_limit: int | None = None) -> list[str]:
+    """Why a plan is what it is, in lines: the alternatives of values, what binds, and what another plan does differently: the
+    fastest without a limit where the limit shaped this one, else that of a beam search. Raises DistirError for unknown names."""
+    lines: list[str] = []
+    for name in names:
+        lines += alternatives(problem, result, name, memory_limit)
+    lines += memory_lines(problem, result, memory_limit)
+    if result.binding:
+        what, other = "the fastest plan without a limit", best_plan(problem)
+    else:
+        what, other = f"the plan of a beam search of width {OTHER_WIDTH}", Beam(problem, OTHER_WIDTH).search()
+    more = (other.seconds - result.seconds) * 1e6
+    lines.append(f"this plan | {what}, {more:+.3f} us, {other.memory.peak_bytes} bytes")
+    return [*lines, *(f"  {line}" for line in difference(problem, result.plan, other.plan).splitlines())]
+
 
 def explain(problem: Problem, result: Result, name: str, memory_limit: int | None = None) -> str:
-    """The alternatives of the value of this name (an argument's `dist.name`, or how the text calls it), cheapest first, and
-    what binds. Raises DistirError if no value has the name."""
+    """The alternatives of a value, and what binds."""
+    return "\n".join([*alternatives(problem, result, name, memory_limit), *memory_lines(problem, result, memory_limit)])
+
+
+def alternatives(problem: Problem, result: Result, name: str, memory_limit: int | None = None) -> list[str]:
+    """The alternatives of the value of this name (an argument's `dist.name`, or how the text calls it), cheapest first. Raises
+    DistirError if no value has the name."""
     value = find(problem, name)
     lines = [f"{name}: {value.type}, {result.seconds * 1e6:.3f} us a run as chosen"]
     lines += _argument_lines(problem, result, value, memory_limit) if isinstance(value, BlockArgument) else []
     if not isinstance(value, BlockArgument) and isinstance(value.owner, Operation):
         lines += _operation_lines(problem, result, value.owner, memory_limit)
-    return "\n".join([*lines, *memory_lines(problem, result, memory_limit)])
+    return lines
 
 
 def find(problem: Problem, name: str) -> SSAValue:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
+from distir.dialects.sharding import Windowed
 from distir.interpreters.work import is_view, type_bytes
 from distir.passes.distribution.mesh import AxisStates
+from distir.passes.distribution.positions import positions_of
 from distir.passes.sharding_search.plans import Plan, produced, returned
+from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
 from distir.passes.structure import argument_attributes, text
 
@@ -76,13 +80,13 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Extra:
-    """Memory of what an operation computes beside its results: local means, beside the addends that they are scaled to, and
-    results with the margins that are then sliced off."""
+    """Memory of what an operation computes beside its results: local means, beside the addends that they are scaled to; results with
+    the margins that are then sliced off, axis by axis; what is looked up, with indices of its own."""
 
     running: int = 0
     """While it runs, beside its operands and results."""
     after: int = 0
-    """While results are scaled and sliced, beside them; operands that nothing else needs are gone by then."""
+    """While results are made of what it computes, beside them; operands that nothing else needs are gone by then."""
 
     def at_most(self, freed: int = 0) -> int:
         """The larger of both, where operands of so many bytes are gone."""
@@ -91,18 +95,52 @@ class Extra:
 
 def extra_memory(problem: Problem, op: Operation, option: JointOption) -> Extra:
     """What an operation needs for a moment by one option."""
-    prices, running, after = problem.prices, 0, 0
+    prices = problem.prices
     means, margins = {i for o in option.options for i in o.means}, prices.margins(op, option.options)
-    for i, result in enumerate(op.results):
-        if i not in means and i not in margins:
-            continue
-        type_, kept = result.type, prices.bytes(result.type, option.results[i])
-        wide = prices.local_type(type_, option.results[i])
-        for margin in margins.get(i, ()):
-            wide = margin.widened(wide)
-        running += type_bytes(wide) - kept
-        after += type_bytes(wide)
-    return Extra(running, after)
+    positions = positions_of(op, option.options, prices.mesh)
+    stages: list[list[int]] = []
+    """Per result the sizes of what is computed, of what is left of that step by step, and its own."""
+    for i, (result, states) in enumerate(zip(op.results, option.results, strict=True)):
+        types = [prices.local_type(result.type, states)]
+        for margin in reversed([m for m in margins.get(i, ()) if m.kept != (0, m.computed)]):
+            types.append(margin.widened(types[-1]))
+        stages.append([type_bytes(t) for t in reversed(types)])
+        stages[-1] += stages[-1][-1:] * ((i in means) + (positions is not None and positions.masks_results))
+    kept = sum(sizes[-1] for sizes in stages)
+    held = sum(sizes[0] for sizes in stages)
+    running, most = held - kept, 0
+    for sizes in stages:
+        for before, after in pairwise(sizes):
+            most = max(most, held + after)
+            held += after - before
+    after = max(0, most - kept)
+    if positions is None:
+        return Extra(running, after)
+    replaced = sum(prices.bytes(op.operands[i].type, option.operands[i]) for i in positions.replaces)
+    return Extra(max(running + replaced, after))  # what is masked afterwards needs the operands
+
+
+def surely_freed(op: Operation, option: JointOption) -> dict[int, AxisStates]:
+    """The operands, with their states, of which nothing is left after an operation whatever other operations do: results, or windows
+    on anything, that it alone uses."""
+    found: dict[int, AxisStates] = {}
+    for i, (value, states) in enumerate(zip(op.operands, option.operands, strict=True)):
+        is_copy = any(isinstance(s, Windowed) for s in states)
+        if value.uses.get_length() == 1 and (is_copy or has_own_memory(value)):
+            found[i] = states
+    return found
+
+
+def has_own_memory(value: SSAValue) -> bool:
+    """Whether a value is what an operation computes, and no view of another."""
+    return isinstance(value, OpResult) and not isinstance(value.op, CallOp) and not is_view(value.op)
+
+
+def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
+    """What an operation needs for a moment, as far as one option tells."""
+    freed = surely_freed(op, option)
+    sizes = [problem.prices.bytes(op.operands[i].type, states) for i, states in freed.items()]
+    return extra_memory(problem, op, option).at_most(sum(sizes))
 
 
 def footprint(problem: Problem, plan: Plan) -> Footprint:
@@ -132,7 +170,7 @@ class _Conversion:
     source: int
     target: int
     bytes: int
-    transient: int
+    conversion: Conversion
 
 
 @dataclass(frozen=True)
@@ -172,9 +210,7 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
                 conversion = prices.conversion(value.type, source, needed)
                 assert conversion is not None
                 ends = found.number(value, source), found.number(value, needed)
-                found.steps.append(
-                    _Conversion(op, i, *ends, prices.bytes(value.type, needed), conversion.transient_bytes)
-                )
+                found.steps.append(_Conversion(op, i, *ends, prices.bytes(value.type, needed), conversion))
             operands.append(found.number(value, needed))
         if isinstance(op, ReturnOp):
             found.returned = tuple(operands)
@@ -207,6 +243,7 @@ class _Walk:
     points: list[Point] = field(default_factory=list[Point])
     transients: list[int] = field(default_factory=list[int])
     extras: dict[int, Extra] = field(default_factory=dict[int, Extra])
+    conversions: dict[int, Conversion] = field(default_factory=dict[int, Conversion])
     bodies: dict[str, _Body] = field(default_factory=dict[str, _Body])
 
     def allocate(self, value: SSAValue, size: int) -> int:
@@ -230,8 +267,9 @@ class _Walk:
             if isinstance(step, _Conversion):
                 self.use(held[step.source])
                 held[step.target] = self.allocate(op.operands[step.operand], step.bytes)
+                self.conversions[len(self.points)] = step.conversion
                 self.points.append(Point(path, op, step.operand))
-                self.transients.append(step.transient)
+                self.transients.append(0)
             elif isinstance(op, CallOp):
                 given = [held[number] for number in step.operands]
                 results = self.run(self.problem.callee(op), given, (*path, op))
@@ -257,6 +295,8 @@ class _Walk:
                 freed[storage.last_use] += storage.bytes if storage.birth < storage.last_use else 0
         for step, extra in self.extras.items():
             self.transients[step] = extra.at_most(freed[step])
+        for step, conversion in self.conversions.items():
+            self.transients[step] = conversion.last_bytes if freed[step] else conversion.transient_bytes
         totals: list[int] = []
         live = 0
         for change, transient in zip(changes, self.transients, strict=False):

@@ -18,7 +18,7 @@ from distir.interpreters.work import is_view
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.integer_program import IntegerProgram, Use
 from distir.passes.sharding_search.lifetimes import Lifetimes, Position, is_returned_in_place
-from distir.passes.sharding_search.memory import Point, extra_memory
+from distir.passes.sharding_search.memory import Point, has_own_memory, least_extra
 from distir.passes.structure import is_constant
 
 Terms = list[tuple[Any, float]]
@@ -176,18 +176,18 @@ class MemoryRows:
             if op not in self.program.options or is_constant(op):
                 return []
             pairs = zip(self.program.options[op], self.problem.options[op], strict=True)
-            return [
-                (x, float(size)) for x, option in pairs if (size := extra_memory(self.problem, op, option).at_most())
-            ]
+            return [(x, float(size)) for x, option in pairs if (size := least_extra(self.problem, op, option))]
         value = op.operands[point.operand]
+        is_last = has_own_memory(value) and value.uses.get_length() == 1
         moments: dict[float, list[Any]] = defaultdict(list)
         for use in self.program.uses[value]:
             if (op, point.operand) in use.operations:
                 for (source, target), flow in use.flows.items():
                     conversion = prices.conversion(value.type, source, target)
-                    if conversion is not None and conversion.transient_bytes:
-                        moments[float(conversion.transient_bytes)].append(flow)
-        return [(flow, size) for size, flows in moments.items() for flow in flows]
+                    if conversion is not None:
+                        size = conversion.last_bytes if is_last else conversion.transient_bytes
+                        moments[float(size)].append(flow)
+        return [(flow, size) for size, flows in moments.items() if size for flow in flows]
 
 
 def _into(use: Use, target: AxisStates) -> Terms:

@@ -17,7 +17,7 @@ from distir.interpreters.work import is_view
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing, Meeting, View
 from distir.passes.sharding_search.lifetimes import Frame, Lifetimes, Position, is_returned_in_place, root
-from distir.passes.sharding_search.memory import Point, extra_memory
+from distir.passes.sharding_search.memory import Point, has_own_memory, least_extra
 from distir.passes.structure import is_constant
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Occupancy:
     """The hold that returns it in the memory of an argument."""
     converted: int | None = None
     """The view whose conversion is the point."""
+    is_last: bool = False
+    """Whether nothing else needs what is converted."""
     sharing: int | None = None
     """The number of what it shares its memory with."""
 
@@ -200,7 +202,7 @@ class MemoryTables:
         if point.operand is None:
             variable = self.network.variables.get(op)
             if variable is not None and not is_constant(op):
-                sizes = [extra_memory(self.problem, op, option).at_most() for option in self.problem.options[op]]
+                sizes = [least_extra(self.problem, op, option) for option in self.problem.options[op]]
                 found.single[variable] = np.array(sizes, dtype=np.float64)
             return
         value = op.operands[point.operand]
@@ -208,7 +210,8 @@ class MemoryTables:
         for use in self.network.uses[value]:
             if use.view != produced and (op, point.operand) in use.operations:
                 view = 1 + self.network.meetings[number].needed.index(use.view)
-                found.occupied[Occupancy(number, False, False, (), converted=view)] += 1
+                is_last = has_own_memory(value) and value.uses.get_length() == 1
+                found.occupied[Occupancy(number, False, False, (), converted=view, is_last=is_last)] += 1
 
     # --- bytes ---
 
@@ -277,7 +280,8 @@ class MemoryTables:
         for s in dict.fromkeys(source.tolist()):
             for t in dict.fromkeys(target.tolist()):
                 conversion = prices.conversion(meeting.type, states[s], states[t])
-                transient[s, t] = 0.0 if conversion is None else conversion.transient_bytes
+                if conversion is not None:
+                    transient[s, t] = conversion.last_bytes if occupancy.is_last else conversion.transient_bytes
         rank = len(crossing.scope)
         found = transient[crossing.along(0, rank), crossing.along(occupancy.converted, rank)]
         return np.broadcast_to(found, crossing.shape)

@@ -42,6 +42,8 @@ class Conversion:
     picoseconds: int
     transient_bytes: int
     """The most memory on the way, beside the source and the target."""
+    last_bytes: int
+    """The same if nothing else needs the source, which goes on the way: less than 0 if source and target are never held together."""
 
 
 @dataclass(eq=False)
@@ -59,6 +61,8 @@ class _Hop:
     picoseconds: int
     memory: int
     """At its most, with the source."""
+    last: int
+    """The same, if the source goes at its last use."""
     reached: _Shard
 
 
@@ -93,7 +97,7 @@ class Prices:
         self._values: dict[int, _Value] = {}
         self._alive: list[Attribute] = []
         self._elements: dict[Attribute, int] = {}
-        self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], tuple[int, int]] = {}
+        self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], tuple[int, int, int]] = {}
         self._operations: dict[object, int] = {}
 
     def _distinct_groups(self, axis: int) -> list[list[int]]:
@@ -139,35 +143,38 @@ class Prices:
 
     def _conversion(self, value: _Value, source: AxisStates, target: AxisStates) -> Conversion | None:
         if source == target or not isinstance(value.type, TensorType):
-            return Conversion(0, 0)
+            return Conversion(0, 0, 0)
         try:
             hops = self.mesh.route(value.elements, source, target)
         except DistirError:
             return None
         first = here = self._shard(value, source)
         ends = first.bytes + self._shard(value, target).bytes
-        picoseconds, most = 0, 0
+        picoseconds, most, last = 0, 0, -ends
         for axis, after in hops:
             if any(isinstance(s, Sharded) and len(s.pieces) > MOST_PIECES for s in (here.states[axis], after)):
                 return None
             hop = self._hop(value, here, axis, after)
             entering = 0 if here is first else first.bytes
-            picoseconds, most = picoseconds + hop.picoseconds, max(most, entering + hop.memory - ends)
+            picoseconds, most = picoseconds + hop.picoseconds, max(most, entering + hop.last - ends)
+            if here is first:
+                most = max(most, hop.memory - ends)
+            last = max(last, hop.last - ends)
             here = hop.reached
-        return Conversion(picoseconds, most)
+        return Conversion(picoseconds, most, last)
 
     def _hop(self, value: _Value, here: _Shard, axis: int, after: State) -> _Hop:
         key = (axis, after)
         if (found := here.hops.get(key)) is None:
             before = here.states[axis]
             ends = [self.mesh.local_state(axis, state, here.states) for state in (before, after)]
-            picoseconds, memory = self._hop_price(cast(TensorType[Any], here.type), axis, *ends)
+            picoseconds, memory, last = self._hop_price(cast(TensorType[Any], here.type), axis, *ends)
             states = (*here.states[:axis], after, *here.states[axis + 1 :])
-            found = here.hops[key] = _Hop(picoseconds, memory, self._shard(value, states))
+            found = here.hops[key] = _Hop(picoseconds, memory, last, self._shard(value, states))
         return found
 
-    def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> tuple[int, int]:
-        """Time, and memory at its most with the source, of one hop from shards of this type. Unless the cost model looks at
+    def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> tuple[int, int, int]:
+        """Time, and memory at its most with the source (held, or gone after its last use), of one hop from shards of this type. Unless the cost model looks at
         shapes, dims that the hop does not change are merged with those that it does, or with each other."""
         shape, states = local.get_shape(), (before, after)
         if not self._sees_shapes:
@@ -184,26 +191,28 @@ class Prices:
         if (price := self._hops.get(key)) is None:
             type_ = TensorType(local.element_type, shape)
             found = [self._emitted(type_, group, *states) for group in self._groups[axis]]
-            price = self._hops[key] = max(time for time, _ in found), max(memory for _, memory in found)
+            time, memory, last = (max(figures) for figures in zip(*found, strict=True))
+            price = self._hops[key] = time, memory, last
         return price
 
     def _element_number(self, type_: Attribute) -> int:
         return self._elements.setdefault(type_, len(self._elements))
 
-    def _emitted(self, local: Attribute, group: Sequence[int], before: State, after: State) -> tuple[int, int]:
+    def _emitted(self, local: Attribute, group: Sequence[int], before: State, after: State) -> tuple[int, int, int]:
         block = Block(arg_types=[placed(local, on_device(device)) for device in group])
         middle = len(group) // 2
         convert(list(block.args), before, after, block.add_op, only=middle)
         steps = [op for op in block.ops if group[middle] in _devices(op)]
         last_use = {value: op for op in steps for value in op.operands}
-        seconds, held, most = 0, type_bytes(local), 0
+        seconds, held, most, last, source = 0, type_bytes(local), 0, 0, type_bytes(local)
         for op in steps:
             seconds += self._costs.of(op, _devices(op)).picoseconds
             held += sum(type_bytes(r.type) for r in op.results if _device(r.type) == group[middle])
-            most = max(most, held)
-            freed = [v for v in dict.fromkeys(op.operands) if not isinstance(v, BlockArgument) and last_use[v] is op]
-            held -= sum(type_bytes(v.type) for v in freed if _device(v.type) == group[middle])
-        return seconds, most
+            most, last = max(most, held), max(last, held - type_bytes(local) + source)
+            freed = [v for v in dict.fromkeys(op.operands) if last_use[v] is op and _device(v.type) == group[middle]]
+            held -= sum(type_bytes(v.type) for v in freed if not isinstance(v, BlockArgument))
+            source = 0 if any(isinstance(v, BlockArgument) for v in freed) else source
+        return seconds, most, last
 
     def operation(self, op: Operation, options: Sequence[Option]) -> int | None:
         """An op that takes one option per axis, on one device; None if its sizes cannot be rewritten for it."""

@@ -87,7 +87,7 @@ def run(args: Namespace) -> int:
         if args.report is not None:
             from distir.backends.report import simulation_report
 
-            page = simulation_report(args.program, analysis, figures["batch_size"])
+            page = simulation_report(args.program, analysis, figures["batch_size"], _explanation(module))
             write_whole(args.report, lambda stream: stream.write(page.encode()))
     if args.json:
         print(json.dumps(figures, indent=2))
@@ -95,6 +95,16 @@ def run(args: Namespace) -> int:
         print_table(_rows(figures))
         _print_peaks(figures["peaks"])
     return 0
+
+
+def _explanation(module: ModuleOp) -> list[str]:
+    """Why the program is sharded as it is, if `ilp-shard` was asked."""
+    from xdsl.dialects.builtin import ArrayAttr, StringAttr
+
+    from distir.passes.sharding_search.explain import EXPLANATION
+
+    lines = module.attributes.get(EXPLANATION)
+    return [line.data for line in lines if isinstance(line, StringAttr)] if isinstance(lines, ArrayAttr) else []
 
 
 def _write_trace(args: Namespace, analysis: Analysis) -> None:
