@@ -10,7 +10,7 @@ such types, so every number is the one that the program at r rows would have. Fu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, TensorType, TupleType
 from xdsl.ir import Attribute, Block, Operation, TypeAttribute
 
+from distir.dialects.dist.attributes import placement
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import PICOSECONDS, Beside, Cost, Costs
 from distir.interpreters.machines import Machine
@@ -299,14 +300,27 @@ class BatchLiveness(Liveness):
 class BatchSummary:
     """What a `Summary` says, at one batch size."""
 
-    def __init__(self, makespan: int, peaks: dict[int, int], busy: dict[int, dict[str, float]]):
+    def __init__(self, makespan: int, peaks: dict[int, int], busy: dict[int, dict[str, int]]):
         self.makespan_picoseconds = makespan
         self.peak_memory_bytes = peaks
-        self.busy_seconds = busy
+        self.busy_picoseconds = busy
+        """By device and kind."""
 
     @property
     def makespan_seconds(self) -> float:
         return self.makespan_picoseconds / PICOSECONDS
+
+    @property
+    def busy_seconds(self) -> dict[int, dict[str, float]]:
+        return {d: {k: each / PICOSECONDS for k, each in kinds.items()} for d, kinds in self.busy_picoseconds.items()}
+
+    def without(self, spent: Mapping[tuple[int, str], int]) -> BatchSummary:
+        """The same, where devices do not spend so many picoseconds on a kind."""
+        busy = {
+            d: {k: each - spent.get((d, k), 0) for k, each in kinds.items()}
+            for d, kinds in self.busy_picoseconds.items()
+        }
+        return BatchSummary(self.makespan_picoseconds, self.peak_memory_bytes, busy)
 
 
 class BatchSummaries:
@@ -331,6 +345,16 @@ class BatchSummaries:
     def function(self, module: ModuleOp, name: str, stays: Sequence[Sequence[bool]]) -> Body:
         """A function of the module that the next summary is of; `stays` says of each argument which of its storages stay."""
         return self._reader_of(module).function(name, stays)
+
+    def spent(self, ops: Sequence[Operation], rows: int) -> Counter[tuple[int, str]]:
+        """Picoseconds that operations of one device each take at so many rows, by device and kind."""
+        column, spent = self.rows.index(rows), Counter[tuple[int, str]]()
+        for op in ops:
+            on = placement(op.results[0].type)
+            assert on is not None
+            cost = self.library.costs.of(op, (on.device,))
+            spent[on.device, cost.kind] += int(_data(cost.picoseconds)[column])
+        return spent
 
     def _reader_of(self, module: ModuleOp) -> Reader:
         if self._reader is None or self._reader.module is not module:
@@ -375,7 +399,7 @@ class BatchSummaries:
             BatchSummary(
                 int(makespan[i]),
                 {device: int(peaks[device, i]) for device in devices},
-                {d: {k: int(_data(c)[i]) / PICOSECONDS for k, c in kinds.items()} for d, kinds in enumerate(busy)},
+                {d: {k: int(_data(c)[i]) for k, c in kinds.items()} for d, kinds in enumerate(busy)},
             )
             for i in columns
         ]

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, Int
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
-from distir.dialects.dist import AllReduceOp, ZerosOp
+from distir.dialects.dist import AllReduceOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.reductions import Reduction
@@ -21,7 +21,6 @@ from distir.dialects.sharding import REPLICATED, Partial, Sharded
 from distir.interpreters.costs import PARTICIPANTS
 from distir.interpreters.entry import REPLICA
 from distir.passes.distribution.bundles import Group
-from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.layout import Layout, Tensor, local_types, part_of
 from distir.passes.distribution.replica import Replica
 from distir.passes.distribution.staged import StagedProgram
@@ -50,8 +49,6 @@ class Assembler:
         self.built: list[FuncOp] = []
         """The entry, and the function of a replica."""
         self._reduced: set[SSAValue] = set()
-        self.replicas_differ = False
-        """Whether the first replica returns what the others return zeros for."""
 
     def build(self) -> FuncOp:
         """The new entry, in the module of the staged program."""
@@ -92,17 +89,17 @@ class Assembler:
 
     def _call_replicas(self) -> None:
         """Writes the loop as a function over the devices of one replica, and calls it for each."""
-        tp, layout = self.layout.tp, Layout(1, self.layout.tp, self.layout.pp, self.layout.microbatches)
+        ranks, layout = self.staged.ranks, Layout(1, self.layout.tp, self.layout.pp, self.layout.microbatches)
         taken = [key for key in self.replicas[0].held if key[0] in self.staged.looped]
         types = [
             local_types(self.tensors[value], layout)[device]
             for value, (stage, _) in taken
-            for device in layout.group(stage, 0)
+            for device in self._group(layout, stage, 0)
         ]
         block = Block(arg_types=types)
         inner = self._replica(block, layout, 0)
         for i, key in enumerate(taken):
-            inner.held[key] = list(block.args[i * tp : (i + 1) * tp])
+            inner.held[key] = list(block.args[i * ranks : (i + 1) * ranks])
             name_alike(inner.held[key], key[0].name_hint)
         self._loop([inner])
         singles, groups, values = self._leaving(inner)
@@ -130,9 +127,9 @@ class Assembler:
             for result, value in zip(given, values, strict=True):
                 name_alike([result], value.name_hint)
             for i, value in enumerate(singles):
-                replica.held[value, (stage_of(value.op), None)] = given[i * tp : (i + 1) * tp]
+                replica.held[value, (stage_of(value.op), None)] = given[i * ranks : (i + 1) * ranks]
             for i, key in enumerate(groups, len(singles)):
-                replica.sums[key] = given[i * tp : (i + 1) * tp]
+                replica.sums[key] = given[i * ranks : (i + 1) * ranks]
 
     def _leaving(self, inner: Replica) -> tuple[list[OpResult], list[tuple[CallOp, Group]], list[SSAValue]]:
         """What is used after the loop: single values, groups of addends, and all of them device by device."""
@@ -153,11 +150,15 @@ class Assembler:
         return singles, list(groups), [*values, *(v for key in groups for v in inner.sums[key])]
 
     def _replica(self, block: Block, layout: Layout, number: int) -> Replica:
-        devices = [layout.group(stage, number) for stage in range(layout.pp)]
+        devices = [self._group(layout, stage, number) for stage in range(layout.pp)]
         replica = Replica(self.staged, block, devices, layout.microbatches)
         for argument, stages in self.places.items():
             replica.first_stage[argument] = stages[0]
         return replica
+
+    def _group(self, layout: Layout, stage: int, number: int) -> list[int]:
+        """The devices of one replica of one stage that the program is written for."""
+        return layout.group(stage, number)[: self.staged.ranks]
 
     # --- arguments and results -------------------------------------------------------------------------------------
 
@@ -170,18 +171,19 @@ class Assembler:
             tensor = self.tensors[argument]
             placed, own = local_types(tensor, layout), self._ports(argument, known, tensor)
             for stage in stages:
-                first = layout.group(stage, 0)[0]
-                types += placed[first : first + self.count * layout.tp]
-                ports += own[: self.count * layout.tp]
+                for number in range(self.count):
+                    at = number * layout.tp
+                    types += [placed[device] for device in self._group(layout, stage, number)]
+                    ports += own[at : at + staged.ranks]
         self.block = Block(arg_types=types)
         self.replicas = [self._replica(self.block, layout, number) for number in range(self.count)]
-        given, at, tp = self.block.args, 0, layout.tp
+        given, at, ranks = self.block.args, 0, staged.ranks
         for argument, stages in places.items():
-            name_alike(given[at : at + len(stages) * self.count * tp], argument.name_hint)
+            name_alike(given[at : at + len(stages) * self.count * ranks], argument.name_hint)
             for stage in stages:
                 for replica in self.replicas:
-                    replica.held[argument, (stage, None)] = list(given[at : at + tp])
-                    at += tp
+                    replica.held[argument, (stage, None)] = list(given[at : at + ranks])
+                    at += ranks
         return ports
 
     def _ports(self, argument: BlockArgument, known: dict[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
@@ -212,7 +214,7 @@ class Assembler:
         for value, known in zip(self._returns().operands, result_attributes(self.staged.entry), strict=True):
             tensor = self._returned(value)
             for stage, number in self._holders(value):
-                for rank, held in enumerate(self._addends(value, tensor, stage, number)):
+                for rank, held in self._addends(value, tensor, stage, number):
                     returned.append(held)
                     ports.append({**known, "dist.part": part_of(tensor, self.layout, number, rank)})
         self.block.add_op(ReturnOp(*returned))
@@ -234,22 +236,15 @@ class Assembler:
             batch = REPLICATED
         return Tensor(batch, REPLICATED if tensor == PRODUCT else tensor, self.tensors[value].type)
 
-    def _addends(self, value: SSAValue, returned: Tensor, stage: int, number: int) -> list[SSAValue]:
-        """What a replica returns: of a sum over replicas or tensor ranks that the others hold too, only the first adds."""
-        values = convert(
-            self.replicas[number].whole(value, stage), self.tensors[value].tensor, returned.tensor, self.block.add_op
-        )
-        if SUM not in (returned.batch, returned.tensor):
-            return values
-        self.replicas_differ |= returned.batch == REPLICATED and self.layout.dp > 1
-        adds = [
-            (number == 0 or returned.batch != REPLICATED) and (rank == 0 or returned.tensor != REPLICATED)
-            for rank in range(len(values))
-        ]
-        zeros = [ZerosOp(v.type) for v, adding in zip(values, adds, strict=True) if not adding]
-        self.block.add_ops(zeros)
-        others = iter(zeros)
-        return [v if adding else next(others).output for v, adding in zip(values, adds, strict=True)]
+    def _addends(self, value: SSAValue, returned: Tensor, stage: int, number: int) -> list[tuple[int, SSAValue]]:
+        """What a replica returns, by rank: of a sum over replicas or tensor ranks that the others hold too, only the first
+        adds."""
+        replica = self.replicas[number]
+        values = replica.converted(replica.whole(value, stage), self.tensors[value].tensor, returned.tensor)
+        once = SUM in (returned.batch, returned.tensor)
+        if once and number > 0 and returned.batch == REPLICATED:
+            return []
+        return list(enumerate(values[:1] if once and returned.tensor == REPLICATED else values))
 
     def _holders(self, value: SSAValue) -> list[tuple[int, int]]:
         """Stages and replicas that return a value."""

@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Choice, Sharded, State, UseFactor
+from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.assemble import Assembler
@@ -33,6 +34,7 @@ from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.localize import Localizer
 from distir.passes.distribution.lower import SITE, Lowering
 from distir.passes.distribution.mesh import Mesh
+from distir.passes.distribution.one_rank import FirstRank
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.staged import StagedProgram
@@ -221,7 +223,9 @@ def collective_seconds(machine: Machine, devices: int) -> Callable[[str, int], f
     return lambda kind, bytes_: model.collective_seconds(kind, bytes_, group)
 
 
-def staged_program(module: ModuleOp, program: LocalProgram, lowering: Lowering, tp: int) -> StagedProgram:
+def staged_program(
+    module: ModuleOp, program: LocalProgram, lowering: Lowering, tp: int, first_rank: FirstRank | None = None
+) -> StagedProgram:
     """What every schedule of the program is assembled from; takes the staged entry out of the module."""
     tensors: dict[SSAValue, Tensor] = {}
     calls: dict[CallOp, str] = {}
@@ -238,7 +242,7 @@ def staged_program(module: ModuleOp, program: LocalProgram, lowering: Lowering, 
         for result, own, (state,) in zip(call.results, part.results, lowering.results[calls[call]], strict=True):
             note(result, own, state)
     module.body.block.erase_op(program.local)
-    return StagedProgram(module, program.entry, tensors, calls, lowering, tp)
+    return StagedProgram(module, program.entry, tensors, calls, lowering, tp, first_rank)
 
 
 def _of_part(state: State, shards: int) -> State:
@@ -289,11 +293,14 @@ def lower_stages(
     machine: Machine,
     known: TensorChoices,
     whole_layers: bool = False,
+    costs: Costs | None = None,
 ) -> StagedProgram:
     """The D/T/P transform up to its schedule. The functions serve any number of replicas and microbatches of as many rows,
-    but for the factors by which means over the batch are scaled; the batch must be cut in all of these, or in none."""
+    but for the factors by which means over the batch are scaled; the batch must be cut in all of these, or in none. With
+    `costs`, they are of the first tensor rank where these say that it stands for all: a program to simulate, not to run."""
     lowered = _lowered(module, batch, layout, machine, known, whole_layers)
-    return staged_program(module, *lowered, layout.tp)
+    first_rank = FirstRank(layout.tp, costs) if costs is not None and layout.tp > 1 else None
+    return staged_program(module, *lowered, layout.tp, first_rank)
 
 
 def choose_once(

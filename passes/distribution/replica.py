@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from xdsl.dialects.func import CallOp
-from xdsl.ir import Attribute, Block, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import AccumulateOp, ConcatOp, SendOp, SliceOp
 from distir.dialects.dist import CallOp as DistCallOp
@@ -60,6 +60,8 @@ class Replica:
         self._sends: dict[tuple[SSAValue, int, bool], list[tuple[Attribute, Attribute]]] = {}
         self._adding: dict[tuple[CallOp, Group], dict[str, Attribute]] = {}
         """Properties of the calls that add up, equal for all microbatches."""
+        self.spared: list[Operation] = []
+        """Where one tensor rank stands for all, what the first does not do (`one_rank`)."""
 
     def run(self, call: CallOp, microbatch: int | None) -> None:
         """Calls a stage function; all microbatches share what does not depend on the microbatch."""
@@ -77,9 +79,9 @@ class Replica:
             properties=template.properties,
         )
         self.block.add_op(op)
-        results, tp = op.results, self.staged.tp
+        results, ranks = op.results, self.staged.ranks
         for i, group in enumerate(self.staged.signatures[call].results):
-            self._made(call, group, list(results[i * tp : (i + 1) * tp]), place)
+            self._made(call, group, list(results[i * ranks : (i + 1) * ranks]), place)
 
     def send_results(self, call: CallOp, microbatch: int | None) -> None:
         """After a step, what other stages use goes there."""
@@ -96,8 +98,16 @@ class Replica:
         once = (place[0], None)
         key = (value, once if values is self.held.get((value, once)) else place, state)
         if key not in self._converted:
-            self._converted[key] = convert(values, source, state, self.block.add_op)
+            self._converted[key] = self.converted(values, source, state)
         return self._converted[key]
+
+    def converted(self, values: list[SSAValue], source: State, target: State) -> list[SSAValue]:
+        """What the replica holds of a value, in another state along the tensor axis."""
+        if (first := self.staged.first_rank) is None:
+            return convert(values, source, target, self.block.add_op)
+        value, spared = first.converted(values[0], source, target, self.block.add_op)
+        self.spared += spared
+        return [value]
 
     def whole(self, value: SSAValue, stage: int) -> list[SSAValue]:
         """A value when the loop is over, on a stage."""

@@ -6,7 +6,7 @@ rules forbid, or whose devices run out of memory, is kept with the reason."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import ceil, fsum
@@ -103,7 +103,7 @@ class Search:
                 yield from self._best_first(list(alike.values()), summaries)
                 return
             for group in alike.values():
-                for item in self._opened(group):
+                for item in self._opened(group, summaries):
                     yield from [item] if isinstance(item, Outcome) else self._simulated(item, summaries)
 
     def _take_any_batch(self, batch: int) -> None:
@@ -126,7 +126,7 @@ class Search:
                 yield from map(queue.note, self._simulated(program._replace(configurations=configurations), summaries))
                 continue
             bounds: Bounds | None = None
-            for item in self._opened(configurations):
+            for item in self._opened(configurations, summaries):
                 if isinstance(item, Outcome):
                     yield queue.note(item)
                     continue
@@ -139,7 +139,7 @@ class Search:
                 queue.add(fitting, item)
         yield from queue.slower()
 
-    def _opened(self, group: Sequence[Configuration]) -> Iterator[Outcome | Program]:
+    def _opened(self, group: Sequence[Configuration], summaries: BatchSummaries) -> Iterator[Outcome | Program]:
         """Configurations whose stages are the same: their functions are built and understood once, for rows without number.
         Those that differ in the rows alone are one program."""
         first = group[0]
@@ -165,7 +165,8 @@ class Search:
             module = self._marked(shards)
             layout = Layout(shards, first.tp, first.pp, 1)
             whole = bool(self.wanted) and not self.exhaustive
-            staged = lower_stages(module, self.dims(module), layout, self.machine, self._choices, whole)
+            costs = summaries.library.costs
+            staged = lower_stages(module, self.dims(module), layout, self.machine, self._choices, whole, costs)
         except CutsLayers as error:
             yield from (Outcome(c, None, f"{CUTS_LAYERS}: {error}") for c in group)
             return
@@ -198,20 +199,23 @@ class Search:
     def _figures_of_any_batch(
         self, staged: StagedProgram, layout: Layout, schedule: str, rows: Sequence[int], summaries: BatchSummaries
     ) -> dict[int, Figures]:
-        """The figures of a plan at each number of rows. Of replicas that are alike, one is simulated."""
+        """The figures of a plan at each number of rows. Of replicas that are alike, one is simulated, and so it is with tensor
+        ranks."""
         alone = layout.dp > 1 and self._replicas_are_alike(layout)
         assembler = Assembler(staged, layout, schedule, alone=alone)
         assembler.build()
-        if alone and assembler.replicas_differ:
-            assembler.remove()
-            alone, assembler = False, Assembler(staged, layout, schedule)
-            assembler.build()
         try:
             found = summaries.of(staged.module, rows)
         finally:
             assembler.remove()
-        times = layout.dp if alone else 1
-        return {r: _figures(summary, times) for r, summary in zip(rows, found, strict=True)}
+        copies, ranks = layout.dp if alone else 1, layout.tp // staged.ranks
+        spared = [op for replica in assembler.replicas for op in replica.spared]
+        figures: dict[int, Figures] = {}
+        for r, summary in zip(rows, found, strict=True):
+            first = summary.without(summaries.spent(spared, r))
+            busy = [*_busy(summary.busy_seconds) * (copies * (ranks - 1)), *_busy(first.busy_seconds) * copies]
+            figures[r] = _figures(summary, busy)
+        return figures
 
     def _replicas_are_alike(self, layout: Layout) -> bool:
         """Whether every replica's devices lie alike in the machine, so that all do the same at the same time."""
@@ -273,7 +277,8 @@ class Search:
         from distir.interpreters.simulate.analysis import Analysis
 
         if not self.overlap:
-            return _figures(summarize(module, self.machine, self.cost_model, memo=self._memo))
+            summary = summarize(module, self.machine, self.cost_model, memo=self._memo)
+            return _figures(summary, _busy(summary.busy_seconds))
         # Streams run side by side: their times do not add up.
         analysis = Analysis(module, self.machine, self.cost_model, memo=self._memo)
         summary, times = analysis.summary, analysis.device_times
@@ -283,10 +288,14 @@ class Search:
         return Figures(summary.makespan_seconds, peak, *shares)
 
 
-def _figures(simulation: Summary | BatchSummary, times: int = 1) -> Figures:
-    """What a simulation says, of a program that so many do side by side."""
+def _busy(by_device: Mapping[int, Mapping[str, float]]) -> list[tuple[str, float]]:
+    """Kinds, and the seconds that a device spends on them."""
+    return [item for kinds in by_device.values() for item in kinds.items()]
+
+
+def _figures(simulation: Summary | BatchSummary, busy: Sequence[tuple[str, float]]) -> Figures:
+    """What a simulation says, where this is what all devices spend on each kind."""
     makespan = simulation.makespan_seconds
-    busy = [item for kinds in simulation.busy_seconds.values() for item in kinds.items()] * times
     total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
     kinds = {kind.value for kind in Kind}
     compute = fsum(seconds for kind, seconds in busy if kind in kinds)  # in whatever order they come

@@ -59,7 +59,7 @@ class StageFunctions:
             outputs = self.staged.placed_functions[self.staged.calls[call]].function_type.outputs.data
             types = self._result_types[call] = {}
             for number, group in enumerate(self.staged.signatures[call].results):
-                type_ = outputs[number * self.staged.tp]
+                type_ = outputs[number * self.staged.ranks]
                 parts = cast(TupleType, type_).types.data if len(group) > 1 else [type_]
                 types.update(zip(group, parts, strict=True))
         return self._result_types[call][result.index]
@@ -75,7 +75,7 @@ class StageFunctions:
         stays = [
             tuple([self._is_given(call.operands[i], states[i]) for i in group])
             for group in staged.signatures[call].operands
-            for _ in range(staged.tp)
+            for _ in range(staged.ranks)
         ]
         return self.summaries.function(staged.module, name, stays)
 
@@ -142,8 +142,8 @@ class StageFunctions:
         for number, group in enumerate(staged.signatures[call].operands):
             values = [call.operands[i] for i in group]
             if staged.varies(values[0]) and all([self._last_user.get((v, stage), call) is call for v in values]):
-                for rank in range(staged.tp):
-                    dying.update(_slots(body, number * staged.tp + rank))
+                for rank in range(staged.ranks):
+                    dying.update(_slots(body, number * staged.ranks + rank))
         keeps, addends, living = self.zero, self.zero, set[int]()
         for number, group in enumerate(staged.signatures[call].results):
             for result in [call.results[i] for i in group]:
@@ -154,7 +154,7 @@ class StageFunctions:
                     keeps = keeps + made
                 else:
                     continue
-                living.update(chain.from_iterable(body.results[number * staged.tp : (number + 1) * staged.tp]))
+                living.update(chain.from_iterable(body.results[number * staged.ranks : (number + 1) * staged.ranks]))
         fates = tuple([LIVES if slot in living else DIES for slot in body.made])
         dying = [slot for slot in sorted(dying) if body.used[slot] and slot not in living]
         memory = self.summaries.liveness.of(body, Context(tuple(dying), fates, None))
@@ -166,7 +166,7 @@ class StageFunctions:
             body, taken = self.bodies[call], set[int]()
             known = self._bytes_made[call] = {}
             for number, group in enumerate(self.staged.signatures[call].results):
-                slots = body.results[number * self.staged.tp]
+                slots = body.results[number * self.staged.ranks]
                 if len(slots) != len(group):
                     continue
                 for index, slot in zip(group, slots, strict=True):
@@ -184,7 +184,7 @@ class StageFunctions:
             body, stage, name = self.bodies[call], stage_of(call), self.staged.calls[call]
             states = self.staged.lowering.argument_states[name]
             for number, group in enumerate(self.staged.signatures[call].operands):
-                slots = _slots(body, number * self.staged.tp)
+                slots = _slots(body, number * self.staged.ranks)
                 if len(slots) != len(group):
                     continue
                 for index, slot in zip(group, slots, strict=True):

@@ -17,6 +17,7 @@ from distir.dialects.sharding import Partial, Sharded
 from distir.passes.distribution.bundles import Group, Signature, accumulation, grouped, sole_user, travel_packed
 from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.lower import Lowering
+from distir.passes.distribution.one_rank import FirstRank
 from distir.passes.distribution.stages import (
     BACKWARD,
     BEFORE,
@@ -40,7 +41,8 @@ from distir.passes.structure import (
 
 class StagedProgram:
     """Takes the staged entry, and the functions that nothing calls any more, out of the module; what stage calls take and give
-    is packed (`bundles`). `calls` maps each stage call to the placed function that it runs."""
+    is packed (`bundles`). `calls` maps each stage call to the placed function that it runs. With `first_rank`, functions are
+    cut down to what the first tensor rank does, if all do the same (`one_rank`)."""
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class StagedProgram:
         calls: Mapping[CallOp, str],
         lowering: Lowering,
         tp: int,
+        first_rank: FirstRank | None = None,
     ):
         self.module, self.entry, self.tensors, self.calls, self.lowering = module, entry, tensors, calls, lowering
         self.tp = tp
@@ -80,9 +83,12 @@ class StagedProgram:
         self._kept_for: dict[SSAValue, CallOp | None] = {}
         self._take_out()
         self.placed_functions = functions(module)
+        self.first_rank = self._one_rank(first_rank)
+        self.ranks = tp if self.first_rank is None else 1
+        """For how many tensor ranks functions are written."""
         self.signatures = {call: self._signature(call) for call in self.stage_calls}
         for call, signature in self.signatures.items():
-            travel_packed(self.placed_functions[calls[call]], signature, tp)
+            travel_packed(self.placed_functions[calls[call]], signature, self.ranks)
 
     def in_order(self, schedule: str, layout: Layout) -> Iterator[tuple[CallOp, int | None, bool]]:
         """What a replica does before the loop and in it: stage calls with their microbatches and, after the calls of each step,
@@ -110,6 +116,15 @@ class StagedProgram:
             updated = text(known, "dist.name", f"arg{argument.index}") in self.updated
             found[argument] = stages[:1] if updated else stages
         return found
+
+    def _one_rank(self, first_rank: FirstRank | None) -> FirstRank | None:
+        """Cuts all functions down to the first rank, if it stands for all."""
+        written = list(self.placed_functions.values())
+        if first_rank is None or not first_rank.stands_for_all(written):
+            return None
+        for function in written:
+            first_rank.keep(function)
+        return first_rank
 
     def _take_out(self) -> None:
         reached = {id(f) for name in dict.fromkeys(self.calls.values()) for f in calls_first(self.module, name)}

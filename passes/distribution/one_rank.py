@@ -1,0 +1,259 @@
+"""What the first tensor rank does, where all ranks do the same at the same time: a search that simulates this rank alone knows
+what all of them take, and its programs are as narrow as with one rank.
+
+Ranks are alike if their operations are the same one by one: of the same kind, on the same of their own values, at the same
+types, and at equal costs where properties differ (a slice takes other rows on every rank). They wait for each other
+in collectives of all ranks only, which keep one operand and say who takes part (`interpreters/costs`). From equal clocks,
+equal costs lead to equal clocks, so the first rank is where all are.
+
+Between stage functions, the first rank may be spared something: of a whole value that becomes addends, it has the addend,
+and the others make zeros. What is simulated then is another rank. The first is never later, and never fuller: it goes on
+with a value of the same size that the others need not drop before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects.builtin import DenseArrayBase, FunctionType, i64
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from distir.dialects.dist import CallOp as DistCallOp
+from distir.dialects.dist import ExchangeOp
+from distir.dialects.dist.attributes import on_device, placed, placement
+from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import State
+from distir.interpreters.costs import PARTICIPANTS, Costs
+from distir.interpreters.machines import Machine
+from distir.passes.distribution.conversions import Insert, convert
+from distir.passes.structure import name_alike
+
+
+class FirstRank:
+    """Takes the first rank's part of operations over the devices 0 to n - 1, which are tensor ranks."""
+
+    def __init__(self, ranks: int, costs: Costs):
+        self.ranks, self.costs = ranks, costs
+        self._plain: dict[int, tuple[Attribute, Attribute]] = {}
+        self._canonical: dict[Attribute, Attribute] = {}
+        self._cost_alike: dict[tuple[object, ...], bool] = {}
+
+    def stands_for_all(self, functions: Sequence[FuncOp]) -> bool:
+        """Whether ranks are alike in all these functions, and lie alike in the machine wherever a group of them is."""
+        return lie_alike(self.costs.model.machine, self.ranks) and all(
+            [self.alike(f.body.block.args, list(f.body.block.ops)) for f in functions]
+        )
+
+    def keep(self, function: FuncOp) -> None:
+        """Leaves of a function, whose arguments and results are listed value by value and for each device by device, what the
+        first rank does."""
+        old = function.body.block
+        given = old.args[:: self.ranks]
+        new = Block(arg_types=[argument.type for argument in given])
+        values: dict[SSAValue, SSAValue] = {}
+        for argument, own in zip(given, new.args, strict=True):
+            name_alike([own], argument.name_hint)
+            values[argument] = own
+        for op in list(old.ops):
+            op.detach()
+            if (own := self._own(op, values)) is not None:
+                new.add_op(own)
+        function.body.detach_block(old)
+        function.body.add_block(new)
+        assert new.last_op is not None
+        function.function_type = FunctionType.from_lists(new.arg_types, [v.type for v in new.last_op.operands])
+
+    def converted(
+        self, value: SSAValue, source: State, target: State, insert: Insert
+    ) -> tuple[SSAValue, list[Operation]]:
+        """One rank's part of a conversion of a value that it holds a part of, and the operations that the first rank is
+        spared. Raises DistirError if ranks differ otherwise."""
+        on = placement(value.type)
+        types = [placed(value.type, on_device(rank)) for rank in range(self.ranks)]
+        scratch = Block(arg_types=types)
+        results = convert(list(scratch.args), source, target, scratch.add_op)
+        ops, spared = list(scratch.ops), list[Operation]()
+        first_goes_on = results[0] is scratch.args[0]
+        if not self.alike(scratch.args, ops, results, since=1 if first_goes_on else 0):
+            raise DistirError(f"tensor ranks differ in the conversion from {source} to {target}")
+        rank = self.ranks - 1
+        values: dict[SSAValue, SSAValue] = {scratch.args[rank]: value}
+        for op in ops:
+            op.detach()
+            if (own := self._own(op, values, rank)) is not None:
+                copy = type(own).create(
+                    operands=own.operands,
+                    result_types=[placed(t, on) for t in own.result_types],
+                    properties=own.properties,
+                    attributes=own.attributes,
+                )
+                own.drop_all_references()
+                placed_here = dict(zip(own.results, copy.results, strict=True))
+                values.update(placed_here)
+                values.update({made: placed_here[v] for made, v in values.items() if v in placed_here})
+                insert(copy)
+                spared += [copy] if first_goes_on else []
+        return values[results[rank]], spared
+
+    # --- one operation ---------------------------------------------------------------------------------------------
+
+    def _own(self, op: Operation, values: dict[SSAValue, SSAValue], rank: int = 0) -> Operation | None:
+        """A rank's part of a detached operation, on what stands for its operands; None if it has none."""
+        if isinstance(op, CommunicationOp | DistCallOp | ReturnOp):
+            operands = [values.get(v, v) for v in op.operands[rank :: self.ranks]]
+            results = op.results[rank :: self.ranks]
+            own = type(op).create(
+                operands=operands,
+                result_types=[r.type for r in results],
+                properties=dict(op.properties),
+                attributes=dict(op.attributes),
+            )
+            if isinstance(own, CommunicationOp):
+                own.attributes[PARTICIPANTS] = DenseArrayBase.from_list(i64, range(self.ranks))
+            elif isinstance(own, DistCallOp):
+                own.on = DenseArrayBase.from_list(i64, [0])
+            for result, mine in zip(results, own.results, strict=True):
+                name_alike([mine], result.name_hint)
+                values[result] = mine
+            op.drop_all_references()
+            return own
+        if self._rank(op) not in (None, rank):
+            op.drop_all_references()
+            return None
+        for i, value in enumerate(op.operands):
+            if value in values:
+                op.operands[i] = values[value]
+        return op
+
+    def _rank(self, op: Operation) -> int | None:
+        """The rank that runs a local operation; None if it is on no device, for all."""
+        for value in (*op.results, *op.operands):
+            if (on := placement(value.type)) is not None:
+                return on.device
+        return None
+
+    # --- whether ranks are alike -----------------------------------------------------------------------------------
+
+    def alike(
+        self,
+        arguments: Sequence[SSAValue],
+        ops: Sequence[Operation],
+        returned: Sequence[SSAValue] = (),
+        since: int = 0,
+    ) -> bool:
+        """Whether all ranks do the same, or those from `since` on do, and those before it nothing. Arguments, and what is
+        returned, are listed value by value, and for each device by device."""
+        n = self.ranks
+        numbers: dict[SSAValue, int] = {}
+        """Of each rank's values, in the order in which it makes them; those on no device are below zero."""
+        counts = [0] * n
+        own: list[list[Operation]] = [[] for _ in range(n)]
+
+        def define(values: Sequence[SSAValue]) -> bool:
+            for i, value in enumerate(values):
+                if self._device(value) != i % n:
+                    return False
+                numbers[value] = counts[i % n]
+                counts[i % n] += 1
+            return self._repeat([self._type(v) for v in values])
+
+        if not define(arguments):
+            return False
+        for op in ops:
+            if op.regions:
+                return False
+            if isinstance(op, CommunicationOp | DistCallOp | ReturnOp):
+                if since or not self._is_of_all(op) or not self._repeat([numbers[v] for v in op.operands]):
+                    return False
+                if not define(op.results):
+                    return False
+                for mine in own:
+                    mine.append(op)
+            elif (rank := self._rank(op)) is None:
+                for result in op.results:
+                    numbers[result] = -1 - len(numbers)
+            else:
+                for result in op.results:
+                    numbers[result] = counts[rank]
+                    counts[rank] += 1
+                own[rank].append(op)
+        given = [numbers[v] for v in returned]
+        if any(own[:since]) or not all([given[rank::n] == given[since::n] for rank in range(since, n)]):
+            return False
+        first, *others = own[since:]
+        if not all([len(mine) == len(first) for mine in others]):
+            return False
+        return all([self._same(one, op, numbers) for mine in others for one, op in zip(first, mine, strict=True)])
+
+    def _repeat(self, items: Sequence[object]) -> bool:
+        """Whether items listed thing by thing, and for each device by device, are the same for all devices."""
+        n = self.ranks
+        return len(items) % n == 0 and all([items[rank::n] == items[::n] for rank in range(1, n)])
+
+    def _is_of_all(self, op: Operation) -> bool:
+        """Whether an operation over devices is over all ranks, and costs what its first rank's part says."""
+        if isinstance(op, DistCallOp):
+            return op.devices == tuple(range(self.ranks))
+        if isinstance(op, ReturnOp):
+            return True
+        if not isinstance(op, CollectiveOp) or isinstance(op, ExchangeOp) or len(op.operands) != self.ranks:
+            return False
+        first = self._key(op, [op.operands[0], op.results[0]])
+        if (known := self._cost_alike.get(first)) is None:
+            whole = _alone(op, op.operands, op.results)
+            part = _alone(op, op.operands[:1], op.results[:1])
+            part.attributes[PARTICIPANTS] = DenseArrayBase.from_list(i64, range(self.ranks))
+            together = self.costs.of(whole, tuple(range(self.ranks)))
+            known = self._cost_alike[first] = together == self.costs.of(part, (0,))
+        return known
+
+    def _same(self, one: Operation, other: Operation, numbers: Mapping[SSAValue, int]) -> bool:
+        """Whether two ranks' operations do the same at the same cost."""
+        if one is other:
+            return True
+        if type(one) is not type(other) or len(one.operands) != len(other.operands):
+            return False
+        if [numbers[v] for v in one.operands] != [numbers[v] for v in other.operands]:
+            return False
+        if list(map(self._type, one.results)) != list(map(self._type, other.results)):
+            return False
+        if one.properties is other.properties or one.properties == other.properties:
+            return True
+        keys = [self._key(op, [*op.operands, *op.results]) for op in (one, other)]
+        if (known := self._cost_alike.get((*keys,))) is None:
+            found = [self.costs.of(_alone(op, op.operands, op.results), (0,)) for op in (one, other)]
+            known = self._cost_alike[(*keys,)] = found[0] == found[1]
+        return known
+
+    def _key(self, op: Operation, values: Sequence[SSAValue]) -> tuple[object, ...]:
+        return (type(op), *[id(self._type(v)) for v in values], *op.properties.items())
+
+    def _type(self, value: SSAValue) -> Attribute:
+        """A value's type without its place; equal ones are one object."""
+        if (known := self._plain.get(id(value.type))) is None:
+            plain = placed(value.type, None)
+            known = self._plain[id(value.type)] = value.type, self._canonical.setdefault(plain, plain)
+        return known[1]
+
+    @staticmethod
+    def _device(value: SSAValue) -> int | None:
+        on = placement(value.type)
+        return None if on is None else on.device
+
+
+def lie_alike(machine: Machine, ranks: int) -> bool:
+    """Whether groups of so many devices, counted from the first, lie alike in a machine, and so do the devices that are
+    the same rank of each: every level's units have whole groups, or every group whole units."""
+    sizes = [level.devices for level in machine.levels if level.devices is not None]
+    return machine.is_uniform and all([size % ranks == 0 or ranks % size == 0 for size in sizes])
+
+
+def _alone(op: Operation, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> Operation:
+    """The operation on values that nothing makes."""
+    return type(op).create(
+        operands=Block(arg_types=[v.type for v in operands]).args,
+        result_types=[v.type for v in results],
+        properties=dict(op.properties),
+        attributes=dict(op.attributes),
+    )
