@@ -10,7 +10,6 @@ empty `DISTIR_CACHE_DIR` measures them cold.
 from __future__ import annotations
 
 import argparse
-import gc
 import resource
 import time
 import warnings
@@ -21,7 +20,7 @@ from xdsl.context import Context
 
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.configurations import grid, ranked
-from distir.passes.distribution.search import Search
+from distir.passes.distribution.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.outline_repeats import OutlineRepeatsPass
 from distir.tools.commands.search import _report  # pyright: ignore[reportPrivateUsage]
@@ -46,7 +45,7 @@ def main() -> None:
     parser.add_argument("--most-tensor", type=int, default=8)
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
-    gc.set_threshold(200_000, 50, 50)  # as the tools do
+    leave_collector_off()  # as `distir search` does
     from distir.frontends.pytorch import import_step
 
     module = timed("import", lambda: import_step(gpt3_pytorch.step(args.layers)))

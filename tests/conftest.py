@@ -4,10 +4,20 @@
 look like one of the change at hand.
 """
 
+import gc
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """Commands that end their process may leave the garbage collector off; tests call them within one."""
+    yield
+    gc.enable()

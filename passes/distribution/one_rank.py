@@ -69,6 +69,8 @@ class FirstRank:
     ) -> tuple[SSAValue, list[Operation]]:
         """One rank's part of a conversion of a value that it holds a part of, and the operations that the first rank is
         spared. Raises DistirError if ranks differ otherwise."""
+        if source == target:
+            return value, []
         on = placement(value.type)
         types = [placed(value.type, on_device(rank)) for rank in range(self.ranks)]
         scratch = Block(arg_types=types)
@@ -89,7 +91,7 @@ class FirstRank:
                     attributes=own.attributes,
                 )
                 own.drop_all_references()
-                placed_here = dict(zip(own.results, copy.results, strict=True))
+                placed_here: dict[SSAValue, SSAValue] = dict(zip(own.results, copy.results, strict=True))
                 values.update(placed_here)
                 values.update({made: placed_here[v] for made, v in values.items() if v in placed_here})
                 insert(copy)

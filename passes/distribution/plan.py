@@ -38,7 +38,7 @@ from distir.passes.distribution.one_rank import FirstRank
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import UPDATE, Assignment, build_stages, phase_of, stage_calls
+from distir.passes.distribution.stages import UPDATE, Assignment, TooManyStages, build_stages, phase_of, stage_calls
 from distir.passes.distribution.tensor_network import Plan, choose
 from distir.passes.distribution.variants import alternate
 from distir.passes.distribution.weights import stage_weights
@@ -48,7 +48,7 @@ SAME = 1e-6
 """Plans whose communication differs by less than this fraction communicate alike."""
 
 
-class CutsLayers(DistirError):
+class CutsLayers(TooManyStages):
     """A pipeline has more stages than the entry has forward operations, so that stages would begin inside its calls."""
 
 
@@ -69,11 +69,11 @@ def cut_into_stages(
     axis = axis_of_entry(module, entry, batch, shards)
     try:
         assignment = Assignment(entry, axis, stages, weigh)
-    except DistirError as error:
+    except TooManyStages as error:
         if not any(isinstance(op, CallOp) for op in entry.body.block.ops):
             raise
         if whole_layers:
-            raise CutsLayers(*error.args) from None
+            raise CutsLayers(error.operations, stages) from None
         inline_calls(module, entry)
         assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
     while callees := assignment.straddling():

@@ -5,6 +5,7 @@ rules forbid, or whose devices run out of memory, is kept with the reason."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -57,6 +58,8 @@ class Search:
     _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _held: int | None = None
     _summed: int | None = None
+    _most_stages: dict[int, int] = field(default_factory=dict[int, int])
+    """By shards of the batch, into how many stages the model can be cut between its layers, once that was too few."""
 
     def base(self, batch: int) -> ModuleOp:
         """The annotated program at a batch size. Once the search knows that its rules say how the model changes with the
@@ -148,6 +151,9 @@ class Search:
                 yield self._too_large(c, ceil(least), "needs", " for parameters and state alone")
             return
         shards = 1 if first.dp * first.microbatches == 1 else 2
+        if first.pp > (most := self._most_stages.get(shards, first.pp)):
+            yield from _cutting(group, CutsLayers(most, first.pp))
+            return
         if self.wanted and not self.exhaustive and shards > 1:
             least += self._summed_bytes() / (first.tp * first.pp)
             if least > self.memory_limit_bytes:
@@ -168,7 +174,8 @@ class Search:
             costs = summaries.library.costs
             staged = lower_stages(module, self.dims(module), layout, self.machine, self._choices, whole, costs)
         except CutsLayers as error:
-            yield from (Outcome(c, None, f"{CUTS_LAYERS}: {error}") for c in group)
+            self._most_stages[shards] = error.operations
+            yield from _cutting(group, error)
             return
         except DistirError:  # said of each at its own size
             yield from map(self.evaluate, group)
@@ -288,6 +295,11 @@ class Search:
         return Figures(summary.makespan_seconds, peak, *shares)
 
 
+def _cutting(group: Sequence[Configuration], error: CutsLayers) -> Iterator[Outcome]:
+    """Configurations that would cut repeated layers."""
+    return (Outcome(c, None, f"{CUTS_LAYERS}: {error}") for c in group)
+
+
 def _busy(by_device: Mapping[int, Mapping[str, float]]) -> list[tuple[str, float]]:
     """Kinds, and the seconds that a device spends on them."""
     return [item for kinds in by_device.values() for item in kinds.items()]
@@ -312,6 +324,12 @@ def _least(bounds: Bounds, program: Program) -> dict[Configuration, Least]:
     except OverflowError:
         return dict.fromkeys(configurations, Least(0, 0))
     return {c: found[c.rows] for c in configurations}
+
+
+def leave_collector_off() -> None:
+    """No garbage collection until the process ends, nor then: for commands that end with a search, of which all stays."""
+    gc.disable()
+    atexit.register(gc.freeze)
 
 
 @contextmanager

@@ -46,6 +46,16 @@ class Group:
     level: int = 0
 
 
+class TooManyStages(DistirError):
+    """There are fewer forward operations than stages."""
+
+    def __init__(self, operations: int, stages: int):
+        super().__init__(
+            f"cannot cut {operations} forward operations into {stages} pipeline stages: use at most {operations}"
+        )
+        self.operations = operations
+
+
 class Assignment:
     """The group of every operation of the entry."""
 
@@ -79,9 +89,7 @@ class Assignment:
 
     def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh) -> None:
         if len(ops) < stages:
-            raise DistirError(
-                f"cannot cut {len(ops)} forward operations into {stages} pipeline stages: use at most {len(ops)}"
-            )
+            raise TooManyStages(len(ops), stages)
         bounds = balanced_cuts([weigh(op) for op in ops], stages)
         for stage, (start, stop) in enumerate(pairwise(bounds)):
             for op in ops[start:stop]:
@@ -250,6 +258,8 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
     block = entry.body.block
     terminator = block.last_op
     assert terminator is not None
+    given: dict[SSAValue, SSAValue] = {}
+    """What stage calls return in place of a value. Operands are set once: setting one of thousands costs as much as all."""
     for group in sorted(members, key=_execution_order):
         ops = members[group]
         inside = {r for op in ops for r in op.results}
@@ -260,13 +270,14 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
         outputs = [r for op in ops for r in op.results if any(user_of(r, u) not in owners for u in r.uses)]
         function = _stage_function(ops, inputs, outputs, unique_symbol(module, f"{group.phase}_{group.stage}"))
         module.body.block.add_op(function)
-        call = CallOp(function.sym_name.data, inputs, [v.type for v in outputs])
+        call = CallOp(function.sym_name.data, [given.get(v, v) for v in inputs], [v.type for v in outputs])
         call.attributes[STAGE] = IntegerAttr(group.stage, i64)
         call.attributes[PHASE] = StringAttr(group.phase)
         block.insert_op_before(call, terminator)
         for old, new in zip(outputs, call.results, strict=True):
             new.name_hint = old.name_hint
-            old.replace_uses_with_if(new, lambda use, old=old, owners=owners: user_of(old, use) not in owners)
+            given[old] = new
+    terminator.operands = [given.get(v, v) for v in terminator.operands]
     for op in reversed(assignment.ops):
         block.erase_op(op)
     for op in reversed(list(block.ops)):

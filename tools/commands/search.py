@@ -79,6 +79,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: Namespace) -> int:
     from distir.passes.distribution.configurations import ranked
+    from distir.passes.distribution.search import leave_collector_off
 
     for path in (args.csv, args.report, args.output):
         if path is not None:
@@ -87,6 +88,7 @@ def run(args: Namespace) -> int:
         raise DistirError("--devices and --top: expected at least 1")
     if args.most_tensor is not None and args.most_tensor < 1:
         raise DistirError("--most-tensor: expected at least 1")
+    leave_collector_off()
     search, configurations, bound = _prepare(args)
     outcomes, interrupted = _walk(search, configurations)
     best = ranked(outcomes)
