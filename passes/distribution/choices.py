@@ -7,16 +7,17 @@ to; for one cut into stages, all of a plan is known by position."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.sharding import Choice, Sharded, State
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import SITE
-from distir.passes.distribution.options import Option
+from distir.passes.distribution.options import Option, replicate
 from distir.passes.distribution.tensor_network import Plan
-from distir.passes.structure import shape_of
+from distir.passes.structure import is_constant, shape_of
 
 Key = tuple[int, int, bool]
 """Tensor ranks, stages, and whether the batch is cut."""
@@ -27,7 +28,7 @@ class PlanByPosition:
     """A plan of functions, callees first, whatever they are called and at any batch."""
 
     sites: list[list[Attribute | None]]
-    """Of every operation."""
+    """Of every operation but constants, of which there may be others at another batch (sizes)."""
     options: list[list[Option | None]]
     arguments: list[list[State]]
     results: list[list[State]]
@@ -37,15 +38,15 @@ class PlanByPosition:
     def of(plan: Plan, functions: Sequence[FuncOp]) -> PlanByPosition:
         return PlanByPosition(
             _sites(functions),
-            [[plan.options.get(op) for op in f.body.block.ops] for f in functions],
+            [[plan.options.get(op) for op in _placed(f)] for f in functions],
             [[plan.arguments[a] for a in f.body.block.args] for f in functions],
             [plan.results[f.sym_name.data] for f in functions],
             plan.seconds,
         )
 
     def on(self, functions: Sequence[FuncOp]) -> Plan | None:
-        """The plan of functions that differ in the batch alone; None of others (stages may be cut elsewhere at another batch),
-        and if it cuts them in pieces of other extents."""
+        """The plan of functions that differ in the batch alone; None of others: stages may be cut elsewhere at another batch,
+        and pieces may not grow with it as the dims do that are cut."""
         if _sites(functions) != self.sites:
             return None
         plan = Plan({}, {}, {}, self.seconds)
@@ -53,14 +54,20 @@ class PlanByPosition:
             functions, self.options, self.arguments, self.results, strict=True
         ):
             block = function.body.block
-            plan.arguments.update(zip(block.args, arguments, strict=True))
-            plan.results[function.sym_name.data] = results
-            for op, option in zip(block.ops, options, strict=True):
-                if option is not None:
-                    if not _fits(op, option):
-                        return None
-                    plan.options[op] = option
-        return plan if all(_divides(v, state) for v, state in plan.arguments.items()) else None
+            last = block.last_op
+            assert last is not None
+            try:
+                plan.arguments.update(zip(block.args, _fitted(block.args, arguments), strict=True))
+                plan.results[function.sym_name.data] = list(_fitted(last.operands, results))
+                plan.options.update({op: replicate(op) for op in block.ops if is_constant(op)})
+                for op, option in zip(_placed(function), options, strict=True):
+                    if option is not None:
+                        operands = _fitted(values_read(op), option.operands)
+                        made = _fitted(op.results, option.results)
+                        plan.options[op] = replace(option, operands=operands, results=made)
+            except _DoesNotFit:
+                return None
+        return plan
 
 
 @dataclass
@@ -74,13 +81,29 @@ class TensorChoices:
 
 
 def _sites(functions: Sequence[FuncOp]) -> list[list[Attribute | None]]:
-    return [[op.attributes.get(SITE) for op in f.body.block.ops] for f in functions]
+    return [[op.attributes.get(SITE) for op in _placed(f)] for f in functions]
 
 
-def _fits(op: Operation, option: Option) -> bool:
-    pairs = (*zip(op.operands, option.operands, strict=True), *zip(op.results, option.results, strict=True))
-    return all(_divides(value, state) for value, state in pairs)
+def _placed(function: FuncOp) -> list[Operation]:
+    """The operations of a function that are chosen for."""
+    return [op for op in function.body.block.ops if not is_constant(op)]
 
 
-def _divides(value: SSAValue, state: State) -> bool:
-    return not isinstance(state, Sharded) or sum(state.pieces) == shape_of(value)[state.dim]
+class _DoesNotFit(Exception):
+    """A dim has another extent than the pieces that it is cut into."""
+
+
+def _fitted(values: Sequence[SSAValue], states: Sequence[State]) -> tuple[State, ...]:
+    """The states of values, with pieces that are the same parts of the dims that they have."""
+    return tuple([_at_extent(state, value) for value, state in zip(values, states, strict=True)])
+
+
+def _at_extent(state: State, value: SSAValue) -> State:
+    if not isinstance(state, Sharded):
+        return state
+    whole, extent = sum(state.pieces), shape_of(value)[state.dim]
+    if whole == extent:
+        return state
+    if any(piece * extent % whole for piece in state.pieces):
+        raise _DoesNotFit
+    return replace(state, pieces=tuple([piece * extent // whole for piece in state.pieces]))

@@ -362,9 +362,11 @@ def _plan(
 ) -> tuple[LocalProgram, Plan | None]:
     """Stages, parts of the batch, and the tensor axis, as far as known without asking the solver. What it says is added to
     the plans that are known."""
-    for site, op in enumerate(op for function in functions(module).values() for op in function.body.block.ops):
-        if "dist.rule" in op.attributes:
-            op.attributes[SITE] = IntAttr(site)
+    ops = [
+        op for function in functions(module).values() for op in function.body.block.ops if "dist.rule" in op.attributes
+    ]
+    for site, op in enumerate(ops):
+        op.attributes[SITE] = IntAttr(site)
     shards = layout.dp * layout.microbatches
     cut_into_stages(module, batch, shards, layout.pp, machine, whole_layers)
     program = localize(module, batch, shards)
