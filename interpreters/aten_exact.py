@@ -32,15 +32,15 @@ from distir.interpreters import residues
 from distir.interpreters.aten_calls import binding_of, torch_dtype
 from distir.interpreters.aten_reference import array_of, tensor_of
 from distir.interpreters.exact_prims import COMPARISONS, ELEMENTWISE, REDUCTIONS, power, variance
-from distir.interpreters.exact_scalars import LARGEST_POWER, PRIME, Scalar
+from distir.interpreters.exact_scalars import LARGEST_POWER, PRIME
 from distir.interpreters.labels import labelled, places_among
-from distir.interpreters.residues import Residues
+from distir.interpreters.residues import EXACT, Residues, packed, unpacked
 
 Array = np.ndarray[Any, Any]
 
 
 def run_exactly(op: Operation, operands: Sequence[Array]) -> tuple[Array | None, ...]:
-    """The results of an operation on object arrays of scalars; integers and truths are machine numbers.
+    """The results of an operation on arrays of exact scalars, of type `EXACT`; integers and truths are machine numbers.
 
     A result of fewer bits than every operand has been rounded, which does not commute with addition. Rounding inside an
     operator is ignored. Raises TypeError for an operator that needs machine numbers."""
@@ -62,9 +62,9 @@ def run_exactly(op: Operation, operands: Sequence[Array]) -> tuple[Array | None,
             found.append(None)
         elif isinstance(result, ExactTensor):
             rounded = isinstance(element, AnyFloat) and bits and element.bitwidth < min(bits)
-            found.append(_scalars(_opaque(f"round to {element}", result.exact) if rounded else result.exact))
+            found.append(packed(_opaque(f"round to {element}", result.exact) if rounded else result.exact))
         elif isinstance(element, AnyFloat):
-            found.append(_scalars(residues.residues(array_of(result))))
+            found.append(packed(residues.residues(array_of(result))))
         else:
             found.append(array_of(result))
     return tuple(found)
@@ -73,7 +73,7 @@ def run_exactly(op: Operation, operands: Sequence[Array]) -> tuple[Array | None,
 def call_exactly(
     compute: Callable[[list[Tensor]], Sequence[Any]], operands: Sequence[Array], dtypes: Sequence[torch.dtype]
 ) -> list[Array]:
-    """The results of any torch code on object arrays of scalars, as tensors of these types; otherwise `run_exactly`."""
+    """The results of any torch code on arrays of exact scalars, as tensors of these types; otherwise `run_exactly`."""
     tensors = [
         ExactTensor(_elements(array), dtype) if dtype.is_floating_point else tensor_of(array)
         for array, dtype in zip(operands, dtypes, strict=True)
@@ -83,10 +83,10 @@ def call_exactly(
     for result in compute(tensors):
         if isinstance(result, ExactTensor):
             rounded = result.dtype.itemsize < bits
-            found.append(_scalars(_opaque(f"round to {result.dtype}", result.exact) if rounded else result.exact))
+            found.append(packed(_opaque(f"round to {result.dtype}", result.exact) if rounded else result.exact))
             continue
         array = array_of(torch.as_tensor(result))
-        found.append(array if array.dtype.kind in "iub" else _scalars(residues.residues(array)))
+        found.append(array if array.dtype.kind in "iub" else packed(residues.residues(array)))
     return found
 
 
@@ -114,18 +114,8 @@ class ExactTensor(Tensor):
 
 
 def _elements(array: Array) -> Residues:
-    """An array of scalars, or of numbers, as residues."""
-    if array.dtype != object:
-        return residues.residues(array)
-    numbers = [x.value if type(x) is Scalar else Scalar.of(x).value for x in array.reshape(-1).tolist()]
-    return np.array(numbers, np.int64).reshape(array.shape)
-
-
-def _scalars(elements: Residues) -> Array:
-    """Residues as an array of scalars."""
-    array = np.empty(elements.size, object)
-    array[:] = [Scalar(number) for number in elements.reshape(-1).tolist()]
-    return array.reshape(elements.shape)
+    """An array of exact scalars, or of numbers, as residues."""
+    return unpacked(array) if array.dtype == EXACT else residues.residues(array)
 
 
 def _opaque(name: str, *arrays: Any) -> Residues:

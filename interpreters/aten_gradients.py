@@ -21,7 +21,8 @@ from xdsl.ir import Operation
 from distir.dialects.aten import AtenOperation
 from distir.interpreters.aten_calls import compile_call, overload
 from distir.interpreters.aten_reference import array_of, tensor_of
-from distir.interpreters.exact_scalars import PRIME, Scalar
+from distir.interpreters.exact_scalars import PRIME
+from distir.interpreters.residues import EXACT, unpacked
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +34,7 @@ _SIZES = "input_sizes"
 
 
 @cache
-def _forward(gradient: Any) -> Any:
+def forward_of(gradient: Any) -> Any:
     """The operator of which this one is the gradient; None if there is none of that name, or none of its overloads takes
     what the gradient does."""
     name = gradient.overloadpacket.__name__
@@ -83,7 +84,7 @@ def _given_by_operator(
     """By argument of the gradient operator, the result of its operator on `ready` tensors: the first by the gradient of it,
     others by what was kept of them. None where nothing says so; raises what the operator raises."""
     names = [argument.name for argument in function._schema.arguments]
-    forward = _forward(function)
+    forward = forward_of(function)
     if forward is None or not isinstance(given.get(names[0]), Tensor):
         return None
     if (taken := _arguments_of(forward, given)) is None:
@@ -112,7 +113,7 @@ def kept_integers(op: Operation, operands: Sequence[Array | None]) -> dict[int, 
     which no kernel checks. Exact scalars count as floats."""
     assert isinstance(op, AtenOperation)
     function = overload(op.schema)
-    if _forward(function) is None:
+    if forward_of(function) is None:
         return {}
     tensors = [tensor_of(machine_numbers(np.asarray(operand))) for operand in operands]
     found: dict[int, Array] = {}
@@ -130,10 +131,7 @@ def kept_integers(op: Operation, operands: Sequence[Array | None]) -> dict[int, 
 
 def machine_numbers(array: Array) -> Array:
     """Exact scalars as floats around zero."""
-    if array.dtype != object:
-        return array
-    numbers = [Scalar.of(number).value / PRIME - 0.5 for number in array.reshape(-1).tolist()]
-    return np.array(numbers).reshape(array.shape)
+    return unpacked(array) / PRIME - 0.5 if array.dtype == EXACT else array
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -155,7 +153,7 @@ class KeptIntegers(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         given = {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **(kwargs or {})}
-        if _forward(func) is not None:
+        if forward_of(func) is not None:
             for name, result in (_given_by_operator(func, given, _plain) or {}).items():
                 if result.dtype.is_floating_point:
                     continue

@@ -1,5 +1,4 @@
-"""What one operation of the `aten` dialect computes on arrays, by calling the operator in torch; on object arrays of
-exact scalars, by its decomposition (`aten_exact`).
+"""What one operation of the `aten` dialect computes on arrays, by calling the operator in torch; on exact scalars, `aten_exact`.
 
 A program has values, not memory, so an operator that insists on a layout (`view`) is given contiguous operands.
 """
@@ -28,12 +27,7 @@ def run_aten(
     declares, that type stands for every floating type that the operation names.
 
     Raises DistirError where the operator does."""
-    arrays = [np.asarray(operand) for operand in operands]
-    if any(array.dtype == object for array in arrays):
-        from distir.interpreters.aten_exact import run_exactly
-
-        return run_exactly(op, arrays)
-    tensors = [tensor_of(array) for array in arrays]
+    tensors = [tensor_of(np.asarray(operand)) for operand in operands]
     wide = _torch_float(floats) if floats is not None else _wider_floats(op, tensors)
     if wide is not None:
         tensors = [t.to(wide) if t.dtype.is_floating_point else t for t in tensors]

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Operation
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.aten_calls import Binding, binding_of, overload, result_types, torch_dtype
-from distir.interpreters.aten_gradients import gradient_fits
+from distir.interpreters.aten_gradients import forward_of, gradient_fits
 
 FEW = 200_000
 """Elements that a shape is checked with: as many as discovery runs an operator on at most."""
@@ -73,10 +73,11 @@ def _check_by_definition(
     """Raises where the decomposition of the operator cannot work on these shapes. Some operators do not check them on meta
     tensors (backward of a slice), and their kernels then may read outside their operands (backward of a layer norm). It
     runs on zeros where those are few, since what a decomposition is made of may not check meta tensors either. One that
-    has not worked before says nothing."""
+    has not worked before says nothing, and elementwise operators check that their operands broadcast."""
     from torch._decomp import decomposition_table
 
-    if (decomposition := decomposition_table.get(overload(binding.schema))) is None:
+    function = overload(binding.schema)
+    if torch.Tag.pointwise in function.tags or (decomposition := decomposition_table.get(function)) is None:
         return
     device = "cpu" if all(map(_is_small, (*types, *results))) else "meta"
     tensors = [_meta(op, cast(TensorType[Any], type_)) for type_ in types]
@@ -94,10 +95,12 @@ def _check_by_definition(
 def _check_by_forward(op: Operation, binding: Binding, types: Sequence[Attribute]) -> None:
     """Raises where a gradient has not the shape of what it is the gradient of. An operator whose gradients have not had it
     before (it broadcasts them) is not held to it."""
-    schema, found = binding.schema, list[bool | None]()
+    function, found = overload(binding.schema), list[bool | None]()
+    if forward_of(function) is None:
+        return
 
     def check(**arguments: Any) -> list[None]:
-        found.append(gradient_fits(overload(schema), (), arguments))
+        found.append(gradient_fits(function, (), arguments))
         return [None] * len(op.results)
 
     binding.compute(check)([_meta(op, cast(TensorType[Any], type_)) for type_ in types])

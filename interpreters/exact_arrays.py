@@ -1,5 +1,5 @@
-"""Arrays of exact scalars (`exact_scalars`) for primitives of JAX (`jax_arrays`): how they are made, and how an operator that only
-moves elements is recognised and done to them. Operators of ATen have residues in place of scalars (`aten_exact`)."""
+"""Object arrays of exact scalars (`exact_scalars`): how they are made, and for primitives of JAX (`jax_arrays`) how an operator that
+only moves elements is recognised and done to them. Operators of ATen have residues in place of scalars (`aten_exact`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ import numpy as np
 
 from distir.interpreters.exact_scalars import PRIME, Scalar
 from distir.interpreters.labels import labelled, places_among
+from distir.interpreters.residues import EXACT, unpacked
 
 Array = np.ndarray[Any, Any]
 
 
 def scalars(array: Array) -> Array:
-    """An array of numbers as exact scalars."""
+    """An array of numbers, or of exact scalars of any kind, as an object array of exact scalars."""
+    if array.dtype == EXACT:
+        return from_list([Scalar(number) for number in unpacked(array).reshape(-1).tolist()], array.shape)
     if array.dtype == object and (not array.size or isinstance(array.flat[0], Scalar)):
         return array
     return from_list([Scalar.of(number) for number in array.astype(object).reshape(-1).tolist()], array.shape)
+
+
+def with_scalars(arrays: Sequence[Any]) -> list[Any]:
+    """Arrays of exact scalars as object arrays of them, which numpy code runs on; others as they are."""
+    return [scalars(a) if isinstance(a, np.ndarray) and a.dtype == EXACT else a for a in arrays]
 
 
 def from_list(items: Sequence[Any], shape: Sequence[int]) -> Array:

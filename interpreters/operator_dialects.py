@@ -2,6 +2,7 @@
 
     reference   run(op, arrays, floats) -> arrays               what it computes (`distir.interpreters.reference`)
     types       infer(op, operand types) -> result types        (`distir.interpreters.mixed`)
+    exact       run(op, arrays) -> arrays                       as reference, on arrays of residues (discovery)
     checked     run(op, arrays) -> arrays                       as reference, raising on an index out of range (discovery)
     kept        kept(op, arrays) -> {operand: array}            integers that another operator gave on the others (discovery)
     work        work(op) -> Work | None                         flops of contractions; None: the default holds
@@ -22,6 +23,8 @@ class Meaning(NamedTuple):
     reference: str
     types: str | None = None
     """None: the mixed domain has its own implementations."""
+    exact: str | None = None
+    """None: the reference runs on object arrays of exact scalars."""
     checked: str | None = None
     """None: the reference raises on an index out of range."""
     kept: str | None = None
@@ -34,6 +37,7 @@ MEANINGS = {
     "aten": Meaning(
         reference="distir.interpreters.aten_reference:run_aten",
         types="distir.interpreters.aten_types:infer_aten",
+        exact="distir.interpreters.aten_exact:run_exactly",
         kept="distir.interpreters.aten_gradients:kept_integers",
         work="distir.interpreters.aten_work:aten_work",
     ),

@@ -1,7 +1,8 @@
 """Arrays of exact scalars: elements of the field of integers modulo 2^61 - 1 as int64 arrays, with the arithmetic, the order and the
 uninterpreted functions of `exact_scalars` on whole arrays.
 
-Products are put together from halves of 31 and 30 bits, since 2^61 = 1 in the field: no element leaves 64 bits."""
+Outside of an operator they have the type `EXACT`, which can be cut, moved and put together like any other, but is taken for numbers by
+nobody. Products are put together from halves of 31 and 30 bits, since 2^61 = 1 in the field: no element leaves 64 bits."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ import numpy as np
 from distir.interpreters.exact_scalars import ORDER_FACTORS, PRIME, count_beyond_ring, field_element
 
 Residues = np.ndarray[Any, np.dtype[np.int64]]
+
+EXACT = np.dtype([("residue", np.int64)])
+"""Of arrays of exact scalars."""
 
 _BITS = 61
 _HALF = np.int64(2**31 - 1)
@@ -31,6 +35,16 @@ def residues(numbers: Any) -> Residues:
     distinct, places = np.unique(array, return_inverse=True)
     elements = np.array([field_element(number) for number in distinct.tolist()], np.int64)
     return elements[places].reshape(array.shape)
+
+
+def packed(a: Residues) -> np.ndarray[Any, Any]:
+    """Residues as an array of exact scalars, of type `EXACT`."""
+    return np.asarray(a, np.int64, order="C").view(EXACT)
+
+
+def unpacked(array: np.ndarray[Any, Any]) -> Residues:
+    """The residues of an array of type `EXACT`."""
+    return array["residue"]
 
 
 def _reduced(x: Any) -> Residues:

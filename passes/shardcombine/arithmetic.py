@@ -15,6 +15,7 @@ import numpy as np
 from distir.dialects.reductions import Reduction
 from distir.interpreters import residues
 from distir.interpreters.exact_scalars import PRIME, Scalar, field_element
+from distir.interpreters.residues import EXACT, packed, unpacked
 from distir.passes.shardcombine.domains import Array
 
 _INTEGER_BOUND = 2**30
@@ -93,13 +94,13 @@ def _addends(
 
 
 class Exact:
-    """Object arrays of `Scalar`; read as integers modulo the prime."""
+    """Arrays of exact scalars; read as integers modulo the prime."""
 
     found = "exact"
     draws = 1
 
     def draw(self, shape: Sequence[int], rng: np.random.Generator, number: int = 0) -> Array:
-        return _scalars(self._numbers(shape, rng))
+        return packed(self._numbers(shape, rng))
 
     def _numbers(self, shape: Sequence[int], rng: np.random.Generator) -> Array:
         return rng.integers(1, PRIME, tuple(shape))
@@ -109,14 +110,16 @@ class Exact:
         whole = self.readable(array)
         if reduction is Reduction.SUM:
             others = [self._numbers(array.shape, rng) for _ in range(shards - 1)]
-            return [_scalars(each) for each in (*others, reduce(residues.subtract, others, whole))]
+            return [packed(each) for each in (*others, reduce(residues.subtract, others, whole))]
         noise = [self._numbers(array.shape, rng) for _ in range(_noises(shards, reduction))]
         pick = residues.lesser if reduction is Reduction.MAX else residues.greater
         owner = rng.integers(0, shards, array.shape)
         worse = [pick(pick(whole, noise[2 * i]), noise[2 * i + 1]) for i in range(shards)]
-        return [_scalars(np.where(owner == i, whole, each)) for i, each in enumerate(worse)]
+        return [packed(np.where(owner == i, whole, each)) for i, each in enumerate(worse)]
 
     def readable(self, result: Array) -> Array:
+        if result.dtype == EXACT:
+            return unpacked(result)
         if result.dtype.kind in "iub":
             return result
         numbers = [x.value if type(x) is Scalar else field_element(_number(x)) for x in result.reshape(-1).tolist()]
@@ -139,13 +142,6 @@ class Exact:
                 factors = [np.int64(field_element(weight)) for weight in weights]
                 weighted = [residues.multiply(n, f) for n, f in zip(numbers, factors, strict=True)]
                 return self.equal(reduce(residues.add, weighted), whole)
-
-
-def _scalars(numbers: Array) -> Array:
-    """Residues as scalars."""
-    array = np.empty(numbers.size, object)
-    array[:] = [Scalar(number) for number in numbers.reshape(-1).tolist()]
-    return array.reshape(numbers.shape)
 
 
 def _number(value: Any) -> float | int:

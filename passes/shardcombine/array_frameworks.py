@@ -15,6 +15,8 @@ import numpy as np
 
 from distir.dialects.errors import DistirError
 from distir.frontends.jax.library import library
+from distir.interpreters.exact_arrays import with_scalars
+from distir.interpreters.residues import EXACT
 from distir.passes.shardcombine.domains import Array
 
 Described = tuple[Sequence[int], np.dtype[Any]]
@@ -62,7 +64,7 @@ class Framework(Protocol):
     def run(
         self, function: Callable[..., Any], operands: Sequence[Array], dtypes: Sequence[np.dtype[Any]], fill: Fill
     ) -> list[Array]:
-        """The results on copies of the operands: object arrays of exact scalars, or doubles, which become the declared
+        """The results on copies of the operands: arrays of exact scalars, or doubles, which become the declared
         types only where the callable insists. Raises what it raises, and TypeError if it cannot take exact scalars."""
         ...
 
@@ -129,8 +131,8 @@ class Numpy:
         def call(arrays: Sequence[Array]) -> list[Array]:
             return [np.asarray(r) for r in leaves(function(*fill([np.array(a) for a in arrays])))]
 
-        if any(operand.dtype == object for operand in operands):
-            return call(operands)
+        if any(operand.dtype == EXACT for operand in operands):
+            return call(with_scalars(operands))
         return _on_doubles_or_declared(call, operands, dtypes)
 
     def kept(
@@ -210,7 +212,7 @@ class Torch:
         from distir.interpreters.aten_reference import array_of, tensor_of
 
         guard = KeptIntegers if _has_integers(dtypes) else nullcontext
-        if any(operand.dtype == object for operand in operands):
+        if any(operand.dtype == EXACT for operand in operands):
             torch_types = [getattr(torch, dtype.name) for dtype in dtypes]
             with guard():
                 return call_exactly(lambda tensors: leaves(function(*fill(tensors))), operands, torch_types)
@@ -266,7 +268,7 @@ class Jax:
         """Indices out of range, which JAX clips, fills or drops, raise here."""
         jax, jnp, checkify = library(), library("jax.numpy"), library("jax.experimental.checkify")
 
-        if any(operand.dtype == object for operand in operands):
+        if any(operand.dtype == EXACT for operand in operands):
             raise TypeError("jax computes on numbers only")
         indexed = any(operand.dtype.kind in "iu" for operand in operands)
 

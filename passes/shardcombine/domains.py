@@ -11,6 +11,9 @@ import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
+from distir.interpreters.exact_arrays import with_scalars
+from distir.interpreters.residues import EXACT
+
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Abstract: TypeAlias = TensorType[Any] | Array | None
 """An operand of type inference: only its type is known, its value is known, or it is absent."""
@@ -20,7 +23,8 @@ class Domains(Protocol):
     """Two views of one op. Both raise any exception for what the op rejects."""
 
     def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
-        """The results on these arrays, whatever the operand types of `op` say; float operands may be object arrays."""
+        """The results on these arrays, whatever the operand types of `op` say; floats may be exact scalars, of the type `EXACT`, and
+        their results so too, or object arrays of them."""
         ...
 
     def infer(self, op: Operation, operands: Sequence[Abstract]) -> list[TensorType[Any] | None]:
@@ -41,6 +45,10 @@ class InterpreterDomains:
         from distir.interpreters.reference import run_operator
 
         meaning = MEANINGS.get(op.dialect_name())
+        if any(array is not None and array.dtype == EXACT for array in operands):
+            if meaning is not None and meaning.exact is not None:
+                return list(function_of(meaning.exact)(op, operands))
+            operands = with_scalars(operands)
         if meaning is not None and meaning.checked is not None:
             return list(function_of(meaning.checked)(op, operands))
         return list(run_operator(op, operands))

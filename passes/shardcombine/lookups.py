@@ -189,14 +189,16 @@ class Lookup:
             arrays[index] = np.clip(local, 0, parts[shard] - 1)
             if outside.kind is OutsideKind.ZERO:
                 masked = arrays[outside.number]
-                arrays[outside.number] = np.where(_spread(inside, dims, masked), masked, masked - masked)
+                arrays[outside.number] = np.where(_spread(inside, dims, masked), masked, np.zeros_like(masked))
         if (results := probe.run_shards(points, operands, trial.arithmetic)) is None:
             return None
         if outside.kind in (OutsideKind.RESULT, OutsideKind.KEPT):
             for shard, arrays, inside in zip(results, whole, insides, strict=True):
                 if (value := shard[0]) is None:
                     return None
-                kept = arrays[outside.number] if outside.kind is OutsideKind.KEPT else np.zeros((), value.dtype)
+                kept: Array = np.zeros((), value.dtype)
+                if outside.kind is OutsideKind.KEPT:
+                    kept = trial.arithmetic.readable(arrays[outside.number])
                 shard[0] = np.where(_spread(inside, dims, value), value, kept)
         return results
 

@@ -129,7 +129,10 @@ def test_groups_are_cut_together() -> None:
     grouped, depthwise = nn.Conv2d(6, 12, 3, groups=3), nn.Conv2d(6, 6, 3, groups=6, bias=False)
     forward = operations("aten.convolution", [grouped], 6, 12)[1]
     text = rule_that_holds(forward)
-    assert "[S1, S2, _, _], [S2 * S3, _, _, _], [S2 * S3] -> {S1: gather(0), S2: gather(1)" in text
+    assert (
+        "[S1, S2, S4(halo = [0, 2]), S5(halo = [0, 2])], [S2 * S3, _, _, _], [S2 * S3] -> {S1: gather(0), S2: gather(1)"
+        in text
+    )
     assert "sizes = {groups[0]: S2}" in text
     gradient = operations("aten.convolution_backward", [depthwise], 8, 6)[0]
     text = rule_that_holds(gradient)

@@ -22,6 +22,7 @@ from xdsl.irdl import (
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Gather, Identity, Reduce, Rule
+from distir.interpreters.exact_arrays import with_scalars
 from distir.passes.shardcombine.cache import RuleCache, rule_text
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.instances import factor_extent
@@ -67,6 +68,7 @@ class FunctionDomains:
     evaluations: int = 0
 
     def evaluate(self, op: Operation, operands: Sequence[Any]) -> list[Any]:
+        operands = with_scalars(operands)
         assert isinstance(op, FunctionOp)
         self.evaluations += 1
         return list(self.cases[op.function.data](*operands, sizes=[s.value.data for s in op.sizes]))
