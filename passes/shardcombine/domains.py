@@ -45,7 +45,7 @@ class InterpreterDomains:
         from distir.interpreters.reference import run_operator
 
         meaning = MEANINGS.get(op.dialect_name())
-        if any(array is not None and array.dtype == EXACT for array in operands):
+        if any(isinstance(array, np.ndarray) and array.dtype == EXACT for array in operands):
             if meaning is not None and meaning.exact is not None:
                 return list(function_of(meaning.exact)(op, operands))
             operands = with_scalars(operands)
