@@ -17,6 +17,7 @@ cut by the last axis, and the batch by the others; Shoeybi et al., 2019), each w
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -242,6 +243,7 @@ def main() -> None:
     parser.add_argument("--tight", default="", help="limits, in shares of the fastest plan's memory")
     parser.add_argument("--untied", type=int, default=2, help="layers; 0: not at all")
     args = parser.parse_args()
+    gc.set_threshold(200_000, 50, 50)  # as distir's tools do
     if args.meshes:
         for workload in args.workloads:
             module = training(args.layers, workload)

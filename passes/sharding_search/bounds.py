@@ -8,7 +8,7 @@ elimination finds the minimum of the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -98,16 +98,14 @@ class _Search:
             self._dived = network.size
             self._dive(bounds.with_choice)
         most = self._upper - network.settled + ROUNDING * abs(self._upper) if self.best is not None else inf
-        for v, bound in bounds.with_choice.items():
-            network.keep(v, np.flatnonzero((bound <= most) & np.isfinite(bound)))
+        network.keep({v: ((b <= most) & np.isfinite(b)).nonzero()[0] for v, b in bounds.with_choice.items()})
         return True
 
     def _dive(self, with_choice: Mapping[int, Array]) -> None:
         """Looks for a better assignment: leaves the choices with the least bounds, finds bounds of these, and so on."""
         among = self.network.copy()
         while True:
-            for v, chosen in promising(with_choice, int(DIVE * among.size)).items():
-                among.keep(v, chosen)
+            among.keep(promising(with_choice, int(DIVE * among.size)))
             if among.eliminate(TRIED_TABLES, is_dropping=False):
                 break
             bounds = Bounds(among)
@@ -146,6 +144,9 @@ class Bounds:
         for table in self._tables:
             for axis, v in enumerate(table.scope):
                 self._of[v].append((table, axis))
+        scopes = {v: [table.scope for table, _ in tables] for v, tables in self._of.items()}
+        self._later = {v: [max(scope) != v for scope in found] for v, found in scopes.items()}
+        self._earlier = {v: [min(scope) != v for scope in found] for v, found in scopes.items()}
         self._least = {v: float(own.min()) for v, own in self._own.items()}
         self.with_choice: dict[int, Array] = {}
         """Per variable and choice: no assignment with that choice costs less."""
@@ -159,46 +160,45 @@ class Bounds:
         """Moves costs towards later variables, then towards earlier ones, so often."""
         for last in range(sweeps - 1, -1, -1):
             for v in self._own:
-                self._pass_on(v, max)
+                self._pass_on(v, self._later[v], not last)
             for v in reversed(self._own):
-                self._pass_on(v, min, is_recorded=not last)
+                self._pass_on(v, self._earlier[v], not last)
 
     def write(self) -> None:
         """Leaves the costs of the network where they were moved."""
         tables = [table.costs for table in self._tables if isinstance(table, _Dense)]
         self._network.reweigh(self._own, tables, [table.table for table in self._tables if isinstance(table, _Wide)])
 
-    def _pass_on(self, variable: int, end: Callable[[Sequence[int]], int], is_recorded: bool = False) -> None:
-        """Collects what all tables say about a variable, and gives it to those that go on towards the end. The bound of each
-        choice is known when all is collected."""
+    def _pass_on(self, variable: int, onward: Sequence[bool], is_last: bool) -> None:
+        """Collects what all tables say about a variable, and gives it to those that go on. The bound of each choice is known when
+        all is collected; minima of tables are up to date during the last passes."""
         import numpy as np
 
+        tables = self._of[variable]
+        found = [table.least(axis) for table, axis in tables]
         own = self._own[variable]
-        onward: list[tuple[_Dense | _Wide, int, Array]] = []
-        for table, axis in self._of[variable]:
-            least = table.least(axis)
+        for (table, axis), least in zip(tables, found, strict=True):
             own = own + least[table.classes[axis]]
-            if least.max() == inf:
-                impossible = np.isinf(least)
-                taken = np.where(impossible, 0.0, least)
-                table.minimum = inf if impossible.all() else 0.0
-            else:
-                taken, table.minimum = least, 0.0
-            if end(table.scope) != variable:
-                onward.append((table, axis, taken))
-            else:
-                table.add(axis, -taken)
-        if is_recorded:
+        is_finite = own.max() < inf
+        if is_last:
+            for (table, _), least in zip(tables, found, strict=True):
+                table.minimum = 0.0 if is_finite or least.min() < inf else inf
             self._least[variable] = 0.0
             self.with_choice[variable] = own + self.lower
-        share = 1.0 / max(len(onward), len(self._of[variable]) - len(onward), 1)
-        for table, axis, taken in onward:
-            given = np.floor(table.gathered(axis, own) * (share / GRAIN)) * GRAIN
+        share = 1.0 / (GRAIN * max(sum(onward), len(tables) - sum(onward), 1))
+        for (table, axis), least, goes_on in zip(tables, found, onward, strict=True):
+            taken = least if is_finite else np.where(np.isfinite(least), least, 0.0)
+            if not goes_on:
+                table.add(axis, -taken)
+                continue
+            given = np.floor(table.gathered(axis, own) * share) * GRAIN
             table.add(axis, given - taken)
-            if table.minimum < inf:
+            if is_last and table.minimum < inf:
                 table.minimum = float(given.min())
-            own = own - np.where(np.isfinite(given), given, 0.0)[table.classes[axis]]
-        self._own[variable], self._least[variable] = own, float(own.min())
+            own = own - (given if is_finite else np.where(np.isfinite(given), given, 0.0))[table.classes[axis]]
+        self._own[variable] = own
+        if is_last:
+            self._least[variable] = float(own.min())
 
 
 class _Moved:

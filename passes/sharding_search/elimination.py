@@ -156,20 +156,21 @@ class Network:
         """The number that a choice which is left had at first."""
         return int(self._kept[variable][choice])
 
-    def keep(self, variable: int, chosen: Array) -> None:
-        """Drops all choices of a variable but these (of those that it has)."""
-        self._own[variable] = self._own[variable][chosen]
-        self._kept[variable] = self._kept[variable][chosen]
-        for t in list(self._of[variable]):
+    def keep(self, chosen: Mapping[int, Array]) -> None:
+        """Drops all choices of variables but these (of those that they have)."""
+        fewer = {v: choices for v, choices in chosen.items() if len(choices) < len(self._own[v])}
+        for v, choices in fewer.items():
+            self._own[v], self._kept[v] = self._own[v][choices], self._kept[v][choices]
+        for t in list(dict.fromkeys(t for v in fewer for t in sorted(self._of[v]))):
             table = self._tables[t]
             self._remove(t)
-            self.add(_narrowed(table, variable, chosen))
-        for t, wide in list(self._wide.items()):
-            if variable in wide.scope:
-                self._wide[t] = wide.keep(variable, chosen)
-        for t, table in list(self._limited.items()):
-            if variable in table.scope:
-                self._limited[t] = _merged(_narrowed(table, variable, chosen))
+            self.add(_narrowed(table, fewer))
+        for t, wide in self._wide.items():
+            for v in fewer.keys() & set(wide.scope):
+                self._wide[t] = self._wide[t].keep(v, fewer[v])
+        for t, table in self._limited.items():
+            if any(v in fewer for v in table.scope):
+                self._limited[t] = _merged(_narrowed(table, fewer))
 
     def drop_impossible(self) -> bool:
         """Drops choices whose own cost is infinite; False if a variable has no other."""
@@ -180,7 +181,7 @@ class Network:
             if not len(possible):
                 return False
             if len(possible) < len(self._own[v]):
-                self.keep(v, possible)
+                self.keep({v: possible})
         return True
 
     def drop_dominated(self) -> None:
@@ -337,13 +338,13 @@ class Network:
             keep[b] = not beaten_by.any()
         if keep.all():
             return False
-        self.keep(variable, np.flatnonzero(keep))
+        self.keep({variable: np.flatnonzero(keep)})
         return True
 
 
-def _narrowed(table: Table, variable: int, chosen: Array) -> Table:
-    """The table for these choices of a variable."""
-    classes = tuple(c[chosen] if v == variable else c for v, c in zip(table.scope, table.classes, strict=True))
+def _narrowed(table: Table, chosen: Mapping[int, Array]) -> Table:
+    """The table for these choices of variables."""
+    classes = tuple(c[chosen[v]] if v in chosen else c for v, c in zip(table.scope, table.classes, strict=True))
     return Table(table.scope, classes, table.costs)
 
 

@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.bounds import Bounds, cheapest
+from distir.passes.sharding_search.bounds import Bounds, cheapest, promising
 from distir.passes.sharding_search.memory import Footprint, footprint
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.relaxation import Relaxation
@@ -95,12 +95,7 @@ class Pricing:
 
     def promising(self, count: int) -> dict[int, Array]:
         """About as many choices, those with the least bounds, by position; of each variable at least one."""
-        import numpy as np
-
-        least = {v: bound.min() for v, bound in self._bounds.items()}
-        every = np.sort(np.concatenate([*self._bounds.values()]))
-        most = every[min(count, len(every)) - 1]
-        return {v: (bound <= max(most, least[v])).nonzero()[0] for v, bound in self._bounds.items()}
+        return promising(self._bounds, count)
 
     def keep(self, chosen: Mapping[int, Array], bounds: Mapping[int, Array]) -> None:
         """Leaves these choices, by position; their bounds."""
