@@ -30,7 +30,8 @@ class PipelineSchedulePass(ModulePass):
         from distir.interpreters.entry import entry_function
         from distir.passes.distribution.batch_axis import parse_batch
         from distir.passes.distribution.layout import Layout
-        from distir.passes.distribution.plan import assemble, localize, lower_tensors
+        from distir.passes.distribution.local_program import localize
+        from distir.passes.distribution.plan import assemble, lower_tensors
         from distir.passes.distribution.stages import stage_calls, stage_of
         from distir.passes.distribution.streams import overlap_communication
 

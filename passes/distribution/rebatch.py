@@ -14,8 +14,8 @@ from distir.dialects.sharding import REPLICATED
 from distir.interpreters.entry import entry_function
 from distir.passes.distribution.batch_axis import BatchPropagation, Phase
 from distir.passes.distribution.inline import erase_unreached
+from distir.passes.distribution.local_program import axis_of_entry
 from distir.passes.distribution.localize import Localizer
-from distir.passes.distribution.plan import axis_of_entry
 from distir.passes.structure import shape_of
 
 

@@ -28,10 +28,12 @@ from distir.passes.distribution.bounds import Bounds, Least
 from distir.passes.distribution.choices import TensorChoices
 from distir.passes.distribution.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
 from distir.passes.distribution.layout import Layout
+from distir.passes.distribution.local_program import CutsLayers, axis_of_entry
 from distir.passes.distribution.options import SUM
-from distir.passes.distribution.plan import CutsLayers, axis_of_entry, choose_once, distribute, lower_stages
+from distir.passes.distribution.plan import distribute, lower_stages
 from distir.passes.distribution.staged import StagedProgram
 from distir.passes.distribution.streams import overlap_communication
+from distir.passes.distribution.tensor_axis import Variants
 from distir.passes.structure import argument_attributes, text
 
 
@@ -58,6 +60,8 @@ class Search:
     _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _held: int | None = None
     _summed: int | None = None
+    _variants: dict[int, Variants] = field(default_factory=dict[int, Variants])
+    """By shards of the batch, what tensor axes are chosen on."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
     """By shards of the batch, into how many stages the model can be cut between its layers, once that was too few."""
 
@@ -262,9 +266,10 @@ class Search:
     def _choose_tensors(self, tp: int, shards: int) -> None:
         """Chooses the tensor axis once for all numbers of stages: on one stage, where repeated layers are tied."""
         if tp > 1 and tp not in self._choices.by_site:
-            layout = Layout(shards, tp, 1, 1)
-            module = self._marked(shards)
-            choose_once(module, self.dims(module), layout, self.machine, self._choices)
+            if shards not in self._variants:
+                module = self._marked(shards)
+                self._variants[shards] = Variants(module, self.dims(module), shards, 1, self.machine)
+            self._variants[shards].choose(tp, self._choices)
 
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration."""

@@ -205,19 +205,13 @@ class TensorSpace(AxisSpace):
         self,
         module: ModuleOp,
         entry: FuncOp,
-        batch: Mapping[int, int],
         shards: int,
+        reach: Callable[[], Reach],
         fixed: Mapping[Operation, Choice] | None = None,
     ):
-        """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes."""
-        reach: Reach | None = None
-
-        def is_model(value: SSAValue, dim: int) -> bool:
-            nonlocal reach
-            reach = reach or Reach(module, entry, batch)
-            return reach.is_model(value, dim)
-
-        super().__init__(module, entry, shards, is_model)
+        """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes. `reach` is
+        asked if one does not."""
+        super().__init__(module, entry, shards, lambda value, dim: reach().is_model(value, dim))
         if fixed is None or not self._fix(fixed):
             self.close()
 

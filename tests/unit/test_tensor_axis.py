@@ -15,7 +15,7 @@ from xdsl.ir import Block, Region
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.simulate import simulate
-from distir.passes.distribution import plan as plan_steps
+from distir.passes.distribution import tensor_axis
 from distir.passes.distribution.choices import PlanByPosition
 from distir.passes.distribution.ilp import solve, solve_program
 from distir.passes.distribution.tensor_network import Plan, choose
@@ -226,8 +226,8 @@ def test_elimination_finds_what_the_integer_program_finds(
         eliminated.append(plan.seconds)
         return plan
 
-    monkeypatch.setattr(plan_steps, "choose", options)
-    monkeypatch.setattr(plan_steps, "solve", states)
+    monkeypatch.setattr(tensor_axis, "choose", options)
+    monkeypatch.setattr(tensor_axis, "solve", states)
     model().distributed(tp=2, pp=pp, microbatches=pp)
     assert eliminated
     assert eliminated == pytest.approx(solved, rel=1e-6)

@@ -1,0 +1,153 @@
+"""An annotated entry cut into stages, and its copy at the shapes of one microbatch of one replica: what the tensor axis is
+chosen on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+
+from distir.dialects.sharding import REPLICATED, Sharded, State
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import Machine
+from distir.passes.distribution.batch_axis import (
+    BatchAxis,
+    BatchPropagation,
+    NeedsWhole,
+    batch_states,
+    explain,
+    follow_batch,
+)
+from distir.passes.distribution.deferred_scale import defer_scales
+from distir.passes.distribution.inline import inline_calls
+from distir.passes.distribution.localize import Localizer
+from distir.passes.distribution.space import Reach
+from distir.passes.distribution.stages import UPDATE, Assignment, TooManyStages, build_stages, phase_of, stage_calls
+from distir.passes.distribution.weights import stage_weights
+from distir.passes.structure import callee_of, calls_first, shape_of, unique_symbol
+
+
+class CutsLayers(TooManyStages):
+    """A pipeline has more stages than the entry has forward operations, so that stages would begin inside its calls."""
+
+
+def cut_into_stages(
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    shards: int,
+    stages: int,
+    machine: Machine,
+    whole_layers: bool = False,
+) -> None:
+    """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
+    there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers."""
+    calls_first(module)  # every function that is called has a body
+    entry = entry_function(module)
+    rows = min((shape_of(entry.body.block.args[i])[d] for i, d in batch.items()), default=1)
+    weigh = stage_weights(module, machine, max(1, rows))
+    axis = axis_of_entry(module, entry, batch, shards)
+    try:
+        assignment = Assignment(entry, axis, stages, weigh)
+    except TooManyStages as error:
+        if not any(isinstance(op, CallOp) for op in entry.body.block.ops):
+            raise
+        if whole_layers:
+            raise CutsLayers(error.operations, stages) from None
+        inline_calls(module, entry)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
+    while callees := assignment.straddling():
+        inline_calls(module, entry, callees)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
+    build_stages(module, entry, assignment)
+
+
+def axis_of_entry(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
+    """The batch axis of the entry; calls inside which a value leaves the axis are inlined until none is."""
+    while True:
+        if shards > 1:
+            defer_scales(module, entry, batch)
+        try:
+            return follow_batch(module, entry, batch, shards)
+        except NeedsWhole as error:
+            hidden = _callees_with(module, error)
+            if not hidden:
+                raise explain(error, shards) from None
+            inline_calls(module, entry, hidden)
+
+
+def _callees_with(module: ModuleOp, error: NeedsWhole) -> frozenset[str]:
+    """The functions that reach the op of an error, other than the entry itself; of a call, the one that it names."""
+    if isinstance(error.op, CallOp):
+        return frozenset({error.op.callee.string_value()})
+    holder = error.op.parent_op()
+    reaching = {holder.sym_name.data} if isinstance(holder, FuncOp) else set[str]()
+    for function in calls_first(module):
+        if any(callee_of(op) in reaching for op in function.body.block.ops):
+            reaching.add(function.sym_name.data)
+    return (
+        frozenset() if isinstance(holder, FuncOp) and holder.sym_name.data == "main" else frozenset(reaching - {"main"})
+    )
+
+
+@dataclass
+class LocalProgram:
+    """A staged module at the shapes of one microbatch of one replica."""
+
+    module: ModuleOp
+    dims: Mapping[int, int]
+    """The batch dims of the entry's arguments."""
+    entry: FuncOp
+    """The staged entry, at global shapes."""
+    local: FuncOp
+    """The same entry at local shapes, calling local functions: values correspond by position."""
+    batch: dict[SSAValue, State]
+    """Per value of `entry`, what it is along the batch axis inside the loop."""
+    shards: int
+    """Into how many parts the batch is cut."""
+    rows: int
+    cut: set[SSAValue]
+    """Values of the local functions that grow with the rows."""
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Which dims are linked to the batch and to parameters."""
+        return Reach(self.module, self.local, self.dims)
+
+
+def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalProgram:
+    """Adds the local copies of all stage functions, and an entry that calls them."""
+    entry = entry_function(module)
+    states = batch_states(entry, batch, shards)
+    propagation = BatchPropagation(module, shards)
+    localizer = Localizer(module, propagation)
+    along: dict[SSAValue, State] = dict(zip(entry.body.block.args, states, strict=True))
+    types = [localizer.local_type(a.type, s) for a, s in zip(entry.body.block.args, states, strict=True)]
+    body = Block(arg_types=types)
+    localizer.cut.update([v for v, state in zip(body.args, states, strict=True) if isinstance(state, Sharded)])
+    mapping: dict[SSAValue, SSAValue] = dict(zip(entry.body.block.args, body.args, strict=True))
+    for call in stage_calls(entry):
+        needed = [REPLICATED if phase_of(call) == UPDATE else along[v] for v in call.operands]
+        name = call.callee.string_value()
+        try:
+            results = propagation.function(name, needed).results
+        except NeedsWhole as error:
+            raise explain(error, shards) from None
+        along.update(zip(call.results, results, strict=True))
+        callee = localizer.function(name, needed)
+        copy = CallOp(callee.sym_name.data, [mapping[v] for v in call.operands], callee.function_type.outputs.data)
+        copy.attributes.update(call.attributes)
+        body.add_op(copy)
+        localizer.cut.update([v for v, state in zip(copy.results, results, strict=True) if isinstance(state, Sharded)])
+        mapping.update(zip(call.results, copy.results, strict=True))
+    last = entry.body.block.last_op
+    returned = [mapping[v] for v in last.operands] if last is not None else []
+    body.add_op(ReturnOp(*returned))
+    local = FuncOp(unique_symbol(module, "local_main"), (types, [v.type for v in returned]), Region(body))
+    local.arg_attrs, local.res_attrs = entry.arg_attrs, entry.res_attrs
+    module.body.block.add_op(local)
+    rows = min((entry.body.block.args[i].type.get_shape()[d] // shards for i, d in batch.items()), default=1)  # pyright: ignore
+    return LocalProgram(module, batch, entry, local, along, shards, rows, localizer.cut)

@@ -1,0 +1,130 @@
+"""The choice of the tensor axis: which factors of which operations are cut over the ranks of a group, with repeated layers
+alike or alternating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+from xdsl.dialects.builtin import IntAttr, ModuleOp
+from xdsl.ir import Operation
+
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import Choice, UseFactor
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import Machine
+from distir.passes.distribution.choices import PlanByPosition, TensorChoices
+from distir.passes.distribution.ilp import solve
+from distir.passes.distribution.layout import Layout
+from distir.passes.distribution.local_program import LocalProgram, cut_into_stages, localize
+from distir.passes.distribution.lower import SITE
+from distir.passes.distribution.space import TensorSpace, is_contraction
+from distir.passes.distribution.tensor_network import Plan, choose
+from distir.passes.distribution.variants import alternate
+from distir.passes.structure import calls_first, functions, shape_of
+
+SAME = 1e-6
+"""Plans whose communication differs by less than this fraction communicate alike."""
+
+
+def choose_tensors(
+    module: ModuleOp,
+    program: LocalProgram,
+    tp: int,
+    machine: Machine,
+    choices: Mapping[int, Choice] | None = None,
+) -> Plan:
+    """The tensor axis of `tp` > 1 devices. Raises DistirError if nothing can be cut. With `choices`, by site, only
+    conversions are left to choose."""
+    if choices is not None:
+        ops = [op for f in calls_first(module, program.local.sym_name.data) for op in f.body.block.ops]
+        fixed = {op: choices[_site(op)] for op in ops if SITE in op.attributes and _site(op) in choices}
+        space = TensorSpace(module, program.local, tp, lambda: program.reach, fixed)
+        return solve(space, program.rows, program.cut, collective_seconds(machine, tp))
+    space = TensorSpace(module, program.local, tp, lambda: program.reach)
+    contractions = [op for op in space.options if is_contraction(op)]
+    if contractions and not any(isinstance(o.choice, UseFactor) for op in contractions for o in space.options[op]):
+        op = contractions[0]
+        raise DistirError(
+            f"tp = {tp}: no contraction can be cut into {tp} parts; {op.name} of {[list(shape_of(v)) for v in op.operands if v not in program.cut]} "
+            f"has the rule {op.attributes['dist.rule']}: choose a tp that divides its parameters' dims"
+        )
+    seconds = collective_seconds(machine, tp)
+    best = choose(space, program.rows, program.cut, seconds)
+    if best is not None:
+        space.options = {op: [best[op]] for op in space.options}
+    return solve(space, program.rows, program.cut, seconds)
+
+
+@dataclass
+class Variants:
+    """An annotated module cut into stages with all repeated layers alike, and with layers that alternate (`variants`): what
+    the tensor axis is chosen on, for any number of ranks. The module is used up."""
+
+    module: ModuleOp
+    batch: Mapping[int, int]
+    shards: int
+    stages: int
+    machine: Machine
+
+    @cached_property
+    def programs(self) -> list[tuple[ModuleOp, LocalProgram]]:
+        """Of each variant, its module and the program in it; one, if nothing is repeated."""
+        found = [self.module]
+        other = self.module.clone()
+        if alternate(other, entry_function(other), 2):
+            found.append(other)
+        return [(each, staged_at_sites(each, self.batch, self.shards, self.stages, self.machine)) for each in found]
+
+    def choose(self, tp: int, known: TensorChoices) -> tuple[ModuleOp, LocalProgram, Plan]:
+        """The variant that communicates less on `tp` ranks, and how it is cut, which is added to what is known."""
+        plans = [choose_tensors(module, local, tp, self.machine) for module, local in self.programs]
+        better = len(plans) > 1 and plans[1].seconds < plans[0].seconds * (1 - SAME)
+        (module, local), plan = self.programs[better], plans[better]
+        known.alternating[tp] = better
+        known.by_site[tp] = {_site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes}
+        reached = calls_first(module, local.local.sym_name.data)
+        known.plans[tp, self.stages, self.shards > 1] = PlanByPosition.of(plan, reached)
+        return module, local, plan
+
+
+def staged_at_sites(
+    module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: Machine, whole_layers: bool = False
+) -> LocalProgram:
+    """Stages and parts of the batch; operations with rules are numbered before, so that their copies are recognised."""
+    ops = [op for f in functions(module).values() for op in f.body.block.ops if "dist.rule" in op.attributes]
+    for site, op in enumerate(ops):
+        op.attributes[SITE] = IntAttr(site)
+    cut_into_stages(module, batch, shards, stages, machine, whole_layers)
+    return localize(module, batch, shards)
+
+
+def known_or_chosen(
+    module: ModuleOp, program: LocalProgram, layout: Layout, machine: Machine, known: TensorChoices
+) -> Plan | None:
+    """The tensor axis, as far as known without asking the solver; None if it is one device. What the solver says is added to
+    the plans that are known."""
+    if layout.tp == 1:
+        return None
+    key = (layout.tp, layout.pp, program.shards > 1)
+    reached = calls_first(module, program.local.sym_name.data)
+    if key in known.plans and (plan := known.plans[key].on(reached)) is not None:
+        return plan
+    plan = choose_tensors(module, program, layout.tp, machine, known.by_site.get(layout.tp))
+    known.plans[key] = PlanByPosition.of(plan, reached)
+    return plan
+
+
+def collective_seconds(machine: Machine, devices: int) -> Callable[[str, int], float]:
+    """The time of a collective among the first devices of a machine, as its analytic cost model has it."""
+    from distir.interpreters.cost_models import make_cost_model
+
+    model = make_cost_model("analytic", machine)
+    group = list(range(devices))
+    return lambda kind, bytes_: model.collective_seconds(kind, bytes_, group)
+
+
+def _site(op: Operation) -> int:
+    return cast(IntAttr, op.attributes[SITE]).data
