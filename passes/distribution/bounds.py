@@ -35,7 +35,8 @@ from distir.interpreters.simulate.batches import LARGEST, BatchSummaries
 from distir.passes.distribution.layout import Layout, sent_to
 from distir.passes.distribution.stage_functions import StageFunctions, Vector, column_data
 from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import BEFORE, UPDATE, phase_of, stage_of
+from distir.passes.distribution.stages import BACKWARD, BEFORE, FORWARD, UPDATE, phase_of, stage_of
+from distir.passes.distribution.tasks import in_flight
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,35 @@ class Bounds:
         self._calls: dict[tuple[CallOp, int], Vector] = {}
         self._operations: dict[tuple[object, ...], Operation] = {}
         self._sums: dict[CallOp, Vector] = {}
+
+    def bytes(self, layout: Layout, schedule: str, rows: Sequence[int]) -> dict[int, int]:
+        """What the plan's fullest device has at least at each number of rows, without a walk: what the entry is given, and
+        what the forward calls of all microbatches in flight keep."""
+        columns = [self.summaries.rows.index(r) for r in rows]
+        held = self.functions.held(layout)
+        if self.staged.by_phase[BACKWARD]:
+            alive = in_flight(schedule, layout.pp, layout.microbatches)
+            most_each = [np.minimum(kept, LARGEST // n) * n for kept, n in zip(self._kept, alive, strict=True)]
+            held = [mine + kept for mine, kept in zip(held, most_each, strict=True)]
+        most = np.max([each[columns] for each in held], axis=0)
+        return {r: int(bytes_) for r, bytes_ in zip(rows, most, strict=True)}
+
+    @cached_property
+    def _kept(self) -> list[Vector]:
+        """Per stage, what is there of a microbatch between its forward and its backward part."""
+        kept = [self.zero] * (1 + max(map(stage_of, self.staged.stage_calls), default=0))
+        for call in self.staged.by_phase[FORWARD]:
+            footprint, stage = self.functions.footprint(call), stage_of(call)
+            kept[stage] = kept[stage] + footprint.keeps - footprint.frees
+        received = dict.fromkeys(
+            (value, stage_of(call))
+            for call in self.staged.by_phase[FORWARD]
+            for value in call.operands
+            if isinstance(value, OpResult) and stage_of(value.op) != stage_of(call)
+        )
+        for value, stage in received:
+            kept[stage] = kept[stage] + self.functions.received(cast(CallOp, value.op), value, stage)
+        return kept
 
     def of(self, layout: Layout, schedule: str, rows: Sequence[int]) -> dict[int, Least]:
         """What the plan takes at least at each number of rows."""

@@ -138,10 +138,12 @@ class Search:
                     yield queue.note(item)
                     continue
                 bounds = bounds or Bounds(item.staged, summaries)
-                least = _least(bounds, item)
-                for c, each in least.items():
-                    if each.bytes > self.memory_limit_bytes:
-                        yield self._too_large(c, each.bytes, "needs at least")
+                bytes_ = bounds.bytes(item.layout, item.schedule, [c.rows for c in item.configurations])
+                large = {c: bytes_[c.rows] for c in item.configurations if bytes_[c.rows] > self.memory_limit_bytes}
+                least = _least(bounds, item._replace(configurations=[c for c in item.configurations if c not in large]))
+                large.update({c: each.bytes for c, each in least.items() if each.bytes > self.memory_limit_bytes})
+                for c, needed in large.items():
+                    yield self._too_large(c, needed, "needs at least")
                 fitting = {c: each.seconds for c, each in least.items() if each.bytes <= self.memory_limit_bytes}
                 queue.add(fitting, item)
         yield from queue.slower()
@@ -324,6 +326,8 @@ def _figures(simulation: Summary | BatchSummary, busy: Sequence[tuple[str, float
 def _least(bounds: Bounds, program: Program) -> dict[Configuration, Least]:
     """What each configuration of a program takes at least; nothing where 64 bits may not hold it."""
     configurations = program.configurations
+    if not configurations:
+        return {}
     try:
         found = bounds.of(program.layout, program.schedule, [c.rows for c in configurations])
     except OverflowError:

@@ -95,6 +95,19 @@ def steps(schedule: str, stages: int, microbatches: int, training: bool) -> Sequ
     return found
 
 
+@lru_cache(maxsize=256)
+def in_flight(schedule: str, stages: int, microbatches: int) -> tuple[int, ...]:
+    """Per stage, how many microbatches at most have gone forward there and not yet backward, when all are trained on."""
+    found: list[int] = []
+    for stage in range(stages):
+        alive = most = 0
+        for task in SCHEDULES[schedule](stage, stages, microbatches):
+            alive += -1 if task.backward else 1
+            most = max(most, alive)
+        found.append(most)
+    return tuple(found)
+
+
 def _needs(task: Task, stages: int) -> set[Task]:
     if not task.backward:
         return {Task(task.stage - 1, task.microbatch)} if task.stage else set()

@@ -33,11 +33,12 @@ class Checked(Search):
         found = list(super()._simulated(program, summaries))
         rows = [c.rows for c in program.configurations]
         least = Bounds(program.staged, summaries).of(program.layout, program.schedule, rows)
+        bytes_ = Bounds(program.staged, summaries).bytes(program.layout, program.schedule, rows)
         for outcome in found:
             figures, bound = outcome.figures, least[outcome.configuration.rows]
             assert isinstance(figures, Figures)
             assert bound.seconds <= figures.latency_seconds
-            assert bound.bytes <= figures.peak_memory_bytes
+            assert bytes_[outcome.configuration.rows] <= bound.bytes <= figures.peak_memory_bytes
             self.tightness[outcome.configuration] = (
                 bound.seconds / figures.latency_seconds,
                 bound.bytes / figures.peak_memory_bytes,
