@@ -279,7 +279,7 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
             given[old] = new
     terminator.operands = [given.get(v, v) for v in terminator.operands]
     for op in reversed(assignment.ops):
-        block.erase_op(op)
+        block.erase_op(op, safe_erase=False)  # regions of operations that were erased before still name what they read
     for op in reversed(list(block.ops)):
         if is_constant_expression(op) and not any(True for r in op.results for _ in r.uses):
             block.erase_op(op)

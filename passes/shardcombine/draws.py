@@ -171,7 +171,7 @@ class Draws:
             yield self._floats
         while number < self._enough or (number < MANY_DRAWS and any(c and c[0] in _BY_ORDER for c in candidates)):
             if number == len(self.drawn):
-                self.drawn.append(self.draw(self.arithmetic, number))
+                self.drawn.append(self._another(number))
             for shards in self._shards(number):
                 yield Trial(self.drawn[number], shards, self.arithmetic)
             number += 1
@@ -205,6 +205,13 @@ class Draws:
                 raise
         return self.draw(arithmetic, 0)
 
+    def _another(self, number: int) -> Draw:
+        """A further draw; where even one of the first kind says nothing this time (a sum that is not finite), the first."""
+        try:
+            return self.draw(self.arithmetic, number)
+        except Exception:
+            return self.drawn[0]
+
     def run(self, point: Point, arrays: dict[int, Array], arithmetic: Arithmetic) -> list[Array | None]:
         results = self.subject.evaluate(point, arrays)
         return [None if result is None else arithmetic.readable(result) for result in results]
@@ -215,8 +222,8 @@ class Draws:
 
         def accepts(value: int) -> bool:
             arrays = plain_arrays(self.subject, self.small.point, 0)
-            arrays[operand] = np.full_like(arrays[operand], value)
             try:
+                arrays[operand] = np.full_like(arrays[operand], value)
                 self.subject.evaluate(self.small.point, arrays)
             except Exception:
                 return False

@@ -98,9 +98,9 @@ class _Shifted:
     ) -> list[Array | None] | None:
         try:
             results = self._at(number).evaluate(point, arrays)
-        except Exception:
+            return [None if result is None else trial.arithmetic.readable(result) for result in results]
+        except Exception:  # rejected, or not finite
             return None
-        return [None if result is None else trial.arithmetic.readable(result) for result in results]
 
     def _combines(self, shift: Shift) -> tuple[Combine, ...] | None:
         """How results combine, at every number: on floats, and at the op's own as the rest of the rule is found."""

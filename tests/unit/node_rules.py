@@ -75,7 +75,11 @@ def check(name: str, model: ModelProto, inputs: Sequence[Any], discovery: Discov
             if is_operator(op) and all(
                 isinstance(v.type, TensorType) or o is None for v, o in zip(op.operands, operands, strict=True)
             ):
-                rule = discovery.rule(op)
+                try:
+                    rule = discovery.rule(op)
+                except Exception as error:
+                    outcome.false.append(f"{name}: discovery raised {type(error).__name__} {error}")
+                    continue
                 tried = violations(op, rule, operands, rng)
                 ways += tried.factors + tried.partials
                 outcome.add(name, rule, tried)
