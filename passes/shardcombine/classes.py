@@ -44,6 +44,8 @@ def stands_for(subject: Subject, known: StandIn) -> bool:
     shapes, left = subject.infer(subject.point), list(subject.point)
     if not known.factors or known.altered or shapes is None or len(shapes) != len(known.shapes):
         return False
+    if len(left) != len(known.point) or 0 in left:  # a stand-in beside empty tensors, which have no factor
+        return False
     results = {(r, d): dim for r, shape in enumerate(shapes) for d, dim in enumerate(shape or ())}
     extents: dict[int, int] = {}
     for factor in known.factors:

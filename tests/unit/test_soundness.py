@@ -20,7 +20,7 @@ from tests.unit.step_rules import measure as rules_of_steps
 # decide much by few integers (diagonals, axes, lengths, offsets), bounds that cross, indices that leave gaps, functions
 # that fall before they rise, results that are constant unless the operands meet.
 SAMPLE = frozenset(
-    "test_add_bcast test_argmax_no_keepdims_random test_attention_3d_gqa test_attention_4d_causal_nonpad_batch_prefill "
+    "test_add_bcast test_tril test_tril_zero test_argmax_no_keepdims_random test_attention_3d_gqa test_attention_4d_causal_nonpad_batch_prefill "
     "test_attention_24_qk_matmul_output_mode3_softmax_precision test_dft_axis "
     "test_averagepool_2d_pads test_basic_conv_with_padding test_batchnorm_example test_clip test_concat_3d_axis_2 "
     "test_cumsum_2d_axis_1 test_cumprod_2d_axis_1 test_depthtospace_crd_mode_example test_dft test_einsum_batch_matmul "
