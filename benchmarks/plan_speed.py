@@ -10,7 +10,7 @@ has set itself.
 Beside each: the time to make the annotated program, once per model, in the same run. Measured on two cores without other
 work: `worst` 0.46 s (of which 0.1 s cutting and localising, 0.1 s lowering and packing, 0.1 s the entry with its 10,024 arguments,
 0.12 s reading and memory; 1.2 s with choosing the sharding), `large` 10.2 s (852,000 entry arguments and 147,000 operations of one
-replica; 16.3 s with choosing), `training` 15.8 s. All miss their targets, `large` by little.
+replica; 16.3 s with choosing), `training` 10.7 s. All miss their targets, `large` by little.
 """
 
 from __future__ import annotations

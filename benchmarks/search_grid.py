@@ -5,8 +5,8 @@ microbatches where there is a pipeline, batches of 128 to 1,048,576: 1035 config
 
 Prints what the file takes to read (it is written to a temporary folder first), what one program per plan takes, and beside it, of
 the same run, one program per configuration: estimated from every N-th configuration (40), whose figures must be equal. The
-published search took 138 minutes on 56 cores (Table 1). Measured on two loaded cores: 15.4 s with a program per plan, about
-607 s with one per configuration (26 of them); the targets are 2 s and 15 s. `distir search` of the same grid looks for the ten fastest
+published search took 138 minutes on 56 cores (Table 1). Measured on two cores without other work: 13.6 s with a program per plan, about
+544 s with one per configuration (7 of them); the targets are 2 s and 15 s. `distir search` of the same grid looks for the ten fastest
 (16 of 1035 plans simulated, the others bounded): 18 s with the start, reading the file and rules; its target is 10 s.
 """
 
