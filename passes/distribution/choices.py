@@ -1,5 +1,5 @@
-"""What was chosen along the tensor axis, kept so that a search asks once: choices do not depend on the batch, on data
-parallelism or on the schedule.
+"""What was chosen of a plan, kept so that a search asks once: choices along the tensor axis and the cuts of stages do not depend
+on the batch, on data parallelism or on the schedule.
 
 Operations of the annotated module are known by their site (`dist.site`) in whatever stage or local function they are copied
 to; for one cut into stages, all of a plan is known by position."""
@@ -16,6 +16,7 @@ from distir.dialects.sharding import Choice, Sharded, State
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.options import Option, replicate
+from distir.passes.distribution.stages import Cuts
 from distir.passes.distribution.tensor_network import Plan
 from distir.passes.structure import is_constant, shape_of
 
@@ -45,8 +46,8 @@ class PlanByPosition:
         )
 
     def on(self, functions: Sequence[FuncOp]) -> Plan | None:
-        """The plan of functions that differ in the batch alone; None of others: stages may be cut elsewhere at another batch,
-        and pieces may not grow with it as the dims do that are cut."""
+        """The plan of functions that differ in the batch alone; None of others: pieces may not grow with it as the dims do
+        that are cut."""
         if _sites(functions) != self.sites:
             return None
         plan = Plan({}, {}, {}, self.seconds)
@@ -78,6 +79,9 @@ class TensorChoices:
     """By tensor ranks, whether repeated layers are cut alternately."""
     by_site: dict[int, dict[int, Choice]] = field(default_factory=dict[int, dict[int, Choice]])
     plans: dict[Key, PlanByPosition] = field(default_factory=dict[Key, PlanByPosition])
+    cuts: dict[Key, Cuts] = field(default_factory=dict[Key, Cuts])
+    """Where stages begin. What balances them at one batch does not at another where some of a stage's work does not grow with
+    it, or only after rounding: a program at a batch is the one that was simulated for all."""
 
 
 def _sites(functions: Sequence[FuncOp]) -> list[list[Attribute | None]]:

@@ -26,7 +26,15 @@ from distir.passes.distribution.deferred_scale import defer_scales
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.localize import Localizer
 from distir.passes.distribution.space import Reach
-from distir.passes.distribution.stages import UPDATE, Assignment, TooManyStages, build_stages, phase_of, stage_calls
+from distir.passes.distribution.stages import (
+    UPDATE,
+    Assignment,
+    Cuts,
+    TooManyStages,
+    build_stages,
+    phase_of,
+    stage_calls,
+)
 from distir.passes.distribution.weights import stage_weights
 from distir.passes.structure import callee_of, calls_first, shape_of, unique_symbol
 
@@ -42,26 +50,29 @@ def cut_into_stages(
     stages: int,
     machine: Machine,
     whole_layers: bool = False,
+    cuts: Cuts | None = None,
 ) -> None:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
-    there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers."""
+    there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers. Stages begin
+    where `cuts` says, which notes where they began."""
+    cuts = {} if cuts is None else cuts
     calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
     rows = min((shape_of(entry.body.block.args[i])[d] for i, d in batch.items()), default=1)
     weigh = stage_weights(module, machine, max(1, rows))
     axis = axis_of_entry(module, entry, batch, shards)
     try:
-        assignment = Assignment(entry, axis, stages, weigh)
+        assignment = Assignment(entry, axis, stages, weigh, cuts)
     except TooManyStages as error:
         if not any(isinstance(op, CallOp) for op in entry.body.block.ops):
             raise
         if whole_layers:
             raise CutsLayers(error.operations, stages) from None
         inline_calls(module, entry)
-        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh, cuts)
     while callees := assignment.straddling():
         inline_calls(module, entry, callees)
-        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh, cuts)
     build_stages(module, entry, assignment)
 
 

@@ -149,7 +149,8 @@ def _lowered(
         return program, lower_tensors(module, program, layout.tp, plan)
     if layout.tp > 1 and known.alternating[layout.tp]:
         alternate(module, entry_function(module), 2)
-    program = staged_at_sites(module, batch, shards, layout.pp, machine, whole_layers)
+    cuts = known.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
+    program = staged_at_sites(module, batch, shards, layout.pp, machine, cuts, whole_layers)
     plan = known_or_chosen(module, program, layout, machine, known)
     return program, lower_tensors(module, program, layout.tp, plan)
 

@@ -36,6 +36,9 @@ BEFORE, FORWARD, BACKWARD, UPDATE = "before", "forward", "backward", "update"
 
 Weigh = Callable[[Operation], float]
 
+Cuts = dict[int, list[int]]
+"""By how many forward operations there are, the bounds of the stages among them: kept, so that a plan is cut alike at every batch."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -59,7 +62,8 @@ class TooManyStages(DistirError):
 class Assignment:
     """The group of every operation of the entry."""
 
-    def __init__(self, entry: FuncOp, axis: BatchAxis, stages: int, weigh: Weigh):
+    def __init__(self, entry: FuncOp, axis: BatchAxis, stages: int, weigh: Weigh, cuts: Cuts):
+        """Stages begin where `cuts` says; what it does not know is balanced, and added to it."""
         self.entry, self.axis = entry, axis
         self.ops = [
             op for op in entry.body.block.ops if not is_constant_expression(op) and not isinstance(op, ReturnOp)
@@ -71,7 +75,7 @@ class Assignment:
         self._parameters = {v for v, a in ports if text(a, "dist.role", "input") in ("parameter", "state")}
         inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
         forward = _forward(entry, inside)
-        self._assign_forward([op for op in inside if op in forward], stages, weigh)
+        self._assign_forward([op for op in inside if op in forward], stages, weigh, cuts)
         before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
         self._assign_before(before)  # parameters that are reached through these live where their results are used
         self._forward_homes = set(self.home)
@@ -87,11 +91,12 @@ class Assignment:
         taken = [self.groups[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in self.groups]
         return max((g.level + (g.stage != stage) for g in taken if g.phase == phase), default=0)
 
-    def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh) -> None:
+    def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh, cuts: Cuts) -> None:
         if len(ops) < stages:
             raise TooManyStages(len(ops), stages)
-        bounds = balanced_cuts([weigh(op) for op in ops], stages)
-        for stage, (start, stop) in enumerate(pairwise(bounds)):
+        if len(ops) not in cuts:
+            cuts[len(ops)] = balanced_cuts([weigh(op) for op in ops], stages)
+        for stage, (start, stop) in enumerate(pairwise(cuts[len(ops)])):
             for op in ops[start:stop]:
                 self._put(op, Group(FORWARD, stage))
 

@@ -4,7 +4,7 @@ alike or alternating."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import cast
 
@@ -21,6 +21,7 @@ from distir.passes.distribution.layout import Layout
 from distir.passes.distribution.local_program import LocalProgram, cut_into_stages, localize
 from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.space import TensorSpace, is_contraction
+from distir.passes.distribution.stages import Cuts
 from distir.passes.distribution.tensor_network import Plan, choose
 from distir.passes.distribution.variants import alternate
 from distir.passes.structure import calls_first, functions, shape_of
@@ -68,6 +69,7 @@ class Variants:
     shards: int
     stages: int
     machine: Machine
+    cuts: Cuts = field(default_factory=Cuts)
 
     @cached_property
     def programs(self) -> list[tuple[ModuleOp, LocalProgram]]:
@@ -76,7 +78,7 @@ class Variants:
         other = self.module.clone()
         if alternate(other, entry_function(other), 2):
             found.append(other)
-        return [(each, staged_at_sites(each, self.batch, self.shards, self.stages, self.machine)) for each in found]
+        return [(e, staged_at_sites(e, self.batch, self.shards, self.stages, self.machine, self.cuts)) for e in found]
 
     def choose(self, tp: int, known: TensorChoices) -> tuple[ModuleOp, LocalProgram, Plan]:
         """The variant that communicates less on `tp` ranks, and how it is cut, which is added to what is known."""
@@ -84,6 +86,7 @@ class Variants:
         better = len(plans) > 1 and plans[1].seconds < plans[0].seconds * (1 - SAME)
         (module, local), plan = self.programs[better], plans[better]
         known.alternating[tp] = better
+        known.cuts[tp, self.stages, self.shards > 1] = self.cuts
         known.by_site[tp] = {_site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes}
         reached = calls_first(module, local.local.sym_name.data)
         known.plans[tp, self.stages, self.shards > 1] = PlanByPosition.of(plan, reached)
@@ -91,13 +94,19 @@ class Variants:
 
 
 def staged_at_sites(
-    module: ModuleOp, batch: Mapping[int, int], shards: int, stages: int, machine: Machine, whole_layers: bool = False
+    module: ModuleOp,
+    batch: Mapping[int, int],
+    shards: int,
+    stages: int,
+    machine: Machine,
+    cuts: Cuts,
+    whole_layers: bool = False,
 ) -> LocalProgram:
     """Stages and parts of the batch; operations with rules are numbered before, so that their copies are recognised."""
     ops = [op for f in functions(module).values() for op in f.body.block.ops if "dist.rule" in op.attributes]
     for site, op in enumerate(ops):
         op.attributes[SITE] = IntAttr(site)
-    cut_into_stages(module, batch, shards, stages, machine, whole_layers)
+    cut_into_stages(module, batch, shards, stages, machine, whole_layers, cuts)
     return localize(module, batch, shards)
 
 

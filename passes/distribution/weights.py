@@ -1,6 +1,7 @@
 """How heavy an operation is for balancing stages: seconds of its arithmetic and of writing its results, on a machine.
 
-Both grow alike with the batch (parameters' bytes are left out), so a balanced cut is balanced at every batch size."""
+Both grow alike with the batch (parameters' bytes are left out), so that a cut that is balanced at one batch size is nearly so at
+others: what does not grow is little, as a rule (a weight that is cast where it is used)."""
 
 from __future__ import annotations
 

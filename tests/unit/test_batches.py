@@ -77,6 +77,36 @@ def test_a_model_bound_to_each_batch() -> None:
     assert all(f is not None for f, _ in found.values())  # type: ignore[misc]
 
 
+def weights_made_in_the_loop(layers: int, head: int) -> ModuleOp:
+    """Layers of 16 x 16 whose weights are negated where they are used, as mixed precision casts them, and a head without: at few
+    rows a layer outweighs a head of four times its width, at many it does not."""
+    rows, square = "tensor<24x16xf32>", "tensor<16x16xf32>"
+    values = [f'%w{i}: {square} {{dist.name = "w{i}", dist.role = "parameter"}}' for i in range(layers)]
+    ops = [
+        f"""%n{i} = "onnx.Neg"(%w{i}) : ({square}) -> {square}
+        %y{i} = "onnx.MatMul"(%x{i}, %n{i}) : ({rows}, {square}) -> {rows}
+        %x{i + 1} = "onnx.Relu"(%y{i}) : ({rows}) -> {rows}"""
+        for i in range(layers)
+    ]
+    return parse(f"""
+    func.func @main(%x0: {rows} {{dist.name = "x", dist.role = "input"}}, {", ".join(values)},
+                    %h: tensor<16x{head}xf32> {{dist.name = "h", dist.role = "parameter"}}) -> (tensor<24x{head}xf32>) {{
+      {chr(10).join(ops)}
+      %y = "onnx.MatMul"(%x{layers}, %h) : ({rows}, tensor<16x{head}xf32>) -> tensor<24x{head}xf32>
+      func.return %y : tensor<24x{head}xf32>
+    }}""")
+
+
+def test_stages_are_cut_alike_at_every_batch() -> None:
+    """What balances the stages at one batch does not at another: the program of each has the cuts that all were simulated with,
+    on one tensor rank and on two."""
+    model = weights_made_in_the_loop(5, 64)
+    configurations = [c for n in (2, 3, 4, 6) for c in grid(n, [6, 24, 384], (2, 3), ["1f1b"])]
+    search = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
+    found = figures(list(search.outcomes(configurations)))
+    assert found == figures([search.evaluate(c) for c in configurations])
+
+
 def test_plans_whose_parameters_exceed_the_memory_are_not_built() -> None:
     """Five layers hold four weights of 16 x 16 floats: 4,096 bytes, so T * P = 2 has a device with at least 2,048 of them."""
 
