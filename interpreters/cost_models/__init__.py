@@ -34,6 +34,12 @@ class CostModel(ABC):
             self._of_groups[group] = type(self)(self.machine.seen_from(group))
         return self._of_groups[group]
 
+    @property
+    def is_by_levels(self) -> bool:
+        """Whether the levels of a uniform machine (`Machine.pattern`) are all that a model asks of where devices are. Then replicas
+        that lie alike do the same at the same time, and so do tensor ranks, and a search simulates one of them."""
+        return False
+
     def operation_seconds(self, op: Operation, devices: Sequence[int]) -> float | None:
         """An operation on these machine devices, for a model whose formulas need more than its work, such as shapes. None,
         which is the default: the methods below, by its kind."""

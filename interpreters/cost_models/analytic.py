@@ -25,6 +25,10 @@ from distir.interpreters.work import Contraction, Work, dtype_bytes
 class AnalyticCostModel(CostModel):
     """Seconds from machine figures alone."""
 
+    @property
+    def is_by_levels(self) -> bool:
+        return True
+
     def matmul_seconds(self, work: Work, dtype: str) -> Any:
         """floor + max(F / (peak eff F / (F + F_half)), bytes / (bandwidth eff)): the roofline of Williams et al. (CACM
         2009) with an efficiency that saturates in the flops of one kernel, fitted to published GEMM profiles (7-8 %

@@ -166,6 +166,11 @@ class DistirCostModel(CostModel):
         self.calibration = _calibration() if machine.name == _calibration()["machine"] else None
         self._devices: dict[str, Device] = {}
 
+    @property
+    def is_by_levels(self) -> bool:
+        """Not where every pair of devices has a bandwidth of its own."""
+        return self.calibration is None
+
     def operation_seconds(self, op: Operation, devices: Sequence[int]) -> float | None:
         if op.name in ("dist.gather", "dist.reduce"):
             places = dict.fromkeys(placement(value.type) for value in (*op.operands, *op.results))

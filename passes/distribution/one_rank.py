@@ -41,8 +41,11 @@ class FirstRank:
 
     def stands_for_all(self, functions: Sequence[FuncOp]) -> bool:
         """Whether ranks are alike in all these functions, and lie alike in the machine wherever a group of them is."""
-        return lie_alike(self.costs.model.machine, self.ranks) and all(
-            [self.alike(f.body.block.args, list(f.body.block.ops)) for f in functions]
+        model = self.costs.model
+        return (
+            model.is_by_levels
+            and lie_alike(model.machine, self.ranks)
+            and all([self.alike(f.body.block.args, list(f.body.block.ops)) for f in functions])
         )
 
     def keep(self, function: FuncOp) -> None:

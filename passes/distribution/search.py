@@ -214,7 +214,7 @@ class Search:
     ) -> dict[int, Figures]:
         """The figures of a plan at each number of rows. Of replicas that are alike, one is simulated, and so it is with tensor
         ranks."""
-        alone = layout.dp > 1 and self._replicas_are_alike(layout)
+        alone = layout.dp > 1 and summaries.library.costs.model.is_by_levels and self._replicas_are_alike(layout)
         assembler = Assembler(staged, layout, schedule, alone=alone)
         assembler.build()
         try:

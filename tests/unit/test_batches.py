@@ -107,6 +107,14 @@ def test_stages_are_cut_alike_at_every_batch() -> None:
     assert found == figures([search.evaluate(c) for c in configurations])
 
 
+def test_replicas_are_not_alike_where_pairs_of_devices_are_not() -> None:
+    """The recovered DGX-2 has a bandwidth for every pair of neighbours, so groups of three differ."""
+    search = Search(lambda n: import_model(mlp_onnx.build([18] * 5, batch=n)), DGX2, "distir", 1 << 50)
+    configurations = [c for c in grid(12, [1_200_000, 2_400_000], (2,), ["1f1b"]) if c.tp in (3, 6)]
+    found = figures(list(search.outcomes(configurations)))
+    assert found == figures([search.evaluate(c) for c in configurations])
+
+
 def test_plans_whose_parameters_exceed_the_memory_are_not_built() -> None:
     """Five layers hold four weights of 16 x 16 floats: 4,096 bytes, so T * P = 2 has a device with at least 2,048 of them."""
 
