@@ -316,6 +316,8 @@ class BatchSummary:
 
     def without(self, spent: Mapping[tuple[int, str], int]) -> BatchSummary:
         """The same, where devices do not spend so many picoseconds on a kind."""
+        if not spent:
+            return self
         busy = {
             d: {k: each - spent.get((d, k), 0) for k, each in kinds.items()}
             for d, kinds in self.busy_picoseconds.items()
@@ -346,14 +348,19 @@ class BatchSummaries:
         """A function of the module that the next summary is of; `stays` says of each argument which of its storages stay."""
         return self._reader_of(module).function(name, stays)
 
-    def spent(self, ops: Sequence[Operation], rows: int) -> Counter[tuple[int, str]]:
-        """Picoseconds that operations of one device each take at so many rows, by device and kind."""
-        column, spent = self.rows.index(rows), Counter[tuple[int, str]]()
+    def spent(self, ops: Sequence[Operation]) -> dict[tuple[int, str], Vector]:
+        """Picoseconds that operations of one device each take, by device and kind: at each number of rows."""
+        alike: dict[tuple[object, ...], list[Operation]] = {}
         for op in ops:
-            on = placement(op.results[0].type)
+            types = [v.type for v in (*op.operands, *op.results)]
+            alike.setdefault((type(op), *map(id, types), *map(id, op.properties.values())), []).append(op)
+        spent: dict[tuple[int, str], Vector] = {}
+        for same in alike.values():
+            on = placement(same[0].results[0].type)
             assert on is not None
-            cost = self.library.costs.of(op, (on.device,))
-            spent[on.device, cost.kind] += int(_data(cost.picoseconds)[column])
+            cost = self.library.costs.of(same[0], (on.device,))
+            key = on.device, cost.kind
+            spent[key] = _data(cost.picoseconds) * len(same) + spent.get(key, 0)
         return spent
 
     def _reader_of(self, module: ModuleOp) -> Reader:

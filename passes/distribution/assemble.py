@@ -43,7 +43,7 @@ class Assembler:
         self.tensors = staged.tensors
         self.schedule = schedule
         self.outlined = outlined and self.count > 1 and layout.microbatches > 1
-        self.places = staged.places
+        self.places = staged.given
         self.block = Block()
         self.replicas: list[Replica] = []
         self.built: list[FuncOp] = []
@@ -92,9 +92,7 @@ class Assembler:
         ranks, layout = self.staged.ranks, Layout(1, self.layout.tp, self.layout.pp, self.layout.microbatches)
         taken = [key for key in self.replicas[0].held if key[0] in self.staged.looped]
         types = [
-            local_types(self.tensors[value], layout)[device]
-            for value, (stage, _) in taken
-            for device in self._group(layout, stage, 0)
+            type_ for value, (stage, _) in taken for type_ in self._types(value, layout, self._group(layout, stage, 0))
         ]
         block = Block(arg_types=types)
         inner = self._replica(block, layout, 0)
@@ -167,13 +165,13 @@ class Assembler:
         layout, staged, places = self.layout, self.staged, self.places
         types: list[Attribute] = []
         ports: list[DictionaryAttr] = []
-        for (argument, stages), known in zip(places.items(), staged.argument_attributes, strict=True):
-            tensor = self.tensors[argument]
-            placed, own = local_types(tensor, layout), self._ports(argument, known, tensor)
+        for argument, stages in places.items():
+            known = staged.argument_attributes[argument.index]
+            own = self._ports(argument, known, self.tensors[argument])
             for stage in stages:
                 for number in range(self.count):
                     at = number * layout.tp
-                    types += [placed[device] for device in self._group(layout, stage, number)]
+                    types += self._types(argument, layout, self._group(layout, stage, number))
                     ports += own[at : at + staged.ranks]
         self.block = Block(arg_types=types)
         self.replicas = [self._replica(self.block, layout, number) for number in range(self.count)]
@@ -185,6 +183,13 @@ class Assembler:
                     replica.held[argument, (stage, None)] = list(given[at : at + ranks])
                     at += ranks
         return ports
+
+    def _types(self, value: SSAValue, layout: Layout, devices: Sequence[int]) -> list[Attribute]:
+        """What devices hold of a value that the entry is given, or of all that is one with it."""
+        if value in self.staged.together:
+            return [self.staged.tuple_type(value, device) for device in devices]
+        types = local_types(self.tensors[value], layout)
+        return [types[device] for device in devices]
 
     def _ports(self, argument: BlockArgument, known: dict[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
         """Attributes of the entry arguments that are the parts of one argument on one stage, replica by replica. Equal ones

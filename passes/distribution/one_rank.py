@@ -13,6 +13,8 @@ with a value of the same size that the others need not drop before."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import DenseArrayBase, FunctionType, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -30,6 +32,29 @@ from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.structure import name_alike
 
 
+class _Step(NamedTuple):
+    """An operation of a conversion: operands are numbers of values, of which 0 is what is converted; results have types on no
+    device."""
+
+    kind: type[Operation]
+    operands: list[int]
+    types: list[Attribute]
+    properties: dict[str, Attribute]
+    attributes: dict[str, Attribute]
+
+
+@dataclass
+class _Recipe:
+    """One rank's part of a conversion."""
+
+    steps: list[_Step]
+    result: int
+    is_spared: bool
+    """Whether the first rank has nothing to do."""
+    placed: dict[int | None, list[list[Attribute]]] = field(default_factory=dict[int | None, list[list[Attribute]]])
+    """Types of the results, by device."""
+
+
 class FirstRank:
     """Takes the first rank's part of operations over the devices 0 to n - 1, which are tensor ranks."""
 
@@ -38,6 +63,7 @@ class FirstRank:
         self._plain: dict[int, tuple[Attribute, Attribute]] = {}
         self._canonical: dict[Attribute, Attribute] = {}
         self._cost_alike: dict[tuple[object, ...], bool] = {}
+        self._recipes: dict[tuple[int, State, State], _Recipe] = {}
 
     def stands_for_all(self, functions: Sequence[FuncOp]) -> bool:
         """Whether ranks are alike in all these functions, and lie alike in the machine wherever a group of them is."""
@@ -74,32 +100,53 @@ class FirstRank:
         spared. Raises DistirError if ranks differ otherwise."""
         if source == target:
             return value, []
-        on = placement(value.type)
-        types = [placed(value.type, on_device(rank)) for rank in range(self.ranks)]
-        scratch = Block(arg_types=types)
+        recipe, on = self._recipe(value, source, target), placement(value.type)
+        device = None if on is None else on.device
+        if (types := recipe.placed.get(device)) is None:
+            types = recipe.placed[device] = [[placed(t, on) for t in step.types] for step in recipe.steps]
+        values, spared = [value], list[Operation]()
+        for step, result_types in zip(recipe.steps, types, strict=True):
+            op = step.kind.create(
+                operands=[values[number] for number in step.operands],
+                result_types=result_types,
+                properties=step.properties,
+                attributes=step.attributes,
+            )
+            values += op.results
+            insert(op)
+            spared.append(op)
+        return values[recipe.result], spared if recipe.is_spared else []
+
+    def _recipe(self, value: SSAValue, source: State, target: State) -> _Recipe:
+        """How a rank converts values like this one."""
+        key = (id(self._type(value)), source, target)
+        if (known := self._recipes.get(key)) is None:
+            known = self._recipes[key] = self._written(value, source, target)
+        return known
+
+    def _written(self, value: SSAValue, source: State, target: State) -> _Recipe:
+        scratch = Block(arg_types=[placed(value.type, on_device(rank)) for rank in range(self.ranks)])
         results = convert(list(scratch.args), source, target, scratch.add_op)
-        ops, spared = list(scratch.ops), list[Operation]()
+        ops = list(scratch.ops)
         first_goes_on = results[0] is scratch.args[0]
         if not self.alike(scratch.args, ops, results, since=1 if first_goes_on else 0):
             raise DistirError(f"tensor ranks differ in the conversion from {source} to {target}")
         rank = self.ranks - 1
-        values: dict[SSAValue, SSAValue] = {scratch.args[rank]: value}
+        own = Block(arg_types=[value.type])
+        values: dict[SSAValue, SSAValue] = {scratch.args[rank]: own.args[0]}
+        numbers: dict[SSAValue, int] = {own.args[0]: 0}
+        steps: list[_Step] = []
         for op in ops:
             op.detach()
-            if (own := self._own(op, values, rank)) is not None:
-                copy = type(own).create(
-                    operands=own.operands,
-                    result_types=[placed(t, on) for t in own.result_types],
-                    properties=own.properties,
-                    attributes=own.attributes,
-                )
-                own.drop_all_references()
-                placed_here: dict[SSAValue, SSAValue] = dict(zip(own.results, copy.results, strict=True))
-                values.update(placed_here)
-                values.update({made: placed_here[v] for made, v in values.items() if v in placed_here})
-                insert(copy)
-                spared += [copy] if first_goes_on else []
-        return values[results[rank]], spared
+            if (part := self._own(op, values, rank)) is not None:
+                operands = [numbers[v] for v in part.operands]
+                types = [placed(t, None) for t in part.result_types]
+                steps.append(_Step(type(part), operands, types, dict(part.properties), dict(part.attributes)))
+                for result in part.results:
+                    numbers[result] = len(numbers)
+                own.add_op(part)
+        last = results[rank]
+        return _Recipe(steps, numbers[values.get(last, last)], first_goes_on)
 
     # --- one operation ---------------------------------------------------------------------------------------------
 

@@ -54,7 +54,12 @@ def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan |
 
 
 def staged_program(
-    module: ModuleOp, program: LocalProgram, lowering: Lowering, tp: int, first_rank: FirstRank | None = None
+    module: ModuleOp,
+    program: LocalProgram,
+    lowering: Lowering,
+    tp: int,
+    first_rank: FirstRank | None = None,
+    to_run: bool = True,
 ) -> StagedProgram:
     """What every schedule of the program is assembled from; takes the staged entry out of the module."""
     tensors: dict[SSAValue, Tensor] = {}
@@ -72,7 +77,7 @@ def staged_program(
         for result, own, (state,) in zip(call.results, part.results, lowering.results[calls[call]], strict=True):
             note(result, own, state)
     module.body.block.erase_op(program.local)
-    return StagedProgram(module, program.entry, tensors, calls, lowering, tp, first_rank)
+    return StagedProgram(module, program.entry, tensors, calls, lowering, tp, first_rank, to_run)
 
 
 def _of_part(state: State, shards: int) -> State:
@@ -127,10 +132,11 @@ def lower_stages(
 ) -> StagedProgram:
     """The D/T/P transform up to its schedule. The functions serve any number of replicas and microbatches of as many rows,
     but for the factors by which means over the batch are scaled; the batch must be cut in all of these, or in none. With
-    `costs`, they are of the first tensor rank where these say that it stands for all: a program to simulate, not to run."""
+    `costs`, it is a program to simulate, not to run: of the first tensor rank where these say that it stands for all, with
+    parameters in tuples."""
     lowered = _lowered(module, batch, layout, machine, known, whole_layers)
     first_rank = FirstRank(layout.tp, costs) if costs is not None and layout.tp > 1 else None
-    return staged_program(module, *lowered, layout.tp, first_rank)
+    return staged_program(module, *lowered, layout.tp, first_rank, to_run=costs is None)
 
 
 def _lowered(

@@ -157,6 +157,9 @@ class Replica:
                 operands.append([])
                 varying.append((index, cast(CallOp, value.op), state))
                 continue
+            if value in self.staged.together:
+                operands.append(self._on_stage(value, place))
+                continue
             given = call.operands
             members = [self.operand(given[i], place, states[i][0]) for i in positions]
             operands.append([self._pack(values) for values in zip(*members, strict=True)])

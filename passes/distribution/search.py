@@ -222,10 +222,11 @@ class Search:
         finally:
             assembler.remove()
         copies, ranks = layout.dp if alone else 1, layout.tp // staged.ranks
-        spared = [op for replica in assembler.replicas for op in replica.spared]
+        spent = summaries.spent([op for replica in assembler.replicas for op in replica.spared])
         figures: dict[int, Figures] = {}
         for r, summary in zip(rows, found, strict=True):
-            first = summary.without(summaries.spent(spared, r))
+            column = summaries.rows.index(r)
+            first = summary.without({key: int(each[column]) for key, each in spent.items()})
             busy = [*_busy(summary.busy_seconds) * (copies * (ranks - 1)), *_busy(first.busy_seconds) * copies]
             figures[r] = _figures(summary, busy)
         return figures

@@ -198,10 +198,6 @@ class StageFunctions:
         return {key: call for key, call in found.items() if key not in converted}
 
 
-def columncolumn_data(number: object) -> Vector:
-    return cast(Any, number).data
-
-
 def column_data(number: object) -> Vector:
     """The numbers of a column."""
     return cast(Any, number).data

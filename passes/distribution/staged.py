@@ -8,14 +8,15 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
-from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TupleType
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TensorType, TupleType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
+from distir.dialects.dist import PackOp
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.sharding import Partial, Sharded
 from distir.passes.distribution.bundles import Group, Signature, accumulation, grouped, sole_user, travel_packed
-from distir.passes.distribution.layout import Layout, Tensor
+from distir.passes.distribution.layout import Layout, Tensor, local_types
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.one_rank import FirstRank
 from distir.passes.distribution.stages import (
@@ -42,7 +43,8 @@ from distir.passes.structure import (
 class StagedProgram:
     """Takes the staged entry, and the functions that nothing calls any more, out of the module; what stage calls take and give
     is packed (`bundles`). `calls` maps each stage call to the placed function that it runs. With `first_rank`, functions are
-    cut down to what the first tensor rank does, if all do the same (`one_rank`)."""
+    cut down to what the first tensor rank does, if all do the same (`one_rank`). A program that is not `to_run` takes as one
+    argument what one call alone uses."""
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class StagedProgram:
         lowering: Lowering,
         tp: int,
         first_rank: FirstRank | None = None,
+        to_run: bool = True,
     ):
         self.module, self.entry, self.tensors, self.calls, self.lowering = module, entry, tensors, calls, lowering
         self.tp = tp
@@ -86,6 +89,12 @@ class StagedProgram:
         self.first_rank = self._one_rank(first_rank)
         self.ranks = tp if self.first_rank is None else 1
         """For how many tensor ranks functions are written."""
+        self.together: dict[SSAValue, list[SSAValue]] = {}
+        """Arguments of the entry that are one, by their first."""
+        if not to_run:
+            self._give_together()
+        self._members = {v: members[0] for members in self.together.values() for v in members}
+        self._tuples: dict[tuple[SSAValue, int], TupleType] = {}
         self.signatures = {call: self._signature(call) for call in self.stage_calls}
         for call, signature in self.signatures.items():
             travel_packed(self.placed_functions[calls[call]], signature, self.ranks)
@@ -117,6 +126,37 @@ class StagedProgram:
             found[argument] = stages[:1] if updated else stages
         return found
 
+    @cached_property
+    def given(self) -> dict[BlockArgument, list[int]]:
+        """The places of arguments, those that are one by the first of them."""
+        return {a: stages for a, stages in self.places.items() if self._members.get(a, a) is a}
+
+    def tuple_type(self, first: SSAValue, device: int) -> TupleType:
+        """The type of arguments that are one, on a device."""
+        if (known := self._tuples.get((first, device))) is None:
+            tensors = [self.tensors[v] for v in self.together[first]]
+            alike = {(id(t.type), t.tensor): t for t in tensors}
+            one = Layout(1, self.tp, 1, 1)
+            types = {key: placed(local_types(t, one)[0], on_device(device)) for key, t in alike.items()}
+            known = PackOp.packed_type([types[id(t.type), t.tensor] for t in tensors])
+            self._tuples[first, device] = known
+        return known
+
+    def _give_together(self) -> None:
+        """Finds the arguments that only one call uses, as they are given and whatever the microbatch."""
+        known = {a: text(each, "dist.name", "") for a, each in zip(self.places, self.argument_attributes, strict=True)}
+        for call in self.stage_calls:
+            states = self.lowering.argument_states[self.calls[call]]
+            own: list[BlockArgument] = []
+            for value, (state,) in zip(call.operands, states, strict=True):
+                if not isinstance(value, BlockArgument) or self.varies(value) or known[value] in self.updated:
+                    continue
+                if isinstance(value.type, TensorType) and state == self.tensors[value].tensor and sole_user(value):
+                    own.append(value)
+            if len(own) > 1:
+                own.sort(key=lambda argument: argument.index)
+                self.together[own[0]] = list(own)
+
     def _one_rank(self, first_rank: FirstRank | None) -> FirstRank | None:
         """Cuts all functions down to the first rank, if it stands for all."""
         written = list(self.placed_functions.values())
@@ -147,6 +187,8 @@ class StagedProgram:
         looped = phase_of(call) in (FORWARD, BACKWARD)
 
         def operand_key(value: SSAValue) -> Hashable | None:
+            if value in self._members:
+                return "given"
             if isinstance(value, BlockArgument):
                 return None if value in self._inputs or self.varies(value) else "held"
             if not self.varies(value):
