@@ -41,7 +41,7 @@ class PipelineSchedulePass(ModulePass):
         batch = parse_batch(self.batch, entry)
         stages = 1 + max((stage_of(call) for call in stage_calls(entry)), default=0)
         program = localize(op, batch, self.microbatches)
-        lowering = lower_tensors(op, program, 1, None)
+        lowering = lower_tensors(program, 1, None)
         assemble(op, program, lowering, Layout(1, 1, stages, self.microbatches), self.schedule)
         if self.overlap:
             overlap_communication(op, entry_function(op))

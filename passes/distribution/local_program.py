@@ -4,7 +4,7 @@ chosen on."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
@@ -122,6 +122,19 @@ class LocalProgram:
     rows: int
     cut: set[SSAValue]
     """Values of the local functions that grow with the rows."""
+
+    @cached_property
+    def functions(self) -> list[FuncOp]:
+        """What the local entry calls, callees first, and itself."""
+        return calls_first(self.module, self.local.sym_name.data)
+
+    def copy(self) -> LocalProgram:
+        """The same with functions of its own, in a module of its own, to be lowered. Both entries are shared."""
+        mapping: dict[SSAValue, SSAValue] = {}
+        own = [function.clone(mapping) for function in self.functions[:-1]]
+        copy = replace(self, module=ModuleOp(own), cut={mapping.get(value, value) for value in self.cut})
+        copy.functions = [*own, self.local]
+        return copy
 
     @cached_property
     def reach(self) -> Reach:

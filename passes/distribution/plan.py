@@ -16,7 +16,7 @@ from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.assemble import Assembler
-from distir.passes.distribution.choices import TensorChoices
+from distir.passes.distribution.choices import PlanByPosition, TensorChoices
 from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.local_program import LocalProgram
 from distir.passes.distribution.lower import Lowering
@@ -31,9 +31,9 @@ from distir.passes.distribution.variants import alternate
 from distir.passes.structure import calls_first
 
 
-def lower_tensors(module: ModuleOp, program: LocalProgram, tp: int, plan: Plan | None) -> Lowering:
-    """Lowers every function to a template over `tp` devices."""
-    reached = [f for f in calls_first(module, program.local.sym_name.data) if f is not program.local]
+def lower_tensors(program: LocalProgram, tp: int, plan: Plan | None) -> Lowering:
+    """Lowers every function that the local entry calls to a template over `tp` devices."""
+    reached = program.functions[:-1]
     chosen = {
         op: [plan.options[op] if plan else replicate(op)]
         for function in reached
@@ -61,7 +61,7 @@ def staged_program(
     first_rank: FirstRank | None = None,
     to_run: bool = True,
 ) -> StagedProgram:
-    """What every schedule of the program is assembled from; takes the staged entry out of the module."""
+    """What every schedule of the program is assembled from; takes the staged entry out of the module, if it is there."""
     tensors: dict[SSAValue, Tensor] = {}
     calls: dict[CallOp, str] = {}
 
@@ -76,7 +76,8 @@ def staged_program(
         calls[call] = part.callee.string_value()
         for result, own, (state,) in zip(call.results, part.results, lowering.results[calls[call]], strict=True):
             note(result, own, state)
-    module.body.block.erase_op(program.local)
+    if program.local.parent is module.body.block:
+        module.body.block.erase_op(program.local)
     return StagedProgram(module, program.entry, tensors, calls, lowering, tp, first_rank, to_run)
 
 
@@ -121,44 +122,34 @@ def distribute(
     assemble(module, *lowered, layout, schedule, outline_replicas)
 
 
-def lower_stages(
-    module: ModuleOp,
-    batch: Mapping[int, int],
-    layout: Layout,
-    machine: Machine,
-    known: TensorChoices,
-    whole_layers: bool = False,
-    costs: Costs | None = None,
-) -> StagedProgram:
-    """The D/T/P transform up to its schedule. The functions serve any number of replicas and microbatches of as many rows,
-    but for the factors by which means over the batch are scaled; the batch must be cut in all of these, or in none. With
-    `costs`, it is a program to simulate, not to run: of the first tensor rank where these say that it stands for all, with
-    parameters in tuples."""
-    lowered = _lowered(module, batch, layout, machine, known, whole_layers)
-    first_rank = FirstRank(layout.tp, costs) if costs is not None and layout.tp > 1 else None
-    return staged_program(module, *lowered, layout.tp, first_rank, to_run=costs is None)
+def lower_stages(variants: Variants, layout: Layout, known: TensorChoices, costs: Costs) -> StagedProgram:
+    """The D/T/P transform of a module cut into stages, up to its schedule: a program to simulate, not to run. It is of the first
+    tensor rank where its costs say that this stands for all, and takes parameters in tuples. The functions serve any number of
+    replicas and microbatches of as many rows, but for the factors by which means over the batch are scaled; the batch must
+    be cut in all of these, or in none. The variants stay as they are."""
+    program, plan = variants.known(layout, known)
+    own = program.copy()
+    if plan is not None:
+        plan = PlanByPosition.of(plan, program.functions).on(own.functions)
+        assert plan is not None
+    lowering = lower_tensors(own, layout.tp, plan)
+    first_rank = FirstRank(layout.tp, costs) if layout.tp > 1 else None
+    return staged_program(own.module, own, lowering, layout.tp, first_rank, to_run=False)
 
 
 def _lowered(
-    module: ModuleOp,
-    batch: Mapping[int, int],
-    layout: Layout,
-    machine: Machine,
-    known: TensorChoices,
-    whole_layers: bool = False,
+    module: ModuleOp, batch: Mapping[int, int], layout: Layout, machine: Machine, known: TensorChoices
 ) -> tuple[LocalProgram, Lowering]:
     shards = layout.dp * layout.microbatches
     if layout.tp > 1 and layout.tp not in known.by_site:
-        found, program, plan = Variants(module, batch, shards, layout.pp, machine).choose(layout.tp, known)
-        if found is not module:
-            _replace_body(module, found)
-        return program, lower_tensors(module, program, layout.tp, plan)
+        program, plan = Variants(module, batch, shards, layout.pp, machine).choose(layout.tp, known)
+        _replace_body(module, program.module)
+        return program, lower_tensors(program, layout.tp, plan)
     if layout.tp > 1 and known.alternating[layout.tp]:
         alternate(module, entry_function(module), 2)
     cuts = known.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
-    program = staged_at_sites(module, batch, shards, layout.pp, machine, cuts, whole_layers)
-    plan = known_or_chosen(module, program, layout, machine, known)
-    return program, lower_tensors(module, program, layout.tp, plan)
+    program = staged_at_sites(module, batch, shards, layout.pp, machine, cuts)
+    return program, lower_tensors(program, layout.tp, known_or_chosen(program, layout, machine, known))
 
 
 def _replace_body(module: ModuleOp, other: ModuleOp) -> None:

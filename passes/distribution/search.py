@@ -60,8 +60,8 @@ class Search:
     _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _held: int | None = None
     _summed: int | None = None
-    _variants: dict[int, Variants] = field(default_factory=dict[int, Variants])
-    """By shards of the batch, what tensor axes are chosen on."""
+    _variants: dict[tuple[int, int, bool], Variants] = field(default_factory=dict[tuple[int, int, bool], Variants])
+    """By shards of the batch, stages, and whether these are of whole layers."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
     """By shards of the batch, into how many stages the model can be cut between its layers, once that was too few."""
 
@@ -174,11 +174,10 @@ class Search:
             yield from (Outcome(c, None, said.dropped) if said.dropped else self.evaluate(c) for c in group[1:])
             return
         try:
-            module = self._marked(shards)
             layout = Layout(shards, first.tp, first.pp, 1)
             whole = bool(self.wanted) and not self.exhaustive
-            costs = summaries.library.costs
-            staged = lower_stages(module, self.dims(module), layout, self.machine, self._choices, whole, costs)
+            variants = self._variants_of(shards, first.pp, whole)
+            staged = lower_stages(variants, layout, self._choices, summaries.library.costs)
         except CutsLayers as error:
             self._most_stages[shards] = error.operations
             yield from _cutting(group, error)
@@ -252,7 +251,7 @@ class Search:
         on one stage at least, on its T devices together."""
         if self._summed is None:
             assert self._any_batch is not None
-            module = self._marked(2)
+            module = self._marked(2).clone()
             entry = entry_function(module)
             axis = axis_of_entry(module, entry, self.dims(module), 2)
             after = [op for op, phase in axis.phases.items() if phase is Phase.AFTER]
@@ -264,15 +263,21 @@ class Search:
         """The program with a mark for the rows of each of so many parts of the batch."""
         if shards not in self._bases_of_any_batch:
             self._bases_of_any_batch[shards] = self.base(shards * MARK)
-        return self._bases_of_any_batch[shards].clone()
+        return self._bases_of_any_batch[shards]
 
     def _choose_tensors(self, tp: int, shards: int) -> None:
         """Chooses the tensor axis once for all numbers of stages: on one stage, where repeated layers are tied."""
         if tp > 1 and tp not in self._choices.by_site:
-            if shards not in self._variants:
-                module = self._marked(shards)
-                self._variants[shards] = Variants(module, self.dims(module), shards, 1, self.machine)
-            self._variants[shards].choose(tp, self._choices)
+            self._variants_of(shards, 1).choose(tp, self._choices)
+
+    def _variants_of(self, shards: int, stages: int, whole_layers: bool = False) -> Variants:
+        """The program of any batch in so many stages."""
+        whole_layers = whole_layers and stages > 1
+        key = (shards, stages, whole_layers)
+        if key not in self._variants:
+            module = self._marked(shards)
+            self._variants[key] = Variants(module, self.dims(module), shards, stages, self.machine, whole_layers)
+        return self._variants[key]
 
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration."""

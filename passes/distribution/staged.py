@@ -171,8 +171,10 @@ class StagedProgram:
         for function in functions(self.module).values():
             if id(function) not in reached and function is not self.entry:
                 self.module.body.block.erase_op(function)
-        self._next = self.entry.next_op
-        self.entry.detach()
+        self._next = None
+        if self.entry.parent is self.module.body.block:
+            self._next = self.entry.next_op
+            self.entry.detach()
 
     def place(self, entry: FuncOp) -> None:
         """Puts an entry where the staged one was."""

@@ -24,14 +24,13 @@ from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.stages import Cuts
 from distir.passes.distribution.tensor_network import Plan, choose
 from distir.passes.distribution.variants import alternate
-from distir.passes.structure import calls_first, functions, shape_of
+from distir.passes.structure import functions, shape_of
 
 SAME = 1e-6
 """Plans whose communication differs by less than this fraction communicate alike."""
 
 
 def choose_tensors(
-    module: ModuleOp,
     program: LocalProgram,
     tp: int,
     machine: Machine,
@@ -40,11 +39,11 @@ def choose_tensors(
     """The tensor axis of `tp` > 1 devices. Raises DistirError if nothing can be cut. With `choices`, by site, only
     conversions are left to choose."""
     if choices is not None:
-        ops = [op for f in calls_first(module, program.local.sym_name.data) for op in f.body.block.ops]
+        ops = [op for f in program.functions for op in f.body.block.ops]
         fixed = {op: choices[_site(op)] for op in ops if SITE in op.attributes and _site(op) in choices}
-        space = TensorSpace(module, program.local, tp, lambda: program.reach, fixed)
+        space = TensorSpace(program.module, program.local, tp, lambda: program.reach, fixed)
         return solve(space, program.rows, program.cut, collective_seconds(machine, tp))
-    space = TensorSpace(module, program.local, tp, lambda: program.reach)
+    space = TensorSpace(program.module, program.local, tp, lambda: program.reach)
     contractions = [op for op in space.options if is_contraction(op)]
     if contractions and not any(isinstance(o.choice, UseFactor) for op in contractions for o in space.options[op]):
         op = contractions[0]
@@ -62,35 +61,50 @@ def choose_tensors(
 @dataclass
 class Variants:
     """An annotated module cut into stages with all repeated layers alike, and with layers that alternate (`variants`): what
-    the tensor axis is chosen on, for any number of ranks. The module is used up."""
+    the tensor axis is chosen on, and what is lowered, for any number of ranks."""
 
     module: ModuleOp
     batch: Mapping[int, int]
     shards: int
     stages: int
     machine: Machine
+    whole_layers: bool = False
     cuts: Cuts = field(default_factory=Cuts)
 
     @cached_property
-    def programs(self) -> list[tuple[ModuleOp, LocalProgram]]:
-        """Of each variant, its module and the program in it; one, if nothing is repeated."""
-        found = [self.module]
-        other = self.module.clone()
-        if alternate(other, entry_function(other), 2):
-            found.append(other)
-        return [(e, staged_at_sites(e, self.batch, self.shards, self.stages, self.machine, self.cuts)) for e in found]
+    def alike(self) -> LocalProgram:
+        """All layers cut alike."""
+        return self._staged(self.module.clone())
 
-    def choose(self, tp: int, known: TensorChoices) -> tuple[ModuleOp, LocalProgram, Plan]:
+    @cached_property
+    def alternating(self) -> LocalProgram | None:
+        """Layers alternate; None if nothing is repeated."""
+        module = self.module.clone()
+        return self._staged(module) if alternate(module, entry_function(module), 2) else None
+
+    def _staged(self, module: ModuleOp) -> LocalProgram:
+        return staged_at_sites(module, self.batch, self.shards, self.stages, self.machine, self.cuts, self.whole_layers)
+
+    def known(self, layout: Layout, choices: TensorChoices) -> tuple[LocalProgram, Plan | None]:
+        """The variant that was chosen, and how it is cut; what the solver is asked for is added to the choices. None for one
+        rank."""
+        is_cut = self.shards > 1
+        choices.cuts[layout.tp, self.stages, is_cut] = self.cuts
+        program = self.alternating if choices.alternating.get(layout.tp) else self.alike
+        assert program is not None
+        return program, known_or_chosen(program, layout, self.machine, choices)
+
+    def choose(self, tp: int, known: TensorChoices) -> tuple[LocalProgram, Plan]:
         """The variant that communicates less on `tp` ranks, and how it is cut, which is added to what is known."""
-        plans = [choose_tensors(module, local, tp, self.machine) for module, local in self.programs]
+        programs = [program for program in (self.alike, self.alternating) if program is not None]
+        plans = [choose_tensors(program, tp, self.machine) for program in programs]
         better = len(plans) > 1 and plans[1].seconds < plans[0].seconds * (1 - SAME)
-        (module, local), plan = self.programs[better], plans[better]
+        program, plan = programs[better], plans[better]
         known.alternating[tp] = better
         known.cuts[tp, self.stages, self.shards > 1] = self.cuts
         known.by_site[tp] = {_site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes}
-        reached = calls_first(module, local.local.sym_name.data)
-        known.plans[tp, self.stages, self.shards > 1] = PlanByPosition.of(plan, reached)
-        return module, local, plan
+        known.plans[tp, self.stages, self.shards > 1] = PlanByPosition.of(plan, program.functions)
+        return program, plan
 
 
 def staged_at_sites(
@@ -110,19 +124,16 @@ def staged_at_sites(
     return localize(module, batch, shards)
 
 
-def known_or_chosen(
-    module: ModuleOp, program: LocalProgram, layout: Layout, machine: Machine, known: TensorChoices
-) -> Plan | None:
+def known_or_chosen(program: LocalProgram, layout: Layout, machine: Machine, choices: TensorChoices) -> Plan | None:
     """The tensor axis, as far as known without asking the solver; None if it is one device. What the solver says is added to
-    the plans that are known."""
+    the choices."""
     if layout.tp == 1:
         return None
     key = (layout.tp, layout.pp, program.shards > 1)
-    reached = calls_first(module, program.local.sym_name.data)
-    if key in known.plans and (plan := known.plans[key].on(reached)) is not None:
+    if key in choices.plans and (plan := choices.plans[key].on(program.functions)) is not None:
         return plan
-    plan = choose_tensors(module, program, layout.tp, machine, known.by_site.get(layout.tp))
-    known.plans[key] = PlanByPosition.of(plan, reached)
+    plan = choose_tensors(program, layout.tp, machine, choices.by_site.get(layout.tp))
+    choices.plans[key] = PlanByPosition.of(plan, program.functions)
     return plan
 
 
