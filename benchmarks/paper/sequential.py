@@ -9,16 +9,16 @@ gradient of the input is computed and is an output.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f16
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from benchmarks.gpt2_175b import SEQUENCE, level1
-from benchmarks.paper import gpt2, mlp
+from benchmarks.paper import gpt2, grid, mlp
 from benchmarks.paper.mlp_stages import Configuration, Mlp
 from benchmarks.paper.points import MACHINE, Outcome, Point
 from benchmarks.paper.program import named
@@ -39,6 +39,7 @@ class Transform:
 
     def __init__(self, model: str, layers: int | None = None):
         """The paper's model, or as many layers of it."""
+        self.model = model
         if model in gpt2.MODELS:
             of_gpt2 = gpt2.MODELS[model]
             bind = _open_batch(level1(layers or of_gpt2.layers, of_gpt2.width, of_gpt2.heads))
@@ -52,15 +53,33 @@ class Transform:
         """The level-3 program. Devices are numbered as ours are: (p * D + d) * T + t."""
         return self._search.program(self._named(c))
 
-    def outcome(self, point: Point) -> Outcome:
-        """What its simulation says."""
-        found = self._search.evaluate(self._named(point.configuration))
-        assert found.figures is not None, found.dropped
-        return Outcome(point, found.figures.latency_seconds, found.figures.peak_memory_bytes)
+    def outcomes(self, points: Sequence[Point]) -> Iterator[Outcome]:
+        """What their simulations say: those that differ in the batch alone are one program, built once."""
+        by_configuration = {self._named(point.configuration): point for point in points}
+        for found in self._search.outcomes(list(by_configuration)):
+            assert found.figures is not None, found.dropped
+            figures = found.figures
+            yield Outcome(by_configuration[found.configuration], figures.latency_seconds, figures.peak_memory_bytes)
+
+    def grid(self, batches: Iterable[int]) -> dict[Configuration, Outcome]:
+        """Of the paper's configurations at these batches, those that may fit."""
+        asked = [c for batch in batches for c in grid.configurations(batch) if grid.may_fit(self.model, c)]
+        found = self.outcomes([Point(self.model, c, 0.0, 0, "grid") for c in asked])
+        return {outcome.point.configuration: outcome for outcome in found}
 
     @staticmethod
     def _named(c: Configuration) -> configurations.Configuration:
         return configurations.Configuration(c.batch, c.D, c.T, c.P, c.K, SCHEDULE)
+
+
+def evaluator(batches: Mapping[str, Iterable[int]]) -> grid.Evaluate:
+    """Simulates points of models, of each of which all batches are known beforehand: all at once, when the first is asked for."""
+
+    @cache
+    def found(model: str) -> dict[Configuration, Outcome]:
+        return Transform(model).grid(sorted(batches[model]))
+
+    return lambda points: (found(point.model)[point.configuration] for point in points)
 
 
 def _open_batch(model: ModuleOp) -> Callable[[int], ModuleOp]:

@@ -8,12 +8,11 @@ columns are made is in `tables`; `docs/reproduction.md` has the table, and says 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 from benchmarks.paper import grid, tables
-from benchmarks.paper.points import Outcome, Point, outcomes
-from benchmarks.paper.sequential import Transform
+from benchmarks.paper.points import outcomes
+from benchmarks.paper.sequential import evaluator
 
 MODELS = {"MLP 1B": "mlp-small", "MLP 17B": "mlp-medium", "MLP 103B": "mlp-large"}
 
@@ -27,11 +26,7 @@ def rows() -> list[tables.Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    transform = cache(Transform)
-
-    def ours(points: Iterable[Point]) -> Iterator[Outcome]:
-        return (transform(point.model).outcome(point) for point in points)
-
+    ours = evaluator(tables.batches(rows()))
     tables.command(__doc__ or "", rows(), {"simulated": outcomes, "dtp-parallelize": ours}, arguments)
     return 0
 

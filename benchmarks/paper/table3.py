@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from benchmarks.paper import grid, tables
 from benchmarks.paper.points import outcomes
+from benchmarks.paper.sequential import evaluator
 
 MODELS = {"GPT-2 1.6B": "gpt3-xl", "GPT-2 13B": "gpt3-13B", "GPT-2 175B": "gpt3-175B"}
 LARGEST = {"gpt3-xl": 65536, "gpt3-13B": 32768, "gpt3-175B": 2048}
@@ -28,7 +29,8 @@ def rows() -> list[tables.Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    tables.command(__doc__ or "", rows(), {"simulated": outcomes}, arguments)
+    ours = evaluator(tables.batches(rows()))
+    tables.command(__doc__ or "", rows(), {"simulated": outcomes, "dtp-parallelize": ours}, arguments)
     return 0
 
 

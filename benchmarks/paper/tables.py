@@ -8,6 +8,7 @@ of the paper's best; simulated, of the best simulated. Empty where the pure conf
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,14 @@ def rows(table: str, models: dict[str, str]) -> Iterable[tuple[str, str, dict[st
     """Label, model, the columns and the speed-ups of each row of the paper's table."""
     for row in grid.read(table):
         yield row["model"], models[row["model"]], row, [row[f"speedup_vs_{axis}"] for axis in "DTP"]
+
+
+def batches(rows: Iterable[Row]) -> dict[str, set[int]]:
+    """Of each model, at what batches its rows are sought."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        found[row.model].update(row.batches)
+    return found
 
 
 def command(
