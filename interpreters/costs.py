@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation, SSAValue
 
 from distir.dialects.dist import (
     AllGatherOp,
@@ -177,6 +177,17 @@ class Costs:
             case Kind.VIEW | Kind.NOTHING:
                 seconds = 0.0
         return ((str(work.kind), seconds),)
+
+
+def detached(op: Operation, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> Operation:
+    """The operation, to ask its cost, with types like these for its operands and results; nothing makes them, so that remembering
+    it does not keep its module."""
+    return type(op).create(
+        operands=Block(arg_types=[v.type for v in operands]).args,
+        result_types=[v.type for v in results],
+        properties=dict(op.properties),
+        attributes=dict(op.attributes),
+    )
 
 
 def _dtype(op: Operation) -> str:

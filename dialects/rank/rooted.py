@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, TensorType
@@ -22,6 +22,20 @@ class RootedOp(GroupOp, ABC):
     input = opt_operand_def(TensorType)
     root = prop_def(IntegerAttr[I64])
     output = opt_result_def(TensorType)
+
+    def __init__(
+        self,
+        input: SSAValue | None,
+        root: int,
+        group: Sequence[int],
+        result_type: Attribute | None,
+        properties: Mapping[str, Attribute] | None = None,
+    ):
+        super().__init__(
+            operands=[_optional(input)],
+            result_types=[_optional(result_type)],
+            properties={"group": group_array(group), "root": dim_property(root), **(properties or {})},
+        )
 
     def verify_(self) -> None:
         super().verify_()
@@ -49,13 +63,6 @@ class BroadcastOp(RootedOp):
         "($input^)? `root` $root `group` custom<Devices>($group) attr-dict `:` functional-type($input, $output)"
     )
 
-    def __init__(self, input: SSAValue | None, root: int, group: Sequence[int], result_type: Attribute | None):
-        super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={"group": group_array(group), "root": dim_property(root)},
-        )
-
 
 @irdl_op_definition
 class ScatterOp(RootedOp):
@@ -78,16 +85,8 @@ class ScatterOp(RootedOp):
         group: Sequence[int],
         result_type: Attribute | None,
     ):
-        super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={
-                "group": group_array(group),
-                "root": dim_property(root),
-                "dim": dim_property(dim),
-                "receivers": group_array(receivers),
-            },
-        )
+        properties = {"dim": dim_property(dim), "receivers": group_array(receivers)}
+        super().__init__(input, root, group, result_type, properties)
 
     def verify_shapes(self) -> None:
         self.verify_members("the receivers", [int(r) for r in self.receivers.get_values()])
@@ -122,16 +121,8 @@ class GatherOp(ToRootOp):
         group: Sequence[int],
         result_type: Attribute | None,
     ):
-        super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={
-                "group": group_array(group),
-                "root": dim_property(root),
-                "dim": dim_property(dim),
-                "contributors": group_array(contributors),
-            },
-        )
+        properties = {"dim": dim_property(dim), "contributors": group_array(contributors)}
+        super().__init__(input, root, group, result_type, properties)
 
 
 @irdl_op_definition
@@ -154,13 +145,5 @@ class ReduceOp(ToRootOp):
         group: Sequence[int],
         result_type: Attribute | None,
     ):
-        super().__init__(
-            operands=[_optional(input)],
-            result_types=[_optional(result_type)],
-            properties={
-                "group": group_array(group),
-                "root": dim_property(root),
-                "reduction": ReductionAttr(reduction),
-                "contributors": group_array(contributors),
-            },
-        )
+        properties = {"reduction": ReductionAttr(reduction), "contributors": group_array(contributors)}
+        super().__init__(input, root, group, result_type, properties)

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.ir import Attribute, Operation
 
-from distir.interpreters.costs import Cost, Costs
+from distir.interpreters.costs import Cost, Costs, detached
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.work import type_bytes
 
@@ -174,21 +174,10 @@ class Library:
         devices. Where devices are not alike, what an operation costs depends on where it is, as for messages."""
         count = min(len(participants), 2)
         if (known := self._known.get((key, count))) is None:
-            copy = op if op.regions else _detached(op)
+            copy = op if op.regions else detached(op, op.operands, op.results)
             known = self._known[key, count] = self.costs.of(copy, (0,) * count) if self._is_local(count) else copy
         return known if isinstance(known, Cost) else Message(known, participants)
 
     def _is_local(self, participants: int) -> bool:
         """Whether what so many devices take part in costs the same wherever they are."""
         return participants == 0 or (participants == 1 and self.costs.model.machine.is_uniform)
-
-
-def _detached(op: Operation) -> Operation:
-    """The operation on values that nothing makes, so that remembering it does not keep its module."""
-    operands = Block(arg_types=[v.type for v in op.operands]).args
-    return type(op).create(
-        operands=operands,
-        result_types=op.result_types,
-        properties=dict(op.properties),
-        attributes=dict(op.attributes),
-    )

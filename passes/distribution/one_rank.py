@@ -26,7 +26,7 @@ from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import State
-from distir.interpreters.costs import PARTICIPANTS, Costs
+from distir.interpreters.costs import PARTICIPANTS, Costs, detached
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.structure import name_alike
@@ -253,8 +253,8 @@ class FirstRank:
             return False
         first = self._key(op, [op.operands[0], op.results[0]])
         if (known := self._cost_alike.get(first)) is None:
-            whole = _alone(op, op.operands, op.results)
-            part = _alone(op, op.operands[:1], op.results[:1])
+            whole = detached(op, op.operands, op.results)
+            part = detached(op, op.operands[:1], op.results[:1])
             part.attributes[PARTICIPANTS] = DenseArrayBase.from_list(i64, range(self.ranks))
             together = self.costs.of(whole, tuple(range(self.ranks)))
             known = self._cost_alike[first] = together == self.costs.of(part, (0,))
@@ -274,7 +274,7 @@ class FirstRank:
             return True
         keys = [self._key(op, [*op.operands, *op.results]) for op in (one, other)]
         if (known := self._cost_alike.get((*keys,))) is None:
-            found = [self.costs.of(_alone(op, op.operands, op.results), (0,)) for op in (one, other)]
+            found = [self.costs.of(detached(op, op.operands, op.results), (0,)) for op in (one, other)]
             known = self._cost_alike[(*keys,)] = found[0] == found[1]
         return known
 
@@ -299,13 +299,3 @@ def lie_alike(machine: Machine, ranks: int) -> bool:
     the same rank of each: every level's units have whole groups, or every group whole units."""
     sizes = [level.devices for level in machine.levels if level.devices is not None]
     return machine.is_uniform and all([size % ranks == 0 or ranks % size == 0 for size in sizes])
-
-
-def _alone(op: Operation, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> Operation:
-    """The operation on values that nothing makes."""
-    return type(op).create(
-        operands=Block(arg_types=[v.type for v in operands]).args,
-        result_types=[v.type for v in results],
-        properties=dict(op.properties),
-        attributes=dict(op.attributes),
-    )

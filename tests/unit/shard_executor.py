@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, cast
 
@@ -30,19 +30,8 @@ PRECISION = {8: 1e-9, 4: 1e-4}
 
 
 @dataclass
-class Tried:
-    """What was run, and what of it did not hold."""
-
-    factors: int = 0
-    windows: int = 0
-    offsets: int = 0
-    partials: int = 0
-    violations: list[str] = field(default_factory=list[str])
-
-
-@dataclass
-class Tally:
-    """What was tried of many rules. `false` has what does not hold."""
+class Counts:
+    """How much was tried."""
 
     factors: int = 0
     windows: int = 0
@@ -50,15 +39,26 @@ class Tally:
     offsets: int = 0
     """Those whose shards need the start of their positions."""
     partials: int = 0
+
+
+@dataclass
+class Tried(Counts):
+    """What was run, and what of it did not hold."""
+
+    violations: list[str] = field(default_factory=list[str])
+
+
+@dataclass
+class Tally(Counts):
+    """What was tried of many rules. `false` has what does not hold."""
+
     without: list[str] = field(default_factory=list[str])
     """What has no rule to try."""
     false: list[str] = field(default_factory=list[str])
 
     def add(self, name: str, rule: Rule, tried: Tried) -> None:
-        self.factors += tried.factors
-        self.windows += tried.windows
-        self.offsets += tried.offsets
-        self.partials += tried.partials
+        for counted in fields(Counts):
+            setattr(self, counted.name, getattr(self, counted.name) + getattr(tried, counted.name))
         self.false += [f"{name}: {each}; {rule}" for each in tried.violations]
 
 
