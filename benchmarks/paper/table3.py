@@ -1,4 +1,5 @@
-"""Table 3 of the paper: the best configuration and batch size of GPT-2 inference, from the paper's programs.
+"""Table 3 of the paper: the best configuration and batch size of GPT-2 inference, from the paper's programs and from
+`dtp-parallelize`.
 
     python -m benchmarks.paper.table3 --csv table3.csv [--model "GPT-2 1.6B"]
 
