@@ -8,7 +8,7 @@ whose time (`timing`) and memory (`liveness`) are computed once per difference i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -57,14 +57,24 @@ class Summary:
         return dict(counts)
 
     @cached_property
-    def busy_seconds(self) -> dict[int, dict[str, float]]:
+    def busy_picoseconds(self) -> dict[int, Counter[str]]:
         """Per device, the time that its streams spend on each kind of work (`matmul`) or message (`allreduce`)."""
         busy: dict[int, Counter[str]] = {device: Counter() for device in range(self.devices)}
         for _, devices, frame, times in self.executions:
             for device, kinds in zip(devices, frame.busy, strict=False):
                 for kind, picoseconds in kinds.items():
                     busy[device][kind] += picoseconds * times
-        return {device: {kind: ps / PICOSECONDS for kind, ps in kinds.items()} for device, kinds in busy.items()}
+        return busy
+
+    @property
+    def busy_seconds(self) -> dict[int, dict[str, float]]:
+        """The same in seconds."""
+        return in_seconds(self.busy_picoseconds)
+
+
+def in_seconds(busy: Mapping[int, Mapping[str, int]]) -> dict[int, dict[str, float]]:
+    """Picoseconds of devices by kind, in seconds."""
+    return {device: {kind: ps / PICOSECONDS for kind, ps in kinds.items()} for device, kinds in busy.items()}
 
 
 class Known:

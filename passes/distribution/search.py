@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from math import ceil, fsum
+from math import ceil
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -18,10 +18,9 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
-from distir.interpreters.simulate import Summary, SummaryMemo, summarize
-from distir.interpreters.simulate.batches import MARK, BatchSummaries, BatchSummary
-from distir.interpreters.work import Kind, type_bytes
-from distir.passes.distribution.assemble import Assembler
+from distir.interpreters.simulate import SummaryMemo, summarize
+from distir.interpreters.simulate.batches import MARK, BatchSummaries
+from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch_axis import Phase, parse_batch
 from distir.passes.distribution.best_first import BestFirst, Program
 from distir.passes.distribution.bounds import Bounds, Least
@@ -31,7 +30,7 @@ from distir.passes.distribution.layout import Layout
 from distir.passes.distribution.local_program import CutsLayers, axis_of_entry
 from distir.passes.distribution.options import SUM
 from distir.passes.distribution.plan import distribute, lower_stages
-from distir.passes.distribution.staged import StagedProgram
+from distir.passes.distribution.representative import figures_of, figures_of_batches, figures_of_one
 from distir.passes.distribution.streams import overlap_communication
 from distir.passes.distribution.tensor_axis import Variants
 from distir.passes.structure import argument_attributes, text
@@ -196,7 +195,7 @@ class Search:
         configurations = program.configurations
         rows = [c.rows for c in configurations]
         try:
-            found = self._figures_of_any_batch(program.staged, program.layout, program.schedule, rows, summaries)
+            found = figures_of_batches(program.staged, program.layout, program.schedule, rows, summaries)
         except (DistirError, OverflowError):
             yield from map(self.evaluate, configurations)
             return
@@ -207,33 +206,6 @@ class Search:
         limit = self.memory_limit_bytes / 1e9
         why = f"{needs} {least / 1e9:.1f} GB of memory{of_what}, the limit is {limit:.1f} GB"
         return Outcome(configuration, None, why, least)
-
-    def _figures_of_any_batch(
-        self, staged: StagedProgram, layout: Layout, schedule: str, rows: Sequence[int], summaries: BatchSummaries
-    ) -> dict[int, Figures]:
-        """The figures of a plan at each number of rows. Of replicas that are alike, one is simulated, and so it is with tensor
-        ranks."""
-        alone = layout.dp > 1 and summaries.library.costs.model.is_by_levels and self._replicas_are_alike(layout)
-        assembler = Assembler(staged, layout, schedule, alone=alone)
-        assembler.build()
-        try:
-            found = summaries.of(staged.module, rows)
-        finally:
-            assembler.remove()
-        copies, ranks = layout.dp if alone else 1, layout.tp // staged.ranks
-        spent = summaries.spent([op for replica in assembler.replicas for op in replica.spared])
-        figures: dict[int, Figures] = {}
-        for r, summary in zip(rows, found, strict=True):
-            column = summaries.rows.index(r)
-            first = summary.without({key: int(each[column]) for key, each in spent.items()})
-            busy = [*_busy(summary.busy_seconds) * (copies * (ranks - 1)), *_busy(first.busy_seconds) * copies]
-            figures[r] = _figures(summary, busy)
-        return figures
-
-    def _replicas_are_alike(self, layout: Layout) -> bool:
-        """Whether every replica's devices lie alike in the machine, so that all do the same at the same time."""
-        devices = [[d for p in range(layout.pp) for d in layout.group(p, r)] for r in range(layout.dp)]
-        return self.machine.is_uniform and len({self.machine.pattern(each) for each in devices}) == 1
 
     def _held_bytes(self) -> int:
         """Of parameters and state that the program uses: each is on one stage at least, on its T devices together."""
@@ -280,12 +252,33 @@ class Search:
         return self._variants[key]
 
     def evaluate(self, configuration: Configuration) -> Outcome:
-        """Simulates one configuration."""
+        """Simulates one configuration: what stands for its program at its own batch."""
+        if self.overlap:
+            return self.evaluate_whole(configuration)
+        try:
+            figures = self._figures_of_one(configuration)
+        except DistirError:  # said of the whole
+            return self.evaluate_whole(configuration)
+        return self._outcome(configuration, figures)
+
+    def evaluate_whole(self, configuration: Configuration) -> Outcome:
+        """The same by the program of all devices."""
         try:
             figures = self._figures(self.program(configuration))
         except DistirError as error:
             return Outcome(configuration, None, str(error))
         return self._outcome(configuration, figures)
+
+    def _figures_of_one(self, configuration: Configuration) -> Figures:
+        module, layout = self.base(configuration.batch), configuration.layout
+        shards = layout.dp * layout.microbatches
+        cuts = self._choices.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
+        variants = Variants(module, self.dims(module), shards, layout.pp, self.machine, cuts=cuts)
+        if layout.tp > 1 and layout.tp not in self._choices.by_site:
+            variants.choose(layout.tp, self._choices)
+        costs = self._memo.known(self.machine, self.cost_model, ()).library.costs
+        staged = lower_stages(variants, layout, self._choices, costs)
+        return figures_of_one(staged, layout, configuration.schedule, self.machine, self.cost_model, self._memo)
 
     def _outcome(self, configuration: Configuration, figures: Figures) -> Outcome:
         if figures.peak_memory_bytes > self.memory_limit_bytes:
@@ -297,8 +290,7 @@ class Search:
         from distir.interpreters.simulate.analysis import Analysis
 
         if not self.overlap:
-            summary = summarize(module, self.machine, self.cost_model, memo=self._memo)
-            return _figures(summary, _busy(summary.busy_seconds))
+            return figures_of(summarize(module, self.machine, self.cost_model, memo=self._memo))
         # Streams run side by side: their times do not add up.
         analysis = Analysis(module, self.machine, self.cost_model, memo=self._memo)
         summary, times = analysis.summary, analysis.device_times
@@ -311,22 +303,6 @@ class Search:
 def _cutting(group: Sequence[Configuration], error: CutsLayers) -> Iterator[Outcome]:
     """Configurations that would cut repeated layers."""
     return (Outcome(c, None, f"{CUTS_LAYERS}: {error}") for c in group)
-
-
-def _busy(by_device: Mapping[int, Mapping[str, float]]) -> list[tuple[str, float]]:
-    """Kinds, and the seconds that a device spends on them."""
-    return [item for kinds in by_device.values() for item in kinds.items()]
-
-
-def _figures(simulation: Summary | BatchSummary, busy: Sequence[tuple[str, float]]) -> Figures:
-    """What a simulation says, where this is what all devices spend on each kind."""
-    makespan = simulation.makespan_seconds
-    total = max(makespan * max(1, len(simulation.peak_memory_bytes)), 1e-30)
-    kinds = {kind.value for kind in Kind}
-    compute = fsum(seconds for kind, seconds in busy if kind in kinds)  # in whatever order they come
-    communication = fsum(seconds for kind, seconds in busy if kind not in kinds)
-    peak = max(simulation.peak_memory_bytes.values(), default=0)
-    return Figures(makespan, peak, compute / total, communication / total)
 
 
 def _least(bounds: Bounds, program: Program) -> dict[Configuration, Least]:

@@ -61,10 +61,10 @@ def test_random_models(program: random_models.Program) -> None:
     configurations = grid(2, [12, 60], (3,), ["1f1b"])
     together = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
     found = figures(list(together.outcomes(configurations)))
-    assert found == figures([together.evaluate(c) for c in configurations])
+    assert found == figures([together.evaluate_whole(c) for c in configurations])
     apart = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
     own = [c for c in configurations if c.batch == 12]
-    assert {c: found[c] for c in own} == figures([apart.evaluate(c) for c in own])
+    assert {c: found[c] for c in own} == figures([apart.evaluate_whole(c) for c in own])
 
 
 def test_a_model_bound_to_each_batch() -> None:
@@ -73,7 +73,7 @@ def test_a_model_bound_to_each_batch() -> None:
     configurations = grid(4, [24, 32], (4,), ["1f1b", "gpipe"])
     found = figures(list(search.outcomes(configurations)))
     apart = Search(lambda n: import_model(mlp_onnx.build([16] * 5, batch=n)), DGX2, "analytic", 1 << 50)
-    assert found == figures([apart.evaluate(c) for c in configurations])
+    assert found == figures([apart.evaluate_whole(c) for c in configurations])
     assert all(f is not None for f, _ in found.values())  # type: ignore[misc]
 
 
@@ -104,7 +104,7 @@ def test_stages_are_cut_alike_at_every_batch() -> None:
     configurations = [c for n in (2, 3, 4, 6) for c in grid(n, [6, 24, 384], (2, 3), ["1f1b"])]
     search = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
     found = figures(list(search.outcomes(configurations)))
-    assert found == figures([search.evaluate(c) for c in configurations])
+    assert found == figures([search.evaluate_whole(c) for c in configurations])
 
 
 def test_replicas_are_not_alike_where_pairs_of_devices_are_not() -> None:
@@ -112,7 +112,7 @@ def test_replicas_are_not_alike_where_pairs_of_devices_are_not() -> None:
     search = Search(lambda n: import_model(mlp_onnx.build([18] * 5, batch=n)), DGX2, "distir", 1 << 50)
     configurations = [c for c in grid(12, [1_200_000, 2_400_000], (2,), ["1f1b"]) if c.tp in (3, 6)]
     found = figures(list(search.outcomes(configurations)))
-    assert found == figures([search.evaluate(c) for c in configurations])
+    assert found == figures([search.evaluate_whole(c) for c in configurations])
 
 
 def test_plans_whose_parameters_exceed_the_memory_are_not_built() -> None:

@@ -150,5 +150,5 @@ def test_the_figures_are_those_of_all_ranks(name: str) -> None:
     found = {o.configuration: (o.figures, o.dropped) for o in search.outcomes(configurations)}
     assert search.narrow > 0
     for c in configurations:
-        whole = search.evaluate(c)
-        assert found[c] == (whole.figures, whole.dropped)
+        whole, alone = search.evaluate_whole(c), search.evaluate(c)
+        assert found[c] == (whole.figures, whole.dropped) == (alone.figures, alone.dropped)
