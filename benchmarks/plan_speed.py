@@ -16,7 +16,6 @@ replica; 16.3 s with choosing), `training` 10.7 s. All miss their targets, `larg
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +31,7 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine, load_machine
 from distir.passes.distribution.batch_axis import parse_batch
 from distir.passes.distribution.configurations import PAPER_MICROBATCHES, Configuration, grid
-from distir.passes.distribution.search import Search, collector_paused
+from distir.passes.distribution.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]
 
@@ -65,9 +64,7 @@ def one_plan(module: ModuleOp, machine: Machine, configuration: Configuration, t
     plans = search(module, machine)
     found: list[float] = []
     for _ in range(times + 1):
-        gc.collect()
-        with collector_paused():
-            seconds, outcome = timed(lambda: plans.evaluate(configuration))
+        seconds, outcome = timed(lambda: plans.evaluate(configuration))
         assert outcome.figures is not None, outcome.dropped
         found.append(seconds)
     print(f"first, choosing the sharding   {found[0]:8.3f} s")
@@ -91,7 +88,7 @@ def training() -> None:
 
 
 def main() -> None:
-    gc.set_threshold(200_000, 50, 50)  # as the tools do
+    leave_collector_off()  # as `distir search` does
     targets: dict[str, Callable[[], Any]] = {"worst": worst, "large": large, "training": training}
     parser = argparse.ArgumentParser(description="CPU seconds of single plans and a training grid.")
     parser.add_argument("what", choices=targets)

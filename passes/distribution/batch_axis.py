@@ -22,7 +22,7 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Sharded, State
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.literals import rule_with_literals
-from distir.passes.distribution.options import SUM, Option, options, replicate, rule_of, whole_pieces
+from distir.passes.distribution.options import SUM, Option, dividing, options, replicate, rule_of, whole_pieces
 from distir.passes.structure import argument_attributes, functions, is_constant, shape_of, text, user_of
 
 
@@ -41,15 +41,6 @@ class FunctionAxis:
     states: dict[SSAValue, State] = field(default_factory=dict[SSAValue, State])
     chosen: dict[Operation, Option] = field(default_factory=dict[Operation, Option])
     results: tuple[State, ...] = ()
-
-
-@dataclass
-class BatchAxis:
-    """The entry along the batch axis."""
-
-    shards: int
-    body: FunctionAxis
-    phases: dict[Operation, Phase]
 
 
 class NeedsWhole(Exception):
@@ -143,10 +134,11 @@ class BatchPropagation:
         if all(isinstance(s, Replicated) for s in operands):
             return replicate(op)
         cuts = {s.pieces for s in operands if isinstance(s, Sharded)}
-        available = options(op, self.shards, cuts, offsets=False)[1:]
-        for option in available:
+        available: list[Option] = []
+        for option in dividing(op, self.shards, cuts, rule_of(op), offsets=False):
             if option.operands == operands:
                 return option
+            available.append(option)
         for option in available:
             if self._obtain(op, option, operands, axis):
                 return option
@@ -220,6 +212,17 @@ class BatchPropagation:
         return True
 
 
+@dataclass
+class BatchAxis:
+    """The entry along the batch axis."""
+
+    shards: int
+    body: FunctionAxis
+    phases: dict[Operation, Phase]
+    propagation: BatchPropagation
+    """What is known of the functions that the entry calls."""
+
+
 def is_zero(value: SSAValue) -> bool:
     """Whether a value is zero throughout, so that it is also an addend of itself: a constant, or what is linear in one."""
     if not isinstance(value, OpResult):
@@ -269,7 +272,7 @@ def follow_batch(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shar
     for op, phase in phases.items():  # producers that were asked to give cut values run inside after all
         if phase is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
             phases[op] = Phase.INSIDE
-    return BatchAxis(shards, axis, phases)
+    return BatchAxis(shards, axis, phases, propagation)
 
 
 def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase]) -> Phase:

@@ -36,7 +36,7 @@ from distir.passes.distribution.stages import (
     stage_calls,
 )
 from distir.passes.distribution.weights import stage_weights
-from distir.passes.structure import callee_of, calls_first, shape_of, unique_symbol
+from distir.passes.structure import callee_of, calls_first, functions, shape_of, unique_symbol
 
 
 class CutsLayers(TooManyStages):
@@ -51,10 +51,10 @@ def cut_into_stages(
     machine: Machine,
     whole_layers: bool = False,
     cuts: Cuts | None = None,
-) -> None:
+) -> BatchPropagation:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
     there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers. Stages begin
-    where `cuts` says, which notes where they began."""
+    where `cuts` says, which notes where they began. What is known of the functions that were there before is returned."""
     cuts = {} if cuts is None else cuts
     calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
@@ -74,6 +74,7 @@ def cut_into_stages(
         inline_calls(module, entry, callees)
         assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh, cuts)
     build_stages(module, entry, assignment)
+    return assignment.axis.propagation
 
 
 def axis_of_entry(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
@@ -142,11 +143,15 @@ class LocalProgram:
         return Reach(self.module, self.local, self.dims)
 
 
-def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalProgram:
-    """Adds the local copies of all stage functions, and an entry that calls them."""
+def localize(
+    module: ModuleOp, batch: Mapping[int, int], shards: int, known: BatchPropagation | None = None
+) -> LocalProgram:
+    """Adds the local copies of all stage functions, and an entry that calls them. `known` says what functions are along the
+    batch axis; those that are new are analysed."""
     entry = entry_function(module)
     states = batch_states(entry, batch, shards)
-    propagation = BatchPropagation(module, shards)
+    propagation = known or BatchPropagation(module, shards)
+    propagation.table = functions(module)
     localizer = Localizer(module, propagation)
     along: dict[SSAValue, State] = dict(zip(entry.body.block.args, states, strict=True))
     types = [localizer.local_type(a.type, s) for a, s in zip(entry.body.block.args, states, strict=True)]

@@ -57,7 +57,7 @@ class Localizer:
         return self._copies[key]
 
     def local_type(self, type_: Attribute, state: State) -> Attribute:
-        if not isinstance(type_, TensorType):
+        if not isinstance(state, Sharded):
             return type_
         tensor = cast(TensorType[Any], type_)
         return TensorType(tensor.element_type, local_shape(tensor.get_shape(), state, self.divisor))

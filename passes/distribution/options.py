@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
@@ -66,22 +66,33 @@ def options(
     unless `uneven`, without overlap unless `overlapping`, and those of which shards must know their positions only if `offsets`.
 
     `pieces` are ways to cut a factor beside the one as a whole; those that do not fit a factor's extent are skipped."""
-    found = [replicate(op)]
     rule = rule or rule_of(op)
+    return [replicate(op), *dividing(op, shards, pieces, rule, uneven, overlapping, offsets)]
+
+
+def dividing(
+    op: Operation,
+    shards: int,
+    pieces: Iterable[tuple[int, ...]],
+    rule: Rule | None,
+    uneven: bool = False,
+    overlapping: bool = False,
+    offsets: bool = True,
+) -> Iterator[Option]:
+    """The same without replication, one after the other."""
     if rule is None:
-        return found
+        return
     windowed = rule.windowed
     for factor in (f for f in rule.factors if overlapping or f not in windowed):
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
         candidates = {option for option in cuts if option is not None}
-        found += sorted(candidates, key=str)
+        yield from candidates if len(candidates) == 1 else sorted(candidates, key=str)
     for factor in rule.offsets if offsets else ():  # in one piece and evenly: a shard's positions follow each other
         if (option := factor_option(op, rule, factor, shards, None)) is not None:
-            found.append(option)
+            yield option
     for index, partial in enumerate(rule.partials):
         if partial.factor is None and (instance := partial_instance(rule, index, len(op.results))) is not None:
-            found.append(Option(UsePartial(index), instance.operands, instance.results))
-    return found
+            yield Option(UsePartial(index), instance.operands, instance.results)
 
 
 def factor_option(

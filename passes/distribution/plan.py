@@ -16,7 +16,7 @@ from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.assemble import Assembler
-from distir.passes.distribution.choices import PlanByPosition, TensorChoices
+from distir.passes.distribution.choices import TensorChoices
 from distir.passes.distribution.layout import Layout, Tensor
 from distir.passes.distribution.local_program import LocalProgram
 from distir.passes.distribution.lower import Lowering
@@ -127,14 +127,10 @@ def lower_stages(variants: Variants, layout: Layout, known: TensorChoices, costs
     tensor rank where its costs say that this stands for all, and takes parameters in tuples. The functions serve any number of
     replicas and microbatches of as many rows, but for the factors by which means over the batch are scaled; the batch must
     be cut in all of these, or in none. The variants stay as they are."""
-    program, plan = variants.known(layout, known)
-    own = program.copy()
-    if plan is not None:
-        plan = PlanByPosition.of(plan, program.functions).on(own.functions)
-        assert plan is not None
-    lowering = lower_tensors(own, layout.tp, plan)
+    program, plan = variants.copy(layout, known)
+    lowering = lower_tensors(program, layout.tp, plan)
     first_rank = FirstRank(layout.tp, costs) if layout.tp > 1 else None
-    return staged_program(own.module, own, lowering, layout.tp, first_rank, to_run=False)
+    return staged_program(program.module, program, lowering, layout.tp, first_rank, to_run=False)
 
 
 def _lowered(

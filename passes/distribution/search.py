@@ -70,11 +70,12 @@ class Search:
         from distir.passes.distribution.rebatch import rebatch
         from distir.passes.dtp_parallelize import prepare
 
-        if self._any_batch is not None:
-            return rebatch(self._any_batch, self.dims(self._any_batch), batch)
         if batch not in self._bases:
-            module = self.bind(batch)
-            prepare(Context(), module)
+            if self._any_batch is not None:
+                module = rebatch(self._any_batch, self.dims(self._any_batch), batch)
+            else:
+                module = self.bind(batch)
+                prepare(Context(), module)
             self._bases = {batch: module}
         return self._bases[batch]
 
@@ -120,6 +121,7 @@ class Search:
             base = self.base(batch)
             rebatch(base, self.dims(base), 1)
             self._any_batch = rebatch(base, self.dims(base), batch)
+            self._bases.clear()
 
     def _best_first(self, groups: Sequence[list[Configuration]], summaries: BatchSummaries) -> Iterator[Outcome]:
         """Simulates programs in the order of what they can reach at most, until no other can be among the fastest plans."""

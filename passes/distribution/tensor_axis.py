@@ -85,14 +85,14 @@ class Variants:
     def _staged(self, module: ModuleOp) -> LocalProgram:
         return staged_at_sites(module, self.batch, self.shards, self.stages, self.machine, self.cuts, self.whole_layers)
 
-    def known(self, layout: Layout, choices: TensorChoices) -> tuple[LocalProgram, Plan | None]:
-        """The variant that was chosen, and how it is cut; what the solver is asked for is added to the choices. None for one
-        rank."""
-        is_cut = self.shards > 1
-        choices.cuts[layout.tp, self.stages, is_cut] = self.cuts
+    def copy(self, layout: Layout, choices: TensorChoices) -> tuple[LocalProgram, Plan | None]:
+        """A copy of the variant that was chosen, to be lowered, and how it is cut (None: it is one rank); what the solver is
+        asked for is added to the choices."""
+        choices.cuts[layout.tp, self.stages, self.shards > 1] = self.cuts
         program = self.alternating if choices.alternating.get(layout.tp) else self.alike
         assert program is not None
-        return program, known_or_chosen(program, layout, self.machine, choices)
+        copy = program.copy()
+        return copy, known_or_chosen(copy, layout, self.machine, choices, program)
 
     def choose(self, tp: int, known: TensorChoices) -> tuple[LocalProgram, Plan]:
         """The variant that communicates less on `tp` ranks, and how it is cut, which is added to what is known."""
@@ -120,20 +120,30 @@ def staged_at_sites(
     ops = [op for f in functions(module).values() for op in f.body.block.ops if "dist.rule" in op.attributes]
     for site, op in enumerate(ops):
         op.attributes[SITE] = IntAttr(site)
-    cut_into_stages(module, batch, shards, stages, machine, whole_layers, cuts)
-    return localize(module, batch, shards)
+    known = cut_into_stages(module, batch, shards, stages, machine, whole_layers, cuts)
+    return localize(module, batch, shards, known)
 
 
-def known_or_chosen(program: LocalProgram, layout: Layout, machine: Machine, choices: TensorChoices) -> Plan | None:
+def known_or_chosen(
+    program: LocalProgram,
+    layout: Layout,
+    machine: Machine,
+    choices: TensorChoices,
+    original: LocalProgram | None = None,
+) -> Plan | None:
     """The tensor axis, as far as known without asking the solver; None if it is one device. What the solver says is added to
-    the choices."""
+    the choices; of a copy, it is asked about the original, of which it may know the reach already."""
     if layout.tp == 1:
         return None
     key = (layout.tp, layout.pp, program.shards > 1)
     if key in choices.plans and (plan := choices.plans[key].on(program.functions)) is not None:
         return plan
-    plan = choose_tensors(program, layout.tp, machine, choices.by_site.get(layout.tp))
-    choices.plans[key] = PlanByPosition.of(plan, program.functions)
+    asked = original or program
+    plan = choose_tensors(asked, layout.tp, machine, choices.by_site.get(layout.tp))
+    known = choices.plans[key] = PlanByPosition.of(plan, asked.functions)
+    if asked is not program:
+        plan = known.on(program.functions)
+        assert plan is not None, "a copy is what it is a copy of"
     return plan
 
 
