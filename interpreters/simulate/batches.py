@@ -43,20 +43,21 @@ Vector = NDArray[np.int64]
 class Columns:
     """Integers, one per batch size; stands where programs of one batch size have an integer."""
 
-    __slots__ = ("_hash", "data")
+    __slots__ = ("_content", "_hash", "_is_some", "data")
 
     def __init__(self, data: Vector):
         self.data = data
-        self._hash = hash(data.tobytes())
+        self._content = data.tobytes()  # comparing these takes less than comparing vectors
+        self._hash, self._is_some = hash(self._content), any(self._content)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Columns) and bool((self.data == other.data).all()))
+        return self is other or (isinstance(other, Columns) and self._content == other._content)
 
     def __bool__(self) -> bool:
-        return bool(self.data.any())
+        return self._is_some
 
     def __add__(self, other: Columns | int) -> Columns:
         return Columns(self.data + (other.data if isinstance(other, Columns) else other))

@@ -111,6 +111,8 @@ class Reader:
         self._attributes: dict[int, int] = {}
         self._stated: dict[type[Operation], frozenset[str]] = {}
         self._devices: dict[bytes, Devices] = {}
+        self._targets: dict[tuple[int, int], tuple[str, Devices]] = {}
+        """By the identity of attributes."""
 
     def entry(self, name: str, devices: int) -> Entry:
         """The entry, on so many devices. It rarely equals another, so it is not compared."""
@@ -147,11 +149,13 @@ class Reader:
             body = self._bodies[key] = self.library.bodies.setdefault(body.signature(), body)
         return body
 
-    def devices(self, call: CallOp) -> Devices:
-        data = call.on.data.data
-        if (devices := self._devices.get(data)) is None:
-            devices = self._devices[data] = call.devices
-        return devices
+    def target(self, call: CallOp) -> tuple[str, Devices]:
+        """The function that is called, and where."""
+        callee, on = call.properties["callee"], call.properties["on"]
+        if (target := self._targets.get((id(callee), id(on)))) is None:
+            devices = self._devices.setdefault(call.on.data.data, call.devices)
+            target = self._targets[id(callee), id(on)] = call.callee_name, devices
+        return target
 
     def attributes(self, op: Operation) -> tuple[object, ...]:
         """What an operation's cost may depend on beside its types. What passes note on it (`dist.rule`) is not."""
@@ -245,7 +249,7 @@ class FunctionReader:
             if type(op) is func.ReturnOp:
                 return operands
             if type(op) is CallOp:
-                results = self._call(op.callee_name, self.reader.devices(op), operands)
+                results = self._call(*self.reader.target(op), operands)
             elif type(op) is func.CallOp:
                 results = self._call(op.callee.string_value(), SAME, operands)
             else:

@@ -205,7 +205,8 @@ def on_devices(local: Devices, devices: Devices) -> Devices:
 
 def _frame(all_costs: Costs, body: Body, costs: dict[Message, Cost], inner: dict[tuple[Body, Devices], Frame]) -> Frame:
     program: list[Local | Joint | Wait | Enter] = []
-    busy = [Counter[str]() for _ in range(body.devices)]
+    spent: Counter[tuple[int, str, int]] = Counter()
+    """How often a stream's device spends so long on a kind."""
     for step in body.steps:
         if isinstance(step, Call):
             if step.streams:
@@ -219,7 +220,7 @@ def _frame(all_costs: Costs, body: Body, costs: dict[Message, Cost], inner: dict
         picoseconds = cost.picoseconds
         if picoseconds:
             for stream in step.streams:
-                busy[body.streams[stream][0]][cost.kind] += picoseconds
+                spent[stream, cost.kind, picoseconds] += 1
         if step.moves:
             program.append(Wait(step.streams[0], step.streams[-1]))
         elif len(step.streams) > 1:
@@ -228,6 +229,9 @@ def _frame(all_costs: Costs, body: Body, costs: dict[Message, Cost], inner: dict
             program.append(Local(step.streams[0], picoseconds))
         if slowdown:
             for stream in step.slows:
-                busy[body.streams[stream][0]][SLOWDOWN] += slowdown
+                spent[stream, SLOWDOWN, slowdown] += 1
                 program.append(Local(stream, slowdown))
+    busy = [Counter[str]() for _ in range(body.devices)]
+    for (stream, kind, picoseconds), times in spent.items():
+        busy[body.streams[stream][0]][kind] += picoseconds * times
     return Frame(body, program, busy)

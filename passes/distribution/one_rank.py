@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from xdsl.dialects.builtin import DenseArrayBase, FunctionType, i64
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, FunctionType, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
@@ -111,6 +111,7 @@ class FirstRank:
                 result_types=result_types,
                 properties=step.properties,
                 attributes=step.attributes,
+                location=UNKNOWN_LOC,
             )
             values += op.results
             insert(op)

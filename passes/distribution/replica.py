@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
+from xdsl.dialects.builtin import UNKNOWN_LOC
 from xdsl.dialects.func import CallOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
@@ -28,15 +29,32 @@ Place = tuple[int, int | None]
 """A stage, and the microbatch for which a value is held there; None is once per step."""
 
 
+class Given(NamedTuple):
+    """Results that a stage call gives together."""
+
+    group: Group
+    value: OpResult
+    """The first."""
+    user: CallOp | None
+    """The call that alone takes them, packed."""
+    leaves: bool
+    """Whether they leave the loop."""
+    name: str | None
+
+
 @dataclass
 class Template:
-    """A stage call: its types and properties, its operands group by group and device by device, and which groups vary: what
-    a group's value is, and in which state, or the call that packed it."""
+    """A stage call."""
 
+    stage: int
     result_types: list[Attribute]
     properties: dict[str, Attribute]
     operands: list[list[SSAValue]]
+    """Group by group and device by device."""
     varying: list[tuple[int, SSAValue | CallOp, State]]
+    """Which groups vary: what a group's value is, and in which state, or the call that packed it."""
+    results: list[Given]
+    """Group by group."""
 
 
 class Replica:
@@ -65,9 +83,9 @@ class Replica:
 
     def run(self, call: CallOp, microbatch: int | None) -> None:
         """Calls a stage function; all microbatches share what does not depend on the microbatch."""
-        place = (stage_of(call), microbatch)
         if (template := self._templates.get(call)) is None:
-            template = self._templates[call] = self._template(call, place)
+            template = self._templates[call] = self._template(call, (stage_of(call), microbatch))
+        place = (template.stage, microbatch)
         for index, source, state in template.varying:
             if isinstance(source, CallOp):
                 template.operands[index] = self._packs.pop((source, call, microbatch))
@@ -77,11 +95,13 @@ class Replica:
             operands=[value for values in template.operands for value in values],
             result_types=template.result_types,
             properties=template.properties,
+            location=UNKNOWN_LOC,
         )
         self.block.add_op(op)
-        results, ranks = op.results, self.staged.ranks
-        for i, group in enumerate(self.staged.signatures[call].results):
-            self._made(call, group, list(results[i * ranks : (i + 1) * ranks]), place)
+        results: list[SSAValue] = list(op.results)
+        ranks = self.staged.ranks
+        for i, given in enumerate(template.results):
+            self._made(call, given, results[i * ranks : (i + 1) * ranks], place)
 
     def send_results(self, call: CallOp, microbatch: int | None) -> None:
         """After a step, what other stages use goes there."""
@@ -130,18 +150,23 @@ class Replica:
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    def _made(self, call: CallOp, group: Group, values: list[SSAValue], place: Place) -> None:
-        """Records what a call gave."""
+    def _given(self, call: CallOp, group: Group) -> Given:
         result = call.results[group[0]]
         user = self.staged.kept_for(result) if len(group) > 1 else None
-        name_alike(values, result.name_hint if len(group) == 1 else "addends" if user is None else "held")
+        name = result.name_hint if len(group) == 1 else "addends" if user is None else "held"
+        return Given(group, result, user, self.staged.leaves_loop(result), name)
+
+    def _made(self, call: CallOp, given: Given, values: list[SSAValue], place: Place) -> None:
+        """Records what a call gave."""
+        group, result, user, leaves, name = given
+        name_alike(values, name)
         if user is not None:
             self._packs[call, user, place[1]] = values
         elif len(group) > 1:
             self._accumulate_together(call, group, values, place[0])
         else:
             self.held[result, place] = values
-            if place[1] is not None and self.staged.leaves_loop(result):
+            if leaves and place[1] is not None:
                 self._accumulate(result, values)
 
     def _template(self, call: CallOp, place: Place) -> Template:
@@ -165,7 +190,9 @@ class Replica:
             operands.append([self._pack(values) for values in zip(*members, strict=True)])
             if len(positions) == 1 and self.staged.varies(value):
                 varying.append((index, value, state))
-        return Template([relocated(t, devices) for t in types], dict(prototype.properties), operands, varying)
+        results = [self._given(call, group) for group in self.staged.signatures[call].results]
+        types = [relocated(t, devices) for t in types]
+        return Template(place[0], types, dict(prototype.properties), operands, varying, results)
 
     def _pack(self, values: tuple[SSAValue, ...]) -> SSAValue:
         """The values as one; calls that take the same ones share the tuple."""
@@ -214,7 +241,7 @@ class Replica:
             types = self._sends[key] = [sent_to(v.type, d) for v, d in zip(source, devices, strict=True)]
         sent: list[SSAValue] = []
         for held, (there, to) in zip(source, types, strict=True):
-            op = SendOp.create(operands=[held], result_types=[there], properties={"to": to})
+            op = SendOp.create(operands=[held], result_types=[there], properties={"to": to}, location=UNKNOWN_LOC)
             self.block.add_op(op)
             sent.append(op.results[0])
         name_alike(sent, value.name_hint)
@@ -249,6 +276,7 @@ class Replica:
                 operands=[*self.sums[key], *values],
                 result_types=[value.type for value in values],
                 properties=self._adding[key],
+                location=UNKNOWN_LOC,
             )
             self.block.add_op(op)
             values = list(op.results)
