@@ -202,7 +202,7 @@ def untied(layers: int, machine: str) -> None:
 def mesh_of(text: str) -> Mesh:
     """`4` is one axis, `2x4` are two."""
     sizes = [int(size) for size in text.split("x")]
-    return Mesh(tuple(zip(("dp", "tp")[-len(sizes) :], sizes, strict=True)))
+    return Mesh(tuple(zip(("dp", "tp")[-len(sizes) :], sizes, strict=True)), uneven=True)
 
 
 def depth(layers: int, machine: str) -> float:

@@ -52,11 +52,23 @@ class ApplyShardingPass(ModulePass):
         lowering = Lowering(mesh, chosen, arguments, _returned(ordered, mesh_op), entry=self.entry)
         for function in ordered:
             lowering.lower(function)
+            _forget_shardings(function, mesh.devices)
         states = lowering.argument_states[self.entry], lowering.results[self.entry]
         entry.arg_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, sources, states[0], names)])
         entry.res_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, returned, states[1], outputs)])
         op.attributes["dist.devices"] = IntegerAttr(mesh.devices, i64)
         op.body.block.erase_op(mesh_op)
+
+
+def _forget_shardings(function: FuncOp, devices: int) -> None:
+    """Leaves of the attributes of a lowered function's arguments and results those that are not shardings, on each device."""
+    from distir.passes.distribution.lower import SHARDING
+
+    def left(attributes: ArrayAttr[DictionaryAttr] | None) -> ArrayAttr[DictionaryAttr] | None:
+        kept = [DictionaryAttr({k: v for k, v in a.data.items() if k != SHARDING}) for a in attributes or ()]
+        return ArrayAttr([a for a in kept for _ in range(devices)]) if any(a.data for a in kept) else None
+
+    function.arg_attrs, function.res_attrs = left(function.arg_attrs), left(function.res_attrs)
 
 
 def the_mesh(module: ModuleOp) -> MeshOp:
@@ -143,6 +155,7 @@ def stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, axes: Mapp
     """An argument's or result's states as the user says; raises DistirError where they do not fit the mesh or the shape."""
     from distir.dialects.errors import DistirError
     from distir.dialects.sharding import Sharded
+    from distir.passes.distribution.mesh import Mesh
 
     found = dict(sharding.states)
     for axis, state in sharding.states.items():
@@ -155,7 +168,10 @@ def stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, axes: Mapp
             pieces = state.pieces or (shape[state.dim],)
             if sum(pieces) != shape[state.dim]:
                 raise DistirError(f"{where}: dim {state.dim} has not the extent of its pieces, {sum(pieces)}")
-            if any(piece < axes[axis] for piece in pieces):
+            blocks = state.blocks or pieces
+            if len(blocks) != len(pieces) or any(n < 1 or piece % n for piece, n in zip(pieces, blocks, strict=False)):
+                raise DistirError(f"{where}: pieces {list(pieces)} are not of {list(blocks)} equal blocks")
+            if any(count < axes[axis] for count in blocks):
                 raise DistirError(f'{where}: dim {state.dim} is too small for axis "{axis}" of size {axes[axis]}')
-            found[axis] = Sharded(state.dim, pieces)
-    return tuple(found.get(axis, REPLICATED) for axis in axes)
+            found[axis] = Sharded(state.dim, pieces, state.blocks)
+    return Mesh(tuple(axes.items()), uneven=True).canonical(tuple(found.get(axis, REPLICATED) for axis in axes))

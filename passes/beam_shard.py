@@ -24,6 +24,7 @@ class BeamShardPass(ModulePass):
     machine: str = "dgx-a100"
     cost_model: str = "analytic"
     restrict: str = ""
+    shards: str = "any"
     batch: str = ""
     entry: str = "main"
 
@@ -34,5 +35,7 @@ class BeamShardPass(ModulePass):
 
         if self.width < 1:
             raise DistirError(f"width: expected at least 1, got {self.width}")
-        problem = pose(ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.entry)
+        problem = pose(
+            ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.shards, self.entry
+        )
         write(problem, Beam(problem, self.width, memory_limit(self.memory_limit, problem)).search())

@@ -20,7 +20,7 @@ class IlpShardPass(ModulePass):
     Options: `mesh` ("dp=2,tp=4"; default: the module's `dist.mesh`); `memory-limit` ("28GB"; default: the machine's); `machine` and
     `cost-model`, as for `simulate`; `restrict` ("dp=batch,tp=model": what an axis may cut: any, batch, model or none);
     `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds (then
-    `dist.gap` says what is not proven); `explain` names values (`w0,h`): their alternatives and what these
+    `dist.gap` says what is not proven); `shards` ("even": of equal extents and without overlap, as DTensor and Shardy have them); `explain` names values (`w0,h`): their alternatives and what these
     cost, which memory constraints bind and how another plan differs are written to standard error, and kept as `dist.explanation`
     for the report of `distir simulate`.
 
@@ -35,6 +35,7 @@ class IlpShardPass(ModulePass):
     machine: str = "dgx-a100"
     cost_model: str = "analytic"
     restrict: str = ""
+    shards: str = "any"
     batch: str = ""
     time_limit: float | None = None
     explain: str = ""
@@ -45,7 +46,9 @@ class IlpShardPass(ModulePass):
         from distir.passes.sharding_search.search import best_plan
         from distir.passes.sharding_search.settings import memory_limit, pose, write
 
-        problem = pose(ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.entry)
+        problem = pose(
+            ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.shards, self.entry
+        )
         limit = memory_limit(self.memory_limit, problem)
         result = best_plan(problem, limit, self.time_limit)
         if self.explain:

@@ -56,7 +56,8 @@ def plan_of(module: ModuleOp, entry: str = "main") -> Plan:
             if not isinstance(op, CallOp) and (op.operands or not is_constant(op))
         }
     except VerifyException as error:
-        raise DistirError(str(error).strip().splitlines()[-1]) from error
+        found = str(error).strip().splitlines()[-1]
+        raise DistirError(f"{found} in even shards, which DTensor has: search with shards=even") from error
     mesh = Mesh(tuple(meshes[0].axis_sizes.items()))
     return Plan(mesh, function, options, argument_states(ordered, meshes[0], options))
 

@@ -16,7 +16,7 @@ class Replicated:
 class Sharded:
     """Dim `dim` is a sequence of pieces, each cut as evenly as its blocks allow; shard i holds the i-th part of every piece.
 
-    Where the shards cannot be even, the first ones have one block more than the others."""
+    Where the shards cannot be even, those in the middle have one block more than the others."""
 
     dim: int
     pieces: tuple[int, ...]
@@ -27,6 +27,10 @@ class Sharded:
     def counts(self) -> tuple[int, ...]:
         """How many blocks each piece has."""
         return self.blocks or self.pieces
+
+    def is_even(self, shards: int) -> bool:
+        """Whether so many shards have equal extents."""
+        return all(count % shards == 0 for count in self.counts)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ class StrategyAttr(Data[tuple[str, tuple[tuple[str, Choice], ...]]]):
 @irdl_attr_definition
 class ShardingAttr(Data[tuple[str, int, tuple[tuple[str, State], ...]]]):
     """What a value is along each axis: `#dist.sharding<@mesh, [{"dp"}, {"tp"}], partial = {"pp": sum}>`; axes that are
-    not named replicate. Pieces follow the axis: `[{}, {"tp" [8, 8, 8]}]`."""
+    not named replicate. Pieces follow the axis: `[{}, {"tp" [8, 8, 8]}]`, and blocks that stay whole, where those are uneven:
+    `[{}, {"tp" in [3]}]` is a dim of three heads over two devices."""
 
     name = "dist.sharding"
 
@@ -117,7 +118,10 @@ class ShardingAttr(Data[tuple[str, int, tuple[tuple[str, State], ...]]]):
         def parse_axis() -> None:
             axis = parser.parse_str_literal()
             pieces = parser.parse_optional_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
-            states.append((axis, Sharded(dim, tuple(pieces or ()))))
+            blocks: list[int] = []
+            if parser.parse_optional_keyword("in"):
+                blocks = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+            states.append((axis, Sharded(dim, tuple(pieces or ()), tuple(blocks))))
 
         def parse_dim() -> None:
             nonlocal dim
@@ -143,7 +147,8 @@ class ShardingAttr(Data[tuple[str, int, tuple[tuple[str, State], ...]]]):
         mesh, rank, states = self.data
 
         def axis_text(axis: str, state: Sharded) -> str:
-            return f'"{axis}"' + (f" {list(state.pieces)}" if len(state.pieces) > 1 else "")
+            pieces = f" {list(state.pieces)}" if len(state.pieces) > 1 else ""
+            return f'"{axis}"' + pieces + (f" in {list(state.blocks)}" if state.blocks else "")
 
         dims = [
             "{" + ", ".join(axis_text(a, s) for a, s in states if isinstance(s, Sharded) and s.dim == d) + "}"

@@ -164,9 +164,15 @@ def _join(parts: list[SSAValue], dim: int, insert: Insert) -> SSAValue:
 
 
 def share(count: int, shard: int, shards: int) -> tuple[int, int]:
-    """The half-open range that one shard has of so many blocks: as many as the others, or one more."""
+    """The half-open range that one shard has of so many blocks: as many as the others, or one more. Those in the middle have one more,
+    so that the shard in the middle is the largest of any dim (where windows overlap, it also has the widest margins)."""
     each, more = divmod(count, shards)
-    return shard * each + min(shard, more), (shard + 1) * each + min(shard + 1, more)
+    first = shards // 2 - max(0, more - 1) // 2
+
+    def start(shard: int) -> int:
+        return shard * each + min(max(shard - first, 0), more)
+
+    return start(shard), start(shard + 1)
 
 
 def shard_ranges(state: Sharded, shard: int, shards: int) -> list[tuple[int, int]]:

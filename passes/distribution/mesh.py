@@ -27,7 +27,7 @@ class Mesh:
 
     axes: tuple[tuple[str, int], ...]
     uneven: bool = False
-    """Whether the shards of a value may differ in extent."""
+    """Whether the shards of a value may differ in extent, or overlap."""
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -114,16 +114,23 @@ class Mesh:
         whole ones (the heads of each row, where the rows are cut); and addends of different reductions do not nest."""
         return _conflict(self, states)
 
+    def is_alike(self, states: AxisStates) -> bool:
+        """Whether the shards of all devices have one shape."""
+        if any(isinstance(state, Windowed) for state in states):
+            return False
+        return not self.uneven or self._even.conflict(states) is None
+
     def local_shape(self, shape: Sequence[int], states: AxisStates, device: int = 0) -> tuple[int, ...]:
         """The shape of a device's shard; raises DistirError where axes do not fit together."""
         if (self.uneven or len(self.axes) > 1) and (why := self.conflict(states)) is not None:
             raise DistirError(f"a value of shape {list(shape)} cannot be sharded over {dict(self.axes)}: {why}")
         local, coordinates = list(shape), self.coordinates(device)
+        is_even = not self.uneven or self._even.conflict(states) is None
         for state, size, coordinate in zip(states, self.sizes, coordinates, strict=True):
             if isinstance(state, Windowed):
                 start, stop = window(state, coordinate, size)
                 local[state.dim] = stop - start
-            elif isinstance(state, Sharded) and not self.uneven:
+            elif isinstance(state, Sharded) and is_even:
                 local[state.dim] //= size
             elif isinstance(state, Sharded):
                 local[state.dim] = sum(stop - start for start, stop in self.ranges(state, states, coordinates))

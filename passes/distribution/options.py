@@ -87,8 +87,8 @@ def dividing(
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
         candidates = {option for option in cuts if option is not None}
         yield from candidates if len(candidates) == 1 else sorted(candidates, key=str)
-    for factor in rule.offsets if offsets else ():  # in one piece and evenly: a shard's positions follow each other
-        if (option := factor_option(op, rule, factor, shards, None)) is not None:
+    for factor in rule.offsets if offsets else ():  # in one piece: a shard's positions follow each other
+        if (option := factor_option(op, rule, factor, shards, None, uneven)) is not None:
             yield option
     for index, partial in enumerate(rule.partials):
         if partial.factor is None and (instance := partial_instance(rule, index, len(op.results))) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -78,7 +79,7 @@ def _carriers(inputs: Iterable[Iterable[InputDim]], factor: str) -> list[tuple[i
 class AxisSpace:
     """Options of every operation along one axis of `shards`, closed under pieces. `allowed` says which dims of which values
     the axis may cut, `inside` which factors it may cut inside others in a merged dim too, by the dims that they have of
-    their own: the heads inside rows of heads, and not what is inside every head. `overlapping` allows cuts whose shards overlap."""
+    their own: the heads inside rows of heads, and not what is inside every head. `uneven` allows shards that differ in extent or overlap."""
 
     def __init__(
         self,
@@ -87,13 +88,13 @@ class AxisSpace:
         shards: int,
         allowed: Callable[[SSAValue, int], bool],
         inside: Callable[[SSAValue, int], bool] = lambda value, dim: False,
-        overlapping: bool = False,
+        uneven: bool = False,
     ):
         self.module, self.entry, self.shards = module, entry, shards
         self.functions = calls_first(module, entry.sym_name.data)
         self.options: dict[Operation, list[Option]] = {}
         self._table = functions(module)
-        self._allowed, self._inside, self._overlapping = allowed, inside, overlapping
+        self._allowed, self._inside, self._uneven = allowed, inside, uneven
         self._pieces: dict[SSAValue, set[Sharded]] = defaultdict(set)
         self._within: dict[SSAValue, set[Sharded]] = defaultdict(set)
         """Those of the pieces that cut a factor inside others."""
@@ -132,16 +133,17 @@ class AxisSpace:
         """Renews the options of an op; returns the values for which it found new pieces."""
         values = (*values_read(op), *op.results)
         cuts = {state.pieces for v in values for state in self._pieces[v]}
-        available = options(op, self.shards, _scaled(cuts, op), overlapping=self._overlapping)
+        available = options(op, self.shards, _scaled(cuts, op), uneven=self._uneven, overlapping=self._uneven)
         found = [o for o in available if self._follows(values, o)]
         inside = {o for o in found if self._is_inside(op, o) or self._touches(self._within, values, o)}
-        outermost = _outermost(op, [o for o in found if o in inside or self._is_allowed(op, o)])
+        outermost = _outermost(op, [o for o in found if o in inside or self._is_allowed(op, o)], self.shards)
         self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost])
         changed: list[SSAValue] = []
         for option in self.options[op]:
             for value, state in zip(values, (*option.operands, *option.results), strict=True):
                 if not isinstance(state, Sharded) or len(state.pieces) < 2:
                     continue
+                state = replace(state, blocks=())
                 if option in inside:
                     self._within[value].add(state)
                 if (option in inside or len(state.pieces) <= MOST_PIECES) and state not in self._pieces[value]:
@@ -167,7 +169,10 @@ class AxisSpace:
     def _touches(self, known: Mapping[SSAValue, set[Sharded]], values: Sequence[SSAValue], option: Option) -> bool:
         """Whether a value of the op is known to be cut as the option cuts it."""
         states = (*option.operands, *option.results)
-        return any(state in known[value] for value, state in zip(values, states, strict=True))
+        return any(
+            isinstance(state, Sharded) and (replace(state, blocks=()) if state.blocks else state) in known[value]
+            for value, state in zip(values, states, strict=True)
+        )
 
     def _visit_call(self, call: CallOp) -> list[SSAValue]:
         """Shares pieces between a call's operands and results and those of its callee."""
@@ -280,11 +285,16 @@ def is_contraction(op: Operation) -> bool:
     )
 
 
-def _outermost(op: Operation, found: list[Option]) -> list[Option]:
-    """Of the factors that lie inside each other in a dim, the outermost that can be cut: the others would multiply the
+def _is_even(option: Option, shards: int) -> bool:
+    states = (*option.operands, *option.results)
+    return all(state.is_even(shards) for state in states if isinstance(state, Sharded))
+
+
+def _outermost(op: Operation, found: list[Option], shards: int) -> list[Option]:
+    """Of the factors that lie inside each other in a dim, the outermost that can be cut evenly: the others would multiply the
     pieces that are followed (a head's dim inside the heads)."""
     rule = rule_of(op)
-    cut = {o.choice.factor for o in found if isinstance(o.choice, UseFactor)}
+    cut = {o.choice.factor for o in found if isinstance(o.choice, UseFactor) and _is_even(o, shards)}
     return [o for o in found if not (rule and isinstance(o.choice, UseFactor) and cut & rule.outside(o.choice.factor))]
 
 

@@ -18,9 +18,9 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.work import is_view
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.memory import footprint
-from distir.passes.sharding_search.plans import Plan, picoseconds
+from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import JointOption, Problem
-from distir.passes.sharding_search.search import Result
+from distir.passes.sharding_search.search import Result, result_of
 from distir.passes.structure import is_constant
 
 Key = SSAValue | tuple[str, int]
@@ -106,8 +106,7 @@ class Beam:
             plan = self._plan(candidate)
             memory = footprint(self.problem, plan)
             if self.memory_limit is None or memory.peak_bytes <= self.memory_limit:
-                seconds = picoseconds(self.problem, plan) * 1e-12
-                return Result(plan, seconds, 0.0, memory)
+                return result_of(self.problem, plan, 0.0, memory)
             smallest = min(memory.peak_bytes, smallest or memory.peak_bytes)
         raise DistirError(
             f"memory-limit {self.memory_limit} bytes: the beam of width {self.width} ends in no plan that fits; the smallest "

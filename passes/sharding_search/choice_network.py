@@ -31,6 +31,10 @@ MOST_WRITTEN = 1 << 17
 """Larger tables of conversions are not written down before bounds have made them smaller."""
 
 
+UNEVEN = 2.0**-8
+"""Picoseconds by which an operation in even shards is preferred to one that is as fast in others."""
+
+
 @dataclass(frozen=True)
 class View:
     """The states of a value as a variable decides them: one for each of its choices."""
@@ -186,7 +190,9 @@ class ChoiceNetwork:
         found = self.problem.options[op]
         if is_constant(op):
             found = found[:1]
-        variable = self.network.variable([float(runs * option.picoseconds) for option in found])
+        uneven = [0.0 if option.price.is_alike else UNEVEN for option in found]
+        costs = [runs * option.picoseconds + extra for option, extra in zip(found, uneven, strict=True)]
+        variable = self.network.variable(costs)
         self.variables[op] = variable
         for i, value in enumerate(op.operands):
             self._add_use(value, op, i, View(variable, tuple(option.operands[i] for option in found)))

@@ -1,15 +1,18 @@
 """What an option of an operation costs, and a conversion of a value: the operations that `apply-sharding` emits for them are
 built and priced by the simulator's cost domain, so that a plan's price is the simulated time of its program.
 
-Times are integer picoseconds on the device in the middle of all axes: the others never take longer. Where a replicated value
+Times are integer picoseconds, memory is that of the device in the middle of all axes, of whose shards none is larger. Where a replicated value
 becomes addends, the first device of a group keeps it and the others state zeros; where shards overlap, those at the ends lack
-the rows beyond."""
+the rows beyond; where extents do not divide, shards in the middle have one block more. A smaller shard may still take longer, where its
+extents are not aligned: an operation costs what the slowest device takes, and it is known what others `wait` for it then (`makespan`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from math import prod
 from typing import Any, cast
 
@@ -19,12 +22,13 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from distir.dialects.dist import ScaleOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Sharded, State, UseFactor, Windowed
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.conversions import convert
+from distir.passes.distribution.lower import cut_factors, fraction_of
 from distir.passes.distribution.margins import Margin, margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
@@ -33,6 +37,18 @@ from distir.passes.distribution.sizes import changes_of, local_constants, local_
 
 MOST_PIECES = 8
 """Finer pieces are not resharded: gathering the heads of each row would copy as many slices as there are heads and rows."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """Of an operation."""
+
+    picoseconds: int
+    """On the device that takes longest."""
+    is_alike: bool = True
+    """Whether all devices have shards of one shape."""
+    waits: tuple[int, int] = (0, 0)
+    """By how much the time is more than on the device in the middle of the mesh, and on its first one."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +102,9 @@ class Prices:
 
     def __init__(self, mesh: Mesh, machine: Machine, cost_model: str = "analytic"):
         machine.check_devices(mesh.devices)
-        self.mesh, self.machine = mesh, machine
+        self.mesh, self.machine, self.cost_model = mesh, machine, cost_model
+        self.groups_differ = False
+        """Whether some collective takes longer in one group along an axis than in another."""
         self.whole: AxisStates = (REPLICATED,) * len(mesh.axes)
         self._device = mesh.device([size // 2 for size in mesh.sizes])
         model = make_cost_model(cost_model, machine)
@@ -167,7 +185,7 @@ class Prices:
         key = (axis, after)
         if (found := here.hops.get(key)) is None:
             before = here.states[axis]
-            ends = [self.mesh.local_state(axis, state, here.states) for state in (before, after)]
+            ends = [self.mesh.local_state(axis, state, here.states, self._device) for state in (before, after)]
             picoseconds, memory, last = self._hop_price(cast(TensorType[Any], here.type), axis, *ends)
             states = (*here.states[:axis], after, *here.states[axis + 1 :])
             found = here.hops[key] = _Hop(picoseconds, memory, last, self._shard(value, states))
@@ -181,7 +199,8 @@ class Prices:
             cuts = [s for s in states if isinstance(s, Sharded | Windowed)]
             dims = list(dict.fromkeys(s.dim for s in cuts))
             rest = prod(n for d, n in enumerate(shape) if d not in dims)
-            if len(dims) == 1 and all(isinstance(s, Sharded) and len(s.pieces) == 1 for s in cuts):
+            size = self.mesh.sizes[axis]
+            if len(dims) == 1 and all(isinstance(s, Sharded) and s.is_even(size) and len(s.pieces) == 1 for s in cuts):
                 shape = (rest * shape[dims[0]],)
                 states = tuple(Sharded(0, (s.pieces[0] * rest,)) if isinstance(s, Sharded) else s for s in states)
             else:
@@ -192,6 +211,7 @@ class Prices:
             type_ = TensorType(local.element_type, shape)
             found = [self._emitted(type_, group, *states) for group in self._groups[axis]]
             time, memory, last = (max(figures) for figures in zip(*found, strict=True))
+            self.groups_differ |= any(figures[0] != time for figures in found)
             price = self._hops[key] = time, memory, last
         return price
 
@@ -214,29 +234,39 @@ class Prices:
             source = 0 if any(isinstance(v, BlockArgument) for v in freed) else source
         return seconds, most, last
 
-    def operation(self, op: Operation, options: Sequence[Option]) -> int | None:
-        """An op that takes one option per axis, on one device; None if its sizes cannot be rewritten for it."""
-        states = [tuple(option.operands[i] for option in options) for i in range(len(op.operands))]
-        operands = [self.local_type(v.type, s) for v, s in zip(op.operands, states, strict=True)]
-        states = [tuple(option.results[i] for option in options) for i in range(len(op.results))]
-        results = [self.local_type(r.type, s) for r, s in zip(op.results, states, strict=True)]
-        factors: dict[str, int] = {}
-        for option, size in zip(options, self.mesh.sizes, strict=True):
-            if isinstance(option.choice, UseFactor):
-                factors[option.choice.factor] = factors.get(option.choice.factor, 1) * size
-        changes = changes_of(rule_of(op), factors)
+    def operation(self, op: Operation, options: Sequence[Option]) -> Price | None:
+        """An op that takes one option per axis; None if its sizes cannot be rewritten for it."""
+        states = [tuple(o.operands[i] for o in options) for i in range(len(op.operands))]
+        states += [tuple(o.results[i] for o in options) for i in range(len(op.results))]
         try:
-            local_constants(op, changes)
-            properties = local_properties(op, changes)
+            largest = self._on_device(op, options, states, self._device)
+            if all(map(self.mesh.is_alike, states)):
+                return Price(largest)
+            found = {device: self._on_device(op, options, states, device) for device in self._differing(states)}
         except DistirError:
             return None
+        most = max(largest, *found.values())
+        return Price(most, False, (most - largest, most - found[0]))
+
+    def _differing(self, states: Sequence[AxisStates]) -> list[int]:
+        """Devices that stand for all in the shapes of such shards, the first one of the mesh among them."""
+        axes = [
+            any(not isinstance(s[axis], Replicated | Partial) for s in states) for axis in range(len(self.mesh.sizes))
+        ]
+        ranges = [range(size) if cut else (0,) for size, cut in zip(self.mesh.sizes, axes, strict=True)]
+        return [self.mesh.device(coordinates) for coordinates in product(*ranges)]
+
+    def _on_device(self, op: Operation, options: Sequence[Option], states: Sequence[AxisStates], device: int) -> int:
+        """Picoseconds on one device. Raises DistirError for sizes that cannot be rewritten."""
+        types = [self._type_on(v.type, s, device) for v, s in zip((*op.operands, *op.results), states, strict=True)]
+        operands, results = types[: len(op.operands)], types[len(op.operands) :]
+        changes = changes_of(rule_of(op), self._divisors(options, states, device))
+        local_constants(op, changes)
+        properties = local_properties(op, changes)
         means = tuple({i for option in options for i in option.means})
-        try:
-            positions = positions_of(op, options, self.mesh)
-        except DistirError:
-            return None
+        positions = positions_of(op, options, self.mesh)
         looked_up = None if positions is None else (positions.index, positions.outside, positions.dims)
-        margins = self.margins(op, options)
+        margins = self._margins(op, options, device)
         for i, of_result in margins.items():
             for margin in of_result:
                 results[i] = margin.widened(results[i])
@@ -266,9 +296,27 @@ class Prices:
             self._operations[key] = sum(self._costs.of(step, (0,)).picoseconds for step in block.ops)
         return self._operations[key]
 
+    def _type_on(self, type_: Attribute, states: AxisStates, device: int) -> Attribute:
+        """The type of a device's shard."""
+        if device == self._device or not isinstance(type_, TensorType):
+            return self.local_type(type_, states)
+        tensor = cast(TensorType[Any], type_)
+        return TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states, device))
+
+    def _divisors(
+        self, options: Sequence[Option], states: Sequence[AxisStates], device: int
+    ) -> dict[str, int | Fraction]:
+        """What divides each factor that is cut."""
+        if all(map(self.mesh.is_alike, states)):
+            return dict[str, int | Fraction](cut_factors(options, self.mesh))
+        return {f: 1 / fraction_of(options, self.mesh, device, factor=f) for f in cut_factors(options, self.mesh)}
+
     def margins(self, op: Operation, options: Sequence[Option]) -> dict[int, list[Margin]]:
         """What is computed beside a shard, for each result of which some is."""
-        found = {i: margins_of(options, self.mesh, self._device, i) for i in range(len(op.results))}
+        return self._margins(op, options, self._device)
+
+    def _margins(self, op: Operation, options: Sequence[Option], device: int) -> dict[int, list[Margin]]:
+        found = {i: margins_of(options, self.mesh, device, i) for i in range(len(op.results))}
         return {i: margins for i, margins in found.items() if any(m.kept != (0, m.computed) for m in margins)}
 
 

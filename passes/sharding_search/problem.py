@@ -5,7 +5,7 @@ how often they run."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -15,11 +15,12 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, Windowed
 from distir.interpreters.entry import entry_function
-from distir.passes.distribution.mesh import AxisStates, as_addends
+from distir.passes.distribution.lower import canonical_options
+from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.space import AxisSpace, Reach, model_values
 from distir.passes.sharding_search.pins import Pins
-from distir.passes.sharding_search.prices import Prices
+from distir.passes.sharding_search.prices import Price, Prices
 from distir.passes.structure import (
     argument_attributes,
     calls_first,
@@ -42,7 +43,11 @@ class JointOption:
     options: tuple[Option, ...]
     operands: tuple[AxisStates, ...]
     results: tuple[AxisStates, ...]
-    picoseconds: int
+    price: Price
+
+    @property
+    def picoseconds(self) -> int:
+        return self.price.picoseconds
 
 
 @dataclass
@@ -130,9 +135,9 @@ def _axis_options(
         keys.append((kind, size))
         if (kind, size) not in found:
             inside = reach.is_model if kind in ("any", "model") else allowed["none"]
-            space = AxisSpace(module, main, size, allowed[kind], inside, overlapping=True)
+            space = AxisSpace(module, main, size, allowed[kind], inside, prices.mesh.uneven)
             space.close()
-            found[kind, size] = _without_idle_addends(space.options)
+            found[kind, size] = _without_idle_blocks(_without_idle_addends(space.options), prices.mesh)
     return [found[key] for key in keys]
 
 
@@ -155,15 +160,37 @@ def _without_idle_addends(options: Mapping[Operation, list[Option]]) -> dict[Ope
     return {op: [option for option in found if useful(option)] for op, found in options.items()}
 
 
+def _without_idle_blocks(options: Mapping[Operation, list[Option]], mesh: Mesh) -> dict[Operation, list[Option]]:
+    """Leaves out the blocks of cuts that are even however many axes make them."""
+
+    def plain(state: State) -> State:
+        is_even = isinstance(state, Sharded) and state.blocks and state.is_even(mesh.devices)
+        return replace(state, blocks=()) if is_even else state
+
+    def without(option: Option) -> Option:
+        if not _has_blocks(option):
+            return option
+        return replace(option, operands=tuple(map(plain, option.operands)), results=tuple(map(plain, option.results)))
+
+    return {op: [without(option) for option in found] for op, found in options.items()}
+
+
+def _has_blocks(option: Option) -> bool:
+    return any(isinstance(s, Sharded) and s.blocks for s in (*option.operands, *option.results))
+
+
 def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Prices, pins: Pins) -> list[JointOption]:
-    """All combinations of one option per axis whose shards exist; of those with the same states, the cheapest."""
+    """All combinations of one option per axis whose shards exist, even ones first; of those with the same states, the cheapest."""
     mesh = prices.mesh
     best: dict[tuple[tuple[AxisStates, ...], tuple[AxisStates, ...]], JointOption] = {}
     rejected = False
+    has_blocks = any(_has_blocks(option) for found in per_axis for option in found)
     for combination in product(*per_axis):
         if not pins.allows(op, combination):
             rejected = True
             continue
+        if has_blocks:
+            combination = tuple(canonical_options(combination, mesh))
         operands = tuple(tuple(o.operands[i] for o in combination) for i in range(len(op.operands)))
         results = tuple(tuple(o.results[i] for o in combination) for i in range(len(op.results)))
         if any(mesh.conflict(states) for states in (*operands, *results)):
@@ -178,7 +205,7 @@ def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Pric
     if not best:
         what = "no option that its pins allow" if rejected else "no option"
         raise DistirError(f"{op.name} of {[list(shape_of(v)) for v in op.operands]} has {what} over {dict(mesh.axes)}")
-    return list(best.values())
+    return sorted(best.values(), key=lambda option: not option.price.is_alike)
 
 
 def _tie_updates(problem: Problem) -> None:
@@ -196,15 +223,21 @@ def _tie_updates(problem: Problem) -> None:
 
 
 def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
-    """All even ways to store a tensor: whole or cut as one piece, along each axis."""
+    """All even ways to store a tensor: whole or cut as one piece, along each axis; where no dim divides, all uneven ones."""
     if not isinstance(type_, TensorType):
         return [prices.whole]
     shape: tuple[int, ...] = type_.get_shape()
-    per_axis: list[list[State]] = [
-        [REPLICATED, *(Sharded(d, (n,)) for d, n in enumerate(shape) if size > 1 and n > 1 and n % size == 0)]
-        for size in prices.mesh.sizes
-    ]
-    return [states for states in product(*per_axis) if not prices.mesh.conflict(states)]
+    mesh, per_axis = prices.mesh, list[list[State]]()
+    for size in mesh.sizes:
+        cuts = [Sharded(d, (n,)) for d, n in enumerate(shape) if 1 < size <= n]
+        even = [cut for cut in cuts if cut.is_even(size)]
+        per_axis.append([REPLICATED, *(even or (cuts if mesh.uneven else []))])
+
+    def is_stored(states: AxisStates) -> bool:
+        is_uneven = any(isinstance(s, Sharded) and not s.is_even(n) for s, n in zip(states, mesh.sizes, strict=True))
+        return not mesh.conflict(states) and (is_uneven or mesh.is_alike(states))
+
+    return [states for states in product(*per_axis) if is_stored(states)]
 
 
 def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pins: Pins) -> None:

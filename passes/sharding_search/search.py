@@ -12,6 +12,7 @@ from distir.dialects.errors import DistirError
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
 from distir.passes.sharding_search.least_memory import least_memory
+from distir.passes.sharding_search.makespan import makespan_seconds, most_waited_seconds
 from distir.passes.sharding_search.memory import Footprint, Point, footprint
 from distir.passes.sharding_search.memory_rows import MemoryRows
 from distir.passes.sharding_search.plans import Plan, picoseconds
@@ -45,6 +46,20 @@ class Result:
         return max(0.0, 1.0 - self.bound_seconds / self.seconds) if self.seconds > 0 else 0.0
 
 
+def result_of(
+    problem: Problem,
+    plan: Plan,
+    bound_seconds: float,
+    memory: Footprint,
+    binding: Sequence[Point] = (),
+    prices: Sequence[float] = (),
+) -> Result:
+    """The result of a plan, where no plan's prices add up to less than `bound_seconds`."""
+    seconds = makespan_seconds(problem, plan)
+    bound = max(0.0, min(seconds, bound_seconds - most_waited_seconds(problem)))
+    return Result(plan, seconds, bound, memory, list(binding), list(prices))
+
+
 def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: float | None = None) -> Result:
     """The fastest plan within a limit of bytes per device. Raises DistirError, with the smallest memory that any plan
     needs, if none is."""
@@ -54,8 +69,7 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
         plan = choices.plan(fastest)
         memory = footprint(problem, plan)
         if memory_limit is None or memory.peak_bytes <= memory_limit:
-            seconds = picoseconds(problem, plan) * 1e-12
-            return Result(plan, seconds, seconds, memory)
+            return result_of(problem, plan, picoseconds(problem, plan) * 1e-12, memory)
         search = WithinMemory(choices, memory_limit, seconds_limit)
         found = search.search(fastest)
         points = search.relaxation.points
@@ -64,7 +78,7 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
             proven = min(1.0, search.lower / found.cost)
             bound = seconds if search.is_proven else seconds * proven
             prices = [price * 1e-12 / memory_limit for price in search.pricing.prices]
-            return Result(found.plan, seconds, bound, found.memory, points, prices)
+            return result_of(problem, found.plan, bound, found.memory, points, prices)
         if search.is_infeasible:
             raise _too_little(choices, memory_limit, [plan.choices for plan in search.pricing.found])
     return by_integer_program(problem, memory_limit, seconds_limit)
@@ -106,7 +120,7 @@ def _result(problem: Problem, solution: Solution, found: Footprint, constrained:
     proven = 1.0 if solution.seconds == 0 else min(1.0, solution.bound_seconds / solution.seconds)
     if proven > 1 - 1e-9:
         proven = 1.0  # the solver's numbers are floating, the plan's time is not
-    return Result(solution.plan, seconds, seconds * proven, found, constrained)
+    return result_of(problem, solution.plan, seconds * proven, found, constrained)
 
 
 def _too_little(choices: ChoiceNetwork, limit: int, plans: Sequence[Sequence[int]]) -> DistirError:

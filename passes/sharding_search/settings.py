@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, f64, i64
@@ -19,14 +20,28 @@ from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import RESTRICTIONS, Problem, build
 from distir.passes.sharding_search.search import Result
 
+SHARDS = ("any", "even")
+"""Which shards a plan may have: any that `apply-sharding` lowers; those of equal extents that do not overlap, which DTensor and
+Shardy have too."""
+
 
 def pose(
-    context: Context, module: ModuleOp, mesh: str, machine: str, cost_model: str, batch: str, restrict: str, entry: str
+    context: Context,
+    module: ModuleOp,
+    mesh: str,
+    machine: str,
+    cost_model: str,
+    batch: str,
+    restrict: str,
+    shards: str,
+    entry: str,
 ) -> Problem:
     """The problem of a module of level 1 or 2. Raises DistirError for options that do not fit it."""
     from distir.passes.dtp_parallelize import prepare
 
-    parsed = parse_mesh(mesh, module)
+    if shards not in SHARDS:
+        raise DistirError(f"shards: expected one of {', '.join(SHARDS)}, got '{shards}'")
+    parsed = replace(parse_mesh(mesh, module), uneven=shards == "any")
     prices = Prices(parsed, load_machine(machine), cost_model)
     prepare(context, module)
     restrictions = parse_restrictions(restrict, parsed)

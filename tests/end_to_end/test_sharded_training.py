@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType
 
 from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
 from distir.backends.torch import run as run_processes
 from distir.dialects.sharding import MeshOp, StrategyAttr, UseFactor
+from distir.interpreters.entry import entry_function
 from distir.interpreters.reference import run
 from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
@@ -24,6 +25,7 @@ from tests.slow_machine import written
 
 WORKLOADS: dict[str, Callable[[], ModuleOp]] = {
     "gpt": lambda: gpt_step(layers=2, width=32, heads=4, vocabulary=64, batch=4, sequence=8),
+    "odd-gpt": lambda: gpt_step(layers=2, width=30, heads=6, vocabulary=61, batch=5, sequence=7),
     "gat": lambda: gat_step(nodes=16, width=8, heads=4, classes=4),
     "resnet": lambda: wide_resnet_step(8, 4, blocks=(2, 1), classes=8, channels=8, image=32),
 }
@@ -59,7 +61,9 @@ TWO_ROLES = {**TWO_AXES, "restrict": "dp=batch,tp=model"}
     ("workload", "options"),
     [
         ("gpt", TWO_AXES),
+        ("odd-gpt", ONE_AXIS),
         ("gat", ONE_AXIS),
+        pytest.param("odd-gpt", TWO_AXES, marks=pytest.mark.long),
         pytest.param("gpt", ONE_AXIS, marks=pytest.mark.long),
         pytest.param("gat", TWO_AXES, marks=pytest.mark.long),
         pytest.param("resnet", ONE_AXIS, marks=pytest.mark.long),
@@ -96,6 +100,8 @@ def test_attention_is_cut_by_heads_within_the_rows_of_a_replica(tmp_path: Path):
     [
         ("gpt", ONE_AXIS),
         ("gpt", TWO_AXES),
+        ("odd-gpt", ONE_AXIS),
+        ("odd-gpt", TWO_AXES),
         ("gat", ONE_AXIS),
         ("gat", TWO_AXES),
         ("resnet", ONE_AXIS),
@@ -113,8 +119,23 @@ def test_processes_compute_what_the_step_computes(workload: str, options: dict[s
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def test_the_vocabulary_and_heads_are_cut_unevenly(tmp_path: Path):
+    """61 tokens and 6 heads over 4 devices; the time is that of the program."""
+    module = plan("odd-gpt", tmp_path, **ONE_AXIS)
+    (mesh,) = [op for op in module.body.block.ops if isinstance(op, MeshOp)]
+    seconds = mesh.attributes["dist.seconds"]
+    assert isinstance(seconds, FloatAttr)
+    ApplyShardingPass().apply(Context(), module)
+    shapes = {
+        tuple(v.type.get_shape()) for v in entry_function(module).body.block.args if isinstance(v.type, TensorType)
+    }
+    assert {(15, 30), (16, 30)} <= shapes
+    simulated = simulate(module, written(tmp_path)).makespan_seconds
+    assert round(simulated * 1e12) == round(seconds.value.data * 1e12)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("workload", ["gpt", "gat"])
+@pytest.mark.parametrize("workload", ["gpt", "odd-gpt", "gat", "resnet"])
 def test_processes_within_a_limit_of_memory_compute_what_the_step_computes(workload: str, tmp_path: Path):
     """Nine tenths of what the fastest plan needs: another plan, whose program stays within it and computes the same."""
     (free,) = [op for op in plan(workload, tmp_path, **ONE_AXIS).body.block.ops if isinstance(op, MeshOp)]

@@ -53,7 +53,7 @@ PICOSECOND = 1e-12
 
 
 def problem_of(module: ModuleOp, axes: tuple[tuple[str, int], ...], **restrictions: str) -> Problem:
-    prices = Prices(Mesh(axes), load_machine(MACHINE))
+    prices = Prices(Mesh(axes, uneven=True), load_machine(MACHINE))
     return build(module, "main", prices, parse_batch("", entry_function(module)), restrictions)
 
 
@@ -273,7 +273,7 @@ def test_overlapping_shards_cost_what_their_program_takes(axes: tuple[tuple[str,
     """Windows without margins (130 rows become 128), margins on both sides and on one (64), of strides and dilations; what
     devices at the ends save does not count. A wide beam agrees."""
     kinds = [("MaxPool", [0, 0], 1, 1), ("Conv", [1, 1], 1, 1), ("Conv", [0, 1], 2, 1), ("Conv", [3, 1], 1, 2)]
-    prices = Prices(Mesh(axes), load_machine(written(tmp_path)))
+    prices = Prices(Mesh(axes, uneven=True), load_machine(written(tmp_path)))
     problem = build(parsed(windowed(kinds, 130)), "main", prices, {}, {})
     result = best_plan(problem)
     reads = [s for o in result.plan.options.values() for states in o.operands for s in states]

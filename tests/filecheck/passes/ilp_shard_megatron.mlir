@@ -1,5 +1,5 @@
 // RUN: distir-opt %s -p 'ilp-shard{mesh="tp=4" machine=dgx-2 restrict="tp=model"}' | filecheck %s
-// RUN: distir-opt %s -p 'ilp-shard{mesh="tp=4" machine=dgx-2 restrict="tp=model"},apply-sharding' | filecheck %s --check-prefix=LOWERED
+// RUN: distir-opt %s -p 'ilp-shard{mesh="tp=4" machine=dgx-2 restrict="tp=model"},apply-sharding' | distir-opt | filecheck %s --check-prefix=LOWERED
 
 // Two layers of a transformer, which are one function: the optimum is Megatron's pattern (Shoeybi et al., 2019, section 3).
 // Attention is cut by heads and the MLP by its hidden dim, first weights by columns and second ones by rows. The sum after

@@ -1,0 +1,164 @@
+"""Searches choose uneven shards where extents do not divide: what a plan is said to take is what its program takes, its
+memory is that of the device with the largest shards, and no strategy of any shards is faster."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xdsl.context import Context
+
+from distir.dialects.errors import DistirError
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import load_machine
+from distir.interpreters.reference import run
+from distir.interpreters.simulate import simulate
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.mesh import Mesh
+from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
+from distir.passes.sharding_search.beam import Beam
+from distir.passes.sharding_search.choice_network import ChoiceNetwork
+from distir.passes.sharding_search.least_memory import least_memory
+from distir.passes.sharding_search.memory import footprint
+from distir.passes.sharding_search.prices import Prices
+from distir.passes.sharding_search.problem import Problem, build
+from distir.passes.sharding_search.search import Result, best_plan, by_integer_program
+from distir.passes.sharding_search.settings import write
+from tests.slow_machine import written
+from tests.unit.random_models import Program, models
+from tests.unit.test_uneven_shards import QUIET, parse
+
+PICOSECOND = 1e-12
+TIE = 1e-9
+"""Seconds: ten times what breaks ties."""
+Check = Callable[[Program, tuple[int, ...], str, Counter[str]], None]
+SizesStrategy = st.SearchStrategy[tuple[int, ...]]
+MESHES: SizesStrategy = st.sampled_from([(2,), (3,), (4,), (2, 2), (3, 2)])
+
+
+def problem_of(program: Program, sizes: tuple[int, ...], machine: str, uneven: bool = True) -> Problem:
+    module = parse(program.text)
+    ShardcombineAnnotatePass().apply(Context(), module)
+    mesh = Mesh(tuple(zip("abc", sizes, strict=False)), uneven=uneven)
+    return build(module, "main", Prices(mesh, load_machine(machine)), parse_batch("", entry_function(module)), {})
+
+
+def is_uneven(result: Result) -> bool:
+    return any(not option.price.is_alike for option in result.plan.options.values())
+
+
+def check(program: Program, sizes: tuple[int, ...], machine: str, seen: Counter[str]) -> None:
+    problem = problem_of(program, sizes, machine)
+    result = best_plan(problem)
+    assert result.gap == 0
+    even = best_plan(problem_of(program, sizes, machine, uneven=False))
+    assert result.seconds <= even.seconds + TIE
+    seen["faster"] += result.seconds < even.seconds - TIE
+    seen["uneven"] += is_uneven(result)
+    assert Beam(problem, 50).search().seconds > result.seconds - TIE
+    if len(sizes) == 1 and len(problem.options) < 5:
+        seen["exhaustive"] += 1
+        assert abs(Beam(problem, None).search().seconds - result.seconds) < TIE
+        assert abs(by_integer_program(problem, None).seconds - result.seconds) < TIE
+    compare_with_its_program(program, problem, result, machine)
+
+
+def check_within_memory(program: Program, sizes: tuple[int, ...], machine: str, seen: Counter[str]) -> None:
+    problem = problem_of(program, sizes, machine)
+    choices = ChoiceNetwork(problem)
+    fastest = choices.fastest()
+    assert fastest is not None
+    peak, least = footprint(problem, choices.plan(fastest)).peak_bytes, least_memory(choices, [fastest])
+    limit = (least.memory.peak_bytes + peak) // 2
+    seen["limited"] += limit < peak
+    if least.is_proven:
+        with pytest.raises(DistirError, match=f"needs is {least.memory.peak_bytes} bytes"):
+            best_plan(problem, least.memory.peak_bytes - 1)
+    result = best_plan(problem, limit)
+    seen["uneven"] += is_uneven(result)
+    assert result.gap == 0
+    assert result.memory.peak_bytes <= limit
+    assert abs(by_integer_program(problem, limit).seconds - result.seconds) < TIE
+    compare_with_its_program(program, problem, result, machine)
+
+
+def compare_with_its_program(program: Program, problem: Problem, result: Result, machine: str) -> None:
+    """Time to the picosecond, memory to the byte, and what is computed."""
+    inputs = program.draw_inputs()
+    expected = run(problem.module, inputs, dtype=np.float64)
+    write(problem, result)
+    ApplyShardingPass().apply(Context(), problem.module)
+    problem.module.verify()
+    simulation = simulate(problem.module, machine)
+    assert round(simulation.makespan_seconds / PICOSECOND) == round(result.seconds / PICOSECOND)
+    assert max(simulation.peak_memory_bytes.values()) == result.memory.peak_bytes
+    found = run(problem.module, inputs, dtype=np.float64)
+    for name, value in expected.items():
+        tolerance = 1e-10 * max(1.0, float(np.abs(value).max()))
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance, err_msg=name)
+
+
+def run_programs(count: int, largest: int, machine: str, check: Check, meshes: SizesStrategy = MESHES) -> Counter[str]:
+    seen: Counter[str] = Counter()
+
+    @settings(max_examples=count, **QUIET)
+    @given(models(largest, batch=7, extents=(5, 15)), meshes)
+    def examples(program: Program, sizes: tuple[int, ...]) -> None:
+        check(program, sizes, machine, seen)
+
+    examples()
+    return seen
+
+
+def test_uneven_plans_of_random_programs(tmp_path: Path):
+    seen = run_programs(25, 4, written(tmp_path), check)
+    assert min(seen["uneven"], seen["faster"]) > 15, seen
+    assert seen["exhaustive"] > 5, seen
+
+
+@pytest.mark.long
+def test_uneven_plans_of_many_random_programs(tmp_path: Path):
+    run_programs(300, 8, written(tmp_path), check)
+
+
+def test_uneven_plans_within_memory():
+    """On a machine on which it would be faster to cut nothing."""
+    seen = run_programs(15, 3, "dgx-2", check_within_memory, st.sampled_from([(2,), (3,)]))
+    assert seen["limited"] > 5, seen
+    assert seen["uneven"] > 5, seen
+
+
+@pytest.mark.long
+def test_many_uneven_plans_within_memory():
+    run_programs(100, 5, "dgx-2", check_within_memory)
+
+
+def test_a_smaller_shard_may_be_the_slower_one():
+    """4093 columns over 4 devices of tensor cores: the 1024 of one are aligned, the 1023 of the others are not (16 bytes), so they
+    are slower in the product, and the one is in what follows. The time is that of the program, and no strategy beats the bound."""
+    text = """func.func @main(%x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input"},
+                              %w: tensor<4096x4093xf16> {dist.name = "w", dist.role = "parameter"}) -> tensor<4096x4093xf16> {
+        %h = "onnx.MatMul"(%x, %w)PIN : (tensor<4096x4096xf16>, tensor<4096x4093xf16>) -> tensor<4096x4093xf16>
+        %y = "onnx.Exp"(%h) : (tensor<4096x4093xf16>) -> tensor<4096x4093xf16>
+        func.return %y : tensor<4096x4093xf16> }"""
+    pins = ("S1", "S2", "S3", "_")
+    pinned = [text.replace("PIN", f' {{dist.strategy = #dist.strategy<@mesh, {{"a": {c}}}>}}') for c in pins]
+    results: list[Result] = []
+    for one in (text.replace("PIN", ""), *pinned):
+        program = Program(one, {})
+        problem = problem_of(program, (4,), "dgx-2")
+        results.append(best_plan(problem))
+        write(problem, results[-1])
+        ApplyShardingPass().apply(Context(), problem.module)
+        simulation = simulate(problem.module, "dgx-2")
+        assert round(simulation.makespan_seconds / PICOSECOND) == round(results[-1].seconds / PICOSECOND)
+    best, *others = results
+    assert 0 < best.gap < 0.01
+    assert best.bound_seconds <= min(other.seconds for other in others)
+    by_columns = others[2]
+    sums = sum(option.picoseconds for option in by_columns.plan.options.values())
+    assert by_columns.seconds < sums * PICOSECOND
