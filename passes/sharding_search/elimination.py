@@ -24,6 +24,10 @@ MOST_ENTRIES = 1 << 24
 """Elimination gives up before a larger table: 128 MB."""
 MOST_COMPARED = 1 << 23
 """A choice is compared with others over at most so many table entries."""
+FEW = 1 << 14
+"""So many differences are taken at once."""
+SHORT = 64
+"""So many numbers are told apart faster without numpy."""
 
 
 @dataclass
@@ -199,11 +203,12 @@ class Network:
         sizes = {v: self._size(v) for v in self.left if v not in held}
         while sizes:
             v = min(sizes, key=sizes.__getitem__)
-            expected, size = sizes.pop(v), self._size(v)
+            expected, joint = sizes.pop(v), self._joint_classes(v)
+            size = self._size(v, joint)
             if size > 2 * expected:  # its tables have grown since
                 sizes[v] = size
             elif size <= most_entries:
-                neighbours = self._eliminate(v)
+                neighbours = self._eliminate(v, joint)
                 if is_dropping:
                     self._drop_dominated(neighbours)
                 sizes.update((n, self._size(n)) for n in neighbours if n not in held)
@@ -234,8 +239,6 @@ class Network:
     def _joint_classes(self, variable: int) -> dict[int, tuple[Array, Array]]:
         """For each neighbour, the classes of its choices that the variable's tables distinguish together: of each choice,
         and one choice of each."""
-        import numpy as np
-
         views: dict[int, list[Array]] = {}
         for t in sorted(self._of[variable]):
             table = self._tables[t]
@@ -247,18 +250,16 @@ class Network:
             joint = seen[0]
             for classes in seen[1:]:
                 joint = joint * (int(classes.max()) + 1) + classes
-            _, first, inverse = np.unique(joint, return_index=True, return_inverse=True)
-            found[v] = inverse.reshape(-1), first
+            found[v] = _distinct(joint)
         return found
 
-    def _size(self, variable: int) -> int:
-        joint = self._joint_classes(variable)
+    def _size(self, variable: int, joint: Mapping[int, tuple[Array, Array]] | None = None) -> int:
+        joint = self._joint_classes(variable) if joint is None else joint
         return len(self._own[variable]) * prod(len(first) for _, first in joint.values())
 
-    def _eliminate(self, variable: int) -> list[int]:
+    def _eliminate(self, variable: int, joint: Mapping[int, tuple[Array, Array]]) -> list[int]:
         import numpy as np
 
-        joint = self._joint_classes(variable)
         neighbours = list(joint)
         tables = [self._tables[t] for t in sorted(self._of[variable])]
         own = self._own[variable]
@@ -353,14 +354,35 @@ def _excess(slices: Array) -> Array:
     import numpy as np
 
     n = len(slices)
-    found = np.empty((n, n))
     impossible = np.isinf(slices)
+    if n * slices.size <= FEW:
+        with np.errstate(invalid="ignore"):
+            differences = slices[:, None, :] - slices[None, :, :]
+        return np.where(impossible[None, :, :], -np.inf, differences).max(axis=2)
+    found = np.empty((n, n))
     for b in range(n):
         with np.errstate(invalid="ignore"):
             difference = slices - slices[b]
         difference[:, impossible[b]] = -np.inf
         found[:, b] = difference.max(axis=1)
     return found
+
+
+def _distinct(numbers: Array) -> tuple[Array, Array]:
+    """Of each number the class of those that equal it, and the position of one of each class."""
+    import numpy as np
+
+    if len(numbers) > SHORT:
+        _, firsts, inverses = np.unique(numbers, return_index=True, return_inverse=True)
+        return inverses.reshape(-1), firsts
+    classes: dict[int, int] = {}
+    first: list[int] = []
+    inverse: list[int] = []
+    for position, number in enumerate(numbers.tolist()):
+        if (found := classes.setdefault(number, len(classes))) == len(first):
+            first.append(position)
+        inverse.append(found)
+    return np.array(inverse), np.array(first)
 
 
 def _merged(table: Table) -> Table:
@@ -370,19 +392,21 @@ def _merged(table: Table) -> Table:
 
     scope, all_classes, costs = list(table.scope), list(table.classes), table.costs
     for axis in range(len(scope)):
-        used = np.unique(all_classes[axis])
-        slices = np.moveaxis(costs, axis, 0)[used]
+        classes = all_classes[axis]
+        used: Sequence[int] = sorted(set(classes.tolist())) if len(classes) <= SHORT else np.unique(classes).tolist()
+        slices = np.moveaxis(costs, axis, 0)
         seen: dict[bytes, int] = {}
         renumbered = np.zeros(costs.shape[axis], dtype=np.intp)
         first: list[int] = []
-        for i, c in enumerate(used):
-            key = np.ascontiguousarray(slices[i]).tobytes()
+        for c in used:
+            key = slices[c].tobytes()
             if key not in seen:
                 seen[key] = len(first)
-                first.append(i)
+                first.append(c)
             renumbered[c] = seen[key]
-        all_classes[axis] = renumbered[all_classes[axis]]
-        costs = np.moveaxis(slices[first], 0, axis)
+        if len(first) < costs.shape[axis]:
+            all_classes[axis] = renumbered[classes]
+            costs = np.moveaxis(slices[first], 0, axis)
     rest = [i for i in range(len(scope)) if costs.shape[i] > 1]
     if not rest and scope:
         rest = [0]
