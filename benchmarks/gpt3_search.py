@@ -19,8 +19,8 @@ from typing import TypeVar
 from xdsl.context import Context
 
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.configurations import grid, ranked
-from distir.passes.distribution.search import Search, leave_collector_off
+from distir.passes.distribution.search.configurations import grid, ranked
+from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.outline_repeats import OutlineRepeatsPass
 from distir.tools.commands.search import _report  # pyright: ignore[reportPrivateUsage]

@@ -29,9 +29,9 @@ from benchmarks.paper.sequential import module as mlp
 from benchmarks.search_grid import timed
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine, load_machine
-from distir.passes.distribution.batch_axis import parse_batch
-from distir.passes.distribution.configurations import PAPER_MICROBATCHES, Configuration, grid
-from distir.passes.distribution.search import Search, leave_collector_off
+from distir.passes.distribution.batch.batch_axis import parse_batch
+from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, Configuration, grid
+from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]
 

@@ -31,8 +31,8 @@ class BatchShardPass(ModulePass):
         from distir.dialects.errors import DistirError
         from distir.dialects.sharding import MeshOp, StrategyAttr
         from distir.interpreters.entry import entry_function
-        from distir.passes.distribution.batch_axis import parse_batch
-        from distir.passes.distribution.batch_strategy import batch_choices
+        from distir.passes.distribution.batch.batch_axis import parse_batch
+        from distir.passes.distribution.batch.batch_strategy import batch_choices
         from distir.passes.distribution.inline import inline_calls
         from distir.passes.distribution.lower import STRATEGY
         from distir.passes.dtp_parallelize import prepare

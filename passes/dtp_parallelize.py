@@ -35,10 +35,10 @@ class DtpParallelizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
-        from distir.passes.distribution.batch_axis import parse_batch
-        from distir.passes.distribution.layout import Layout
+        from distir.passes.distribution.batch.batch_axis import parse_batch
+        from distir.passes.distribution.pipeline.layout import Layout
+        from distir.passes.distribution.pipeline.streams import overlap_communication
         from distir.passes.distribution.plan import distribute
-        from distir.passes.distribution.streams import overlap_communication
 
         _check_degrees(self)
         machine = load_machine(self.machine)

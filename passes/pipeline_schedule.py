@@ -28,12 +28,12 @@ class PipelineSchedulePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
         from distir.interpreters.entry import entry_function
-        from distir.passes.distribution.batch_axis import parse_batch
-        from distir.passes.distribution.layout import Layout
-        from distir.passes.distribution.local_program import localize
+        from distir.passes.distribution.batch.batch_axis import parse_batch
+        from distir.passes.distribution.pipeline.layout import Layout
+        from distir.passes.distribution.pipeline.stages import stage_calls, stage_of
+        from distir.passes.distribution.pipeline.streams import overlap_communication
         from distir.passes.distribution.plan import assemble, lower_tensors
-        from distir.passes.distribution.stages import stage_calls, stage_of
-        from distir.passes.distribution.streams import overlap_communication
+        from distir.passes.distribution.tensor.local_program import localize
 
         if self.microbatches < 1:
             raise DistirError(f"microbatches: expected at least 1, got {self.microbatches}")

@@ -29,8 +29,8 @@ class PipelineStagesPass(ModulePass):
         from distir.dialects.errors import DistirError
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
-        from distir.passes.distribution.batch_axis import parse_batch
-        from distir.passes.distribution.local_program import cut_into_stages
+        from distir.passes.distribution.batch.batch_axis import parse_batch
+        from distir.passes.distribution.tensor.local_program import cut_into_stages
 
         if self.stages < 1:
             raise DistirError(f"stages: expected at least 1, got {self.stages}")

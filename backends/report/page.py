@@ -14,7 +14,7 @@ from distir.backends.report.run import run_data, run_tiles, time_text
 
 if TYPE_CHECKING:
     from distir.interpreters.simulate.analysis import Analysis
-    from distir.passes.distribution.configurations import Outcome
+    from distir.passes.distribution.search.configurations import Outcome
 
 FOLDER = Path(__file__).parent
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distir.passes.distribution.configurations import Outcome
+    from distir.passes.distribution.search.configurations import Outcome
 
 
 def plans_data(outcomes: Sequence[Outcome], best: Sequence[Outcome], memory_limit_bytes: int) -> dict[str, Any]:

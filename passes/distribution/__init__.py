@@ -1,8 +1,9 @@
-"""What the distribution passes share, in the order in which `plan` uses it:
+"""What the distribution passes share. Rooms, each using those before it:
 
-`options` (what a rule lets an op do along one axis), `batch_axis` (what the batch does to the program), `stages` and
-`weights` (which stage an op belongs to), `localize` and `sizes` (bodies at the rows of one microbatch), `local_program` (these
-steps together), `space`, `ilp` and `variants` (the tensor axis; `tensor_axis` chooses it, `choices` remembers), `mesh`,
-`conversions`, `shards` and `lower` (bodies on devices), `tasks`, `replica` and `assemble` (the schedule, what one replica does
-in it, and the entry), `search` (a grid of plans: `best_first`, with `bounds`; `one_rank` keeps its programs narrow),
-`inline`."""
+`options` (what a rule lets an op do along one axis), `mesh`, `conversions`, `shards`, `sizes`, `positions`, `margins` and `lower` (bodies on
+devices), here;
+`batch` (what the batch does to the program, and bodies at the rows of one microbatch);
+`pipeline` (stages; the schedule, what one replica does in it, and the entry);
+`tensor` (the tensor axis, chosen on a program in stages);
+`plan`, here (the steps of `dtp-parallelize` in order);
+`search` (a grid of plans, simulated)."""

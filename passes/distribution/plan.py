@@ -15,19 +15,19 @@ from distir.dialects.sharding import REPLICATED, Sharded, State
 from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
-from distir.passes.distribution.assemble import Assembler
-from distir.passes.distribution.choices import TensorChoices
-from distir.passes.distribution.layout import Layout, Tensor
-from distir.passes.distribution.local_program import LocalProgram
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.mesh import Mesh
-from distir.passes.distribution.one_rank import FirstRank
 from distir.passes.distribution.options import replicate
-from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import stage_calls
-from distir.passes.distribution.tensor_axis import Variants, known_or_chosen, staged_at_sites
-from distir.passes.distribution.tensor_network import Plan
-from distir.passes.distribution.variants import alternate
+from distir.passes.distribution.pipeline.assemble import Assembler
+from distir.passes.distribution.pipeline.layout import Layout, Tensor
+from distir.passes.distribution.pipeline.one_rank import FirstRank
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.pipeline.stages import stage_calls
+from distir.passes.distribution.tensor.choices import TensorChoices
+from distir.passes.distribution.tensor.local_program import LocalProgram
+from distir.passes.distribution.tensor.tensor_axis import Variants, known_or_chosen, staged_at_sites
+from distir.passes.distribution.tensor.tensor_network import Plan
+from distir.passes.distribution.tensor.variants import alternate
 from distir.passes.structure import calls_first
 
 

@@ -18,7 +18,7 @@ from distir.interpreters.entry import entry_function
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import Option
-from distir.passes.distribution.space import AxisSpace, Reach, model_values
+from distir.passes.distribution.tensor.space import AxisSpace, Reach, model_values
 from distir.passes.sharding_search.pins import Pins
 from distir.passes.sharding_search.prices import Price, Prices
 from distir.passes.structure import (

@@ -13,7 +13,7 @@ from distir.dialects.sharding import MeshOp
 from distir.interpreters.byte_sizes import parse_bytes
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.sharding_search.plans import annotate
 from distir.passes.sharding_search.prices import Prices

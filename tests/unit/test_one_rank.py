@@ -17,10 +17,10 @@ from distir.interpreters.cost_models import make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.best_first import Program
-from distir.passes.distribution.configurations import grid
-from distir.passes.distribution.one_rank import FirstRank, lie_alike
-from distir.passes.distribution.search import Search
+from distir.passes.distribution.pipeline.one_rank import FirstRank, lie_alike
+from distir.passes.distribution.search.best_first import Program
+from distir.passes.distribution.search.configurations import grid
+from distir.passes.distribution.search.search import Search
 from examples import gpt2_onnx, mlp_onnx
 
 DGX2 = load_machine("dgx-2")

@@ -27,7 +27,7 @@ from distir.interpreters.reference import run
 from distir.interpreters.simulate import Simulation, simulate
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.beam_shard import BeamShardPass
-from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import options
 from distir.passes.ilp_shard import IlpShardPass

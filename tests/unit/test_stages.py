@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distir.dialects.errors import DistirError
-from distir.passes.distribution.stages import balanced_cuts
-from distir.passes.distribution.tasks import Task, steps
+from distir.passes.distribution.pipeline.stages import balanced_cuts
+from distir.passes.distribution.pipeline.tasks import Task, steps
 
 ORIGINAL = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "paper" / "pipedream.py"))
 STAGES = st.integers(1, 6)

@@ -15,10 +15,10 @@ from xdsl.ir import Block, Region
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.simulate import simulate
-from distir.passes.distribution import tensor_axis
-from distir.passes.distribution.choices import PlanByPosition
-from distir.passes.distribution.ilp import solve, solve_program
-from distir.passes.distribution.tensor_network import Plan, choose
+from distir.passes.distribution.tensor import tensor_axis
+from distir.passes.distribution.tensor.choices import PlanByPosition
+from distir.passes.distribution.tensor.ilp import solve, solve_program
+from distir.passes.distribution.tensor.tensor_network import Plan, choose
 from distir.passes.structure import functions
 from tests.small_models import gpt2, mlp
 

@@ -17,7 +17,7 @@ from distir.interpreters.machines import load_machine
 from distir.interpreters.reference import run
 from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
-from distir.passes.distribution.batch_axis import parse_batch
+from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.beam import Beam

@@ -17,8 +17,8 @@ from distir.tools.commands.report import bytes_text, check_output, print_table, 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from distir.passes.distribution.configurations import Configuration, Outcome
-    from distir.passes.distribution.search import Search
+    from distir.passes.distribution.search.configurations import Configuration, Outcome
+    from distir.passes.distribution.search.search import Search
 
 EXAMPLES = """\
 examples:
@@ -78,8 +78,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    from distir.passes.distribution.configurations import ranked
-    from distir.passes.distribution.search import leave_collector_off
+    from distir.passes.distribution.search.configurations import ranked
+    from distir.passes.distribution.search.search import leave_collector_off
 
     for path in (args.csv, args.report, args.output):
         if path is not None:
@@ -120,9 +120,9 @@ def run(args: Namespace) -> int:
 def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine
-    from distir.passes.distribution.batch_axis import parse_batch
-    from distir.passes.distribution.configurations import PAPER_MICROBATCHES, grid
-    from distir.passes.distribution.search import Search
+    from distir.passes.distribution.batch.batch_axis import parse_batch
+    from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
+    from distir.passes.distribution.search.search import Search
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
@@ -253,7 +253,7 @@ IMPOSSIBLE = "are not possible"
 
 
 def _kind(reason: str | None) -> str:
-    from distir.passes.distribution.configurations import CUTS_LAYERS
+    from distir.passes.distribution.search.configurations import CUTS_LAYERS
 
     kinds = (("needs ", "exceed the memory"), ("takes ", "are slower"), (CUTS_LAYERS, "would cut repeated layers"))
     for start, kind in kinds:

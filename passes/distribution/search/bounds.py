@@ -32,11 +32,11 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Partial
 from distir.interpreters.costs import PARTICIPANTS, PICOSECONDS
 from distir.interpreters.simulate.batches import LARGEST, BatchSummaries
-from distir.passes.distribution.layout import Layout, sent_to
-from distir.passes.distribution.stage_functions import StageFunctions, Vector, column_data
-from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import BACKWARD, BEFORE, FORWARD, UPDATE, phase_of, stage_of
-from distir.passes.distribution.tasks import in_flight
+from distir.passes.distribution.pipeline.layout import Layout, sent_to
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.pipeline.stages import BACKWARD, BEFORE, FORWARD, UPDATE, phase_of, stage_of
+from distir.passes.distribution.pipeline.tasks import in_flight
+from distir.passes.distribution.search.stage_functions import StageFunctions, Vector, column_data
 
 
 @dataclass(frozen=True)

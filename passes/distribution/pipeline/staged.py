@@ -15,11 +15,18 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from distir.dialects.dist import PackOp
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.sharding import Partial, Sharded
-from distir.passes.distribution.bundles import Group, Signature, accumulation, grouped, sole_user, travel_packed
-from distir.passes.distribution.layout import Layout, Tensor, local_types
 from distir.passes.distribution.lower import Lowering
-from distir.passes.distribution.one_rank import FirstRank
-from distir.passes.distribution.stages import (
+from distir.passes.distribution.pipeline.bundles import (
+    Group,
+    Signature,
+    accumulation,
+    grouped,
+    sole_user,
+    travel_packed,
+)
+from distir.passes.distribution.pipeline.layout import Layout, Tensor, local_types
+from distir.passes.distribution.pipeline.one_rank import FirstRank
+from distir.passes.distribution.pipeline.stages import (
     BACKWARD,
     BEFORE,
     FORWARD,
@@ -29,7 +36,7 @@ from distir.passes.distribution.stages import (
     stage_calls,
     stage_of,
 )
-from distir.passes.distribution.tasks import steps
+from distir.passes.distribution.pipeline.tasks import steps
 from distir.passes.structure import (
     argument_attributes,
     calls_first,

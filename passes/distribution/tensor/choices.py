@@ -16,8 +16,8 @@ from distir.dialects.sharding import Choice, Sharded, State
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.options import Option, replicate
-from distir.passes.distribution.stages import Cuts
-from distir.passes.distribution.tensor_network import Plan
+from distir.passes.distribution.pipeline.stages import Cuts
+from distir.passes.distribution.tensor.tensor_network import Plan
 from distir.passes.structure import is_constant, shape_of
 
 Key = tuple[int, int, bool]

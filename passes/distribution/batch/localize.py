@@ -27,7 +27,7 @@ from distir.dialects.sharding import (
     State,
     UseFactor,
 )
-from distir.passes.distribution.batch_axis import BatchPropagation
+from distir.passes.distribution.batch.batch_axis import BatchPropagation
 from distir.passes.distribution.literals import rule_with_literals
 from distir.passes.distribution.options import RULE, Option, local_shape
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties

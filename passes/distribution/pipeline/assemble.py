@@ -20,11 +20,11 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Sharded
 from distir.interpreters.costs import PARTICIPANTS
 from distir.interpreters.entry import REPLICA
-from distir.passes.distribution.bundles import Group
-from distir.passes.distribution.layout import Layout, Tensor, local_types, part_of
-from distir.passes.distribution.replica import Replica
-from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import UPDATE, phase_of, stage_of
+from distir.passes.distribution.pipeline.bundles import Group
+from distir.passes.distribution.pipeline.layout import Layout, Tensor, local_types, part_of
+from distir.passes.distribution.pipeline.replica import Replica
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.pipeline.stages import UPDATE, phase_of, stage_of
 from distir.passes.structure import name_alike, result_attributes, unique_symbol
 
 SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)

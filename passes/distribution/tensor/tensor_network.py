@@ -20,7 +20,7 @@ from distir.dialects.sharding import REPLICATED, Partial, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
-from distir.passes.distribution.space import TensorSpace, model_values
+from distir.passes.distribution.tensor.space import TensorSpace, model_values
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
 

@@ -15,15 +15,15 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Choice, UseFactor
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
-from distir.passes.distribution.choices import PlanByPosition, TensorChoices
-from distir.passes.distribution.ilp import solve
-from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.local_program import LocalProgram, cut_into_stages, localize
 from distir.passes.distribution.lower import SITE
-from distir.passes.distribution.space import TensorSpace, is_contraction
-from distir.passes.distribution.stages import Cuts
-from distir.passes.distribution.tensor_network import Plan, choose
-from distir.passes.distribution.variants import alternate
+from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.stages import Cuts
+from distir.passes.distribution.tensor.choices import PlanByPosition, TensorChoices
+from distir.passes.distribution.tensor.ilp import solve
+from distir.passes.distribution.tensor.local_program import LocalProgram, cut_into_stages, localize
+from distir.passes.distribution.tensor.space import TensorSpace, is_contraction
+from distir.passes.distribution.tensor.tensor_network import Plan, choose
+from distir.passes.distribution.tensor.variants import alternate
 from distir.passes.structure import functions, shape_of
 
 SAME = 1e-6

@@ -10,9 +10,9 @@ from itertools import count
 from math import inf
 from typing import NamedTuple
 
-from distir.passes.distribution.configurations import Configuration, Outcome
-from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.staged import StagedProgram
+from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.search.configurations import Configuration, Outcome
 
 
 class Program(NamedTuple):

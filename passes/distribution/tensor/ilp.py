@@ -22,8 +22,14 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor, Windowed
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
-from distir.passes.distribution.space import TensorSpace, model_values
-from distir.passes.distribution.tensor_network import MICROSECONDS, TIE_BREAK, Plan, TensorNetwork, parameter_shares
+from distir.passes.distribution.tensor.space import TensorSpace, model_values
+from distir.passes.distribution.tensor.tensor_network import (
+    MICROSECONDS,
+    TIE_BREAK,
+    Plan,
+    TensorNetwork,
+    parameter_shares,
+)
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
 
 States = dict[State, Any]

@@ -22,7 +22,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import RuleAttr
 from distir.interpreters.walk import values_read
-from distir.passes.distribution.batch_axis import is_zero
+from distir.passes.distribution.batch.batch_axis import is_zero
 from distir.passes.distribution.options import RULE, rule_of
 from distir.passes.structure import functions, is_constant, shape_of, unique_symbol
 

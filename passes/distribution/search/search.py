@@ -21,18 +21,19 @@ from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import SummaryMemo, summarize
 from distir.interpreters.simulate.batches import MARK, BatchSummaries
 from distir.interpreters.work import type_bytes
-from distir.passes.distribution.batch_axis import Phase, parse_batch
-from distir.passes.distribution.best_first import BestFirst, Program
-from distir.passes.distribution.bounds import Bounds, Least
-from distir.passes.distribution.choices import TensorChoices
-from distir.passes.distribution.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
-from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.local_program import CutsLayers, axis_of_entry
+from distir.passes.distribution.batch.batch_axis import Phase, parse_batch
+from distir.passes.distribution.batch.entry_axis import axis_of_entry
 from distir.passes.distribution.options import SUM
+from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.streams import overlap_communication
 from distir.passes.distribution.plan import distribute, lower_stages
-from distir.passes.distribution.representative import figures_of, figures_of_batches, figures_of_one
-from distir.passes.distribution.streams import overlap_communication
-from distir.passes.distribution.tensor_axis import Variants
+from distir.passes.distribution.search.best_first import BestFirst, Program
+from distir.passes.distribution.search.bounds import Bounds, Least
+from distir.passes.distribution.search.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
+from distir.passes.distribution.search.representative import figures_of, figures_of_batches, figures_of_one
+from distir.passes.distribution.tensor.choices import TensorChoices
+from distir.passes.distribution.tensor.local_program import CutsLayers
+from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.structure import argument_attributes, text
 
 
@@ -67,7 +68,7 @@ class Search:
     def base(self, batch: int) -> ModuleOp:
         """The annotated program at a batch size. Once the search knows that its rules say how the model changes with the
         batch (`outcomes`), all sizes are made of one program."""
-        from distir.passes.distribution.rebatch import rebatch
+        from distir.passes.distribution.batch.rebatch import rebatch
         from distir.passes.dtp_parallelize import prepare
 
         if batch not in self._bases:
@@ -115,7 +116,7 @@ class Search:
 
     def _take_any_batch(self, batch: int) -> None:
         """Keeps the program at one batch size for all sizes, if its rules allow it."""
-        from distir.passes.distribution.rebatch import rebatch
+        from distir.passes.distribution.batch.rebatch import rebatch
 
         with suppress(DistirError):
             base = self.base(batch)

@@ -21,7 +21,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Partial
 from distir.interpreters.walk import values_read
-from distir.passes.distribution.batch_axis import BatchAxis, Phase
+from distir.passes.distribution.batch.batch_axis import BatchAxis, Phase
 from distir.passes.structure import (
     argument_attributes,
     is_constant_expression,

@@ -12,10 +12,10 @@ from xdsl.ir import Block, Region, SSAValue
 
 from distir.dialects.sharding import REPLICATED
 from distir.interpreters.entry import entry_function
-from distir.passes.distribution.batch_axis import BatchPropagation, Phase
+from distir.passes.distribution.batch.batch_axis import BatchPropagation, Phase
+from distir.passes.distribution.batch.entry_axis import axis_of_entry
+from distir.passes.distribution.batch.localize import Localizer
 from distir.passes.distribution.inline import erase_unreached
-from distir.passes.distribution.local_program import axis_of_entry
-from distir.passes.distribution.localize import Localizer
 from distir.passes.structure import shape_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from distir.passes.distribution.layout import Layout
+from distir.passes.distribution.pipeline.layout import Layout
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
 """What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""

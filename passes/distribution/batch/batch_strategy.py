@@ -12,7 +12,13 @@ from xdsl.ir import Operation, SSAValue
 
 from distir.dialects.sharding import REPLICATED, Choice, Partial, Sharded, State
 from distir.interpreters.walk import values_read
-from distir.passes.distribution.batch_axis import BatchPropagation, FunctionAxis, NeedsWhole, batch_states, explain
+from distir.passes.distribution.batch.batch_axis import (
+    BatchPropagation,
+    FunctionAxis,
+    NeedsWhole,
+    batch_states,
+    explain,
+)
 from distir.passes.distribution.options import Option
 from distir.passes.structure import is_constant
 

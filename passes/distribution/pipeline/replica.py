@@ -18,11 +18,11 @@ from distir.dialects.dist import AccumulateOp, ConcatOp, SendOp, SliceOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.sharding import Partial, Replicated, Sharded, State
-from distir.passes.distribution.bundles import Group, packed, unpacked
 from distir.passes.distribution.conversions import convert
-from distir.passes.distribution.layout import rows_of, sent_to
-from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import BACKWARD, FORWARD, phase_of, stage_of
+from distir.passes.distribution.pipeline.bundles import Group, packed, unpacked
+from distir.passes.distribution.pipeline.layout import rows_of, sent_to
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, phase_of, stage_of
 from distir.passes.structure import name_alike
 
 Place = tuple[int, int | None]

@@ -14,19 +14,16 @@ from xdsl.ir import Block, Region, SSAValue
 from distir.dialects.sharding import REPLICATED, Sharded, State
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
-from distir.passes.distribution.batch_axis import (
-    BatchAxis,
+from distir.passes.distribution.batch.batch_axis import (
     BatchPropagation,
     NeedsWhole,
     batch_states,
     explain,
-    follow_batch,
 )
-from distir.passes.distribution.deferred_scale import defer_scales
+from distir.passes.distribution.batch.entry_axis import axis_of_entry
+from distir.passes.distribution.batch.localize import Localizer
 from distir.passes.distribution.inline import inline_calls
-from distir.passes.distribution.localize import Localizer
-from distir.passes.distribution.space import Reach
-from distir.passes.distribution.stages import (
+from distir.passes.distribution.pipeline.stages import (
     UPDATE,
     Assignment,
     Cuts,
@@ -35,8 +32,9 @@ from distir.passes.distribution.stages import (
     phase_of,
     stage_calls,
 )
-from distir.passes.distribution.weights import stage_weights
-from distir.passes.structure import callee_of, calls_first, functions, shape_of, unique_symbol
+from distir.passes.distribution.pipeline.weights import stage_weights
+from distir.passes.distribution.tensor.space import Reach
+from distir.passes.structure import calls_first, functions, shape_of, unique_symbol
 
 
 class CutsLayers(TooManyStages):
@@ -75,34 +73,6 @@ def cut_into_stages(
         assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh, cuts)
     build_stages(module, entry, assignment)
     return assignment.axis.propagation
-
-
-def axis_of_entry(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
-    """The batch axis of the entry; calls inside which a value leaves the axis are inlined until none is."""
-    while True:
-        if shards > 1:
-            defer_scales(module, entry, batch)
-        try:
-            return follow_batch(module, entry, batch, shards)
-        except NeedsWhole as error:
-            hidden = _callees_with(module, error)
-            if not hidden:
-                raise explain(error, shards) from None
-            inline_calls(module, entry, hidden)
-
-
-def _callees_with(module: ModuleOp, error: NeedsWhole) -> frozenset[str]:
-    """The functions that reach the op of an error, other than the entry itself; of a call, the one that it names."""
-    if isinstance(error.op, CallOp):
-        return frozenset({error.op.callee.string_value()})
-    holder = error.op.parent_op()
-    reaching = {holder.sym_name.data} if isinstance(holder, FuncOp) else set[str]()
-    for function in calls_first(module):
-        if any(callee_of(op) in reaching for op in function.body.block.ops):
-            reaching.add(function.sym_name.data)
-    return (
-        frozenset() if isinstance(holder, FuncOp) and holder.sym_name.data == "main" else frozenset(reaching - {"main"})
-    )
 
 
 @dataclass

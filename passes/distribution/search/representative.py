@@ -17,10 +17,10 @@ from distir.interpreters.simulate import Summary, SummaryMemo, summarize
 from distir.interpreters.simulate.batches import BatchSummaries, BatchSummary
 from distir.interpreters.simulate.summaries import in_seconds
 from distir.interpreters.work import Kind
-from distir.passes.distribution.assemble import Assembler
-from distir.passes.distribution.configurations import Figures
-from distir.passes.distribution.layout import Layout
-from distir.passes.distribution.staged import StagedProgram
+from distir.passes.distribution.pipeline.assemble import Assembler
+from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.search.configurations import Figures
 
 Busy = Mapping[int, Mapping[str, float]]
 """Seconds of devices by kind."""

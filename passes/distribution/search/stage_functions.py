@@ -18,11 +18,11 @@ from distir.dialects.sharding import Partial, State
 from distir.interpreters.simulate.batches import BatchSummaries
 from distir.interpreters.simulate.bodies import Body
 from distir.interpreters.simulate.liveness import DIES, LIVES, Context
-from distir.passes.distribution.layout import Layout
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import local_shape
-from distir.passes.distribution.staged import StagedProgram
-from distir.passes.distribution.stages import BACKWARD, FORWARD, stage_of
+from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, stage_of
 
 Vector = NDArray[np.int64]
 """Picoseconds or bytes, one per number of rows."""

@@ -1,0 +1,3 @@
+"""Pipelines: `stages` and `weights` (which stage an op belongs to), `layout` (which devices), `staged` (functions of stages on devices, with
+`bundles`: what travels together), `tasks` (schedules), `replica` and `assemble` (what one replica does, and the entry), `streams` (messages
+beside computation), `one_rank` (programs of one tensor rank that stands for all)."""
