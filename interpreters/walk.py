@@ -65,6 +65,9 @@ class Walk(Interpreter):
     _last_uses: dict[Block, list[list[SSAValue]]] = field(default_factory=dict[Block, list[list[SSAValue]]])
 
     def __post_init__(self) -> None:
+        self._find_functions()
+
+    def _find_functions(self) -> None:
         self._functions = {f.sym_name.data: f for f in self.module.ops if isinstance(f, func.FuncOp)}
 
     def register(self, functions: Sequence[InterpreterFunctions]) -> Walk:
@@ -74,7 +77,9 @@ class Walk(Interpreter):
         return self
 
     def function(self, name: str) -> func.FuncOp:
-        """The function of this name; DistirError names those that there are."""
+        """The function of this name, which may have come into the module since; DistirError names those that there are."""
+        if name not in self._functions:
+            self._find_functions()
         if (function := self._functions.get(name)) is not None:
             return function
         names = ", ".join(f"@{f}" for f in list(self._functions)[:8]) or "none"

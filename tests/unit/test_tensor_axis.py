@@ -102,6 +102,16 @@ def test_one_gradient_allreduce_per_parameter(microbatches: int):
     assert collectives(module) == {"dist.allreduce": 4}
 
 
+def test_gradients_are_added_as_they_are_made() -> None:
+    """Of 8 weights of 64 x 64 floats each stage has 4, the sums of their gradients, and, while one gradient is added, this and the
+    sum that it makes: 10 matrices. Activations of a microbatch, of 2 rows, are 1/32 of one each."""
+    module = mlp((64,) * 9).distributed(pp=2, microbatches=4)
+    assert {"backward_0_1", "backward_0_1_adding"} <= set(functions(module))
+    matrix = 64 * 64 * 4
+    peaks = simulate(module, MACHINE).peak_memory_bytes
+    assert all(10 * matrix <= peak < 11 * matrix for peak in peaks.values())
+
+
 def test_one_gradient_allreduce_per_parameter_and_tensor_rank():
     """4 weights x 2 tensor ranks = 8, over the two replicas; beside the 3 of the tensor axis for each replica."""
     module = mlp(batch=8).distributed(dp=2, tp=2)

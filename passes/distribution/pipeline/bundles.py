@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import FunctionType, TensorType
+from xdsl.dialects.builtin import FunctionType, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from distir.dialects.dist import AccumulateOp, PackOp, UnpackOp
 from distir.dialects.reductions import Reduction
@@ -109,18 +109,30 @@ def unpacked(value: SSAValue, count: int, block: Block) -> list[SSAValue]:
     return list(unpack.results)
 
 
-def accumulation(name: str, types: Sequence[Sequence[Attribute]], reduction: Reduction) -> FuncOp:
-    """A function that adds up tuples of addends, element by element: of each device's element types, two tuples in, one
-    out."""
-    tuples = [PackOp.packed_type(members) for members in types]
-    block = Block(arg_types=[*tuples, *tuples])
-    for argument in block.args:
-        argument.name_hint = "addends"
-    sums: list[SSAValue] = []
-    for device in range(len(tuples)):
-        before, more = (UnpackOp(block.args[device]), UnpackOp(block.args[len(tuples) + device]))
-        added = [AccumulateOp(pair, reduction) for pair in zip(before.results, more.results, strict=True)]
-        block.add_ops([before, more, *added])
-        sums.append(packed([op.output for op in added], block, "sums"))
-    block.add_op(ReturnOp(*sums))
-    return FuncOp(name, (block.arg_types, tuples), Region(block), visibility="private")
+def adding(function: FuncOp, name: str, groups: Sequence[tuple[int, Reduction]], ranks: int) -> FuncOp:
+    """A copy of a packed function that adds its addends to sums as it makes them, so that few are there beside the sums. It also
+    takes the sums, group by group and for each device by device, and gives them in place of the addends; `groups` are
+    numbers of groups of results, with what adds them up."""
+    copy = function.clone()
+    copy.sym_name = StringAttr(name)
+    block = copy.body.block
+    last = block.last_op
+    assert isinstance(last, ReturnOp)
+    for number, reduction in groups:
+        for pack in [value.owner for value in last.operands[number * ranks : (number + 1) * ranks]]:
+            assert isinstance(pack, PackOp)
+            before = block.insert_arg(pack.output.type, len(block.args))
+            before.name_hint = pack.output.name_hint = "sums"
+            members = UnpackOp(before)
+            added = [AccumulateOp(pair, reduction) for pair in zip(members.results, pack.operands, strict=True)]
+            for op in added:
+                maker = op.operands[1].owner
+                if isinstance(maker, Operation):
+                    block.insert_op_after(op, maker)
+                else:
+                    block.insert_op_before(op, pack)
+            pack.operands = [op.output for op in added]
+            assert block.first_op is not None
+            block.insert_op_before(members, block.first_op)
+    copy.function_type = FunctionType.from_lists(block.arg_types, [v.type for v in last.operands])
+    return copy

@@ -55,6 +55,8 @@ class Template:
     """Which groups vary: what a group's value is, and in which state, or the call that packed it."""
     results: list[Given]
     """Group by group."""
+    addends: list[Group]
+    """Those that are added up over microbatches."""
 
 
 class Replica:
@@ -76,8 +78,8 @@ class Replica:
         self._packs: dict[tuple[CallOp, CallOp, int | None], list[SSAValue]] = {}
         """What a call packed for another, device by device."""
         self._sends: dict[tuple[SSAValue, int, bool], list[tuple[Attribute, Attribute]]] = {}
-        self._adding: dict[tuple[CallOp, Group], dict[str, Attribute]] = {}
-        """Properties of the calls that add up, equal for all microbatches."""
+        self._adding: dict[CallOp, dict[str, Attribute]] = {}
+        """Properties of calls that add to sums, equal for all microbatches."""
         self.spared: list[Operation] = []
         """Where one tensor rank stands for all, what the first does not do (`one_rank`)."""
 
@@ -91,11 +93,12 @@ class Replica:
                 template.operands[index] = self._packs.pop((source, call, microbatch))
             else:
                 template.operands[index] = self.operand(source, place, state)
+        operands, properties = [value for values in template.operands for value in values], template.properties
+        if template.addends and (call, template.addends[0]) in self.sums:
+            operands += [value for group in template.addends for value in self.sums[call, group]]
+            properties = self._adding_properties(call)
         op = DistCallOp.create(
-            operands=[value for values in template.operands for value in values],
-            result_types=template.result_types,
-            properties=template.properties,
-            location=UNKNOWN_LOC,
+            operands=operands, result_types=template.result_types, properties=properties, location=UNKNOWN_LOC
         )
         self.block.add_op(op)
         results: list[SSAValue] = list(op.results)
@@ -163,11 +166,18 @@ class Replica:
         if user is not None:
             self._packs[call, user, place[1]] = values
         elif len(group) > 1:
-            self._accumulate_together(call, group, values, place[0])
+            self.sums[call, group] = values
         else:
             self.held[result, place] = values
             if leaves and place[1] is not None:
                 self._accumulate(result, values)
+
+    def _adding_properties(self, call: CallOp) -> dict[str, Attribute]:
+        """Of a call once there are sums of its addends."""
+        if call not in self._adding:
+            devices = self.devices[stage_of(call)]
+            self._adding[call] = DistCallOp(self.staged.adding(call), [], devices, []).properties
+        return self._adding[call]
 
     def _template(self, call: CallOp, place: Place) -> Template:
         name, devices = self.staged.calls[call], self.devices[place[0]]
@@ -192,7 +202,9 @@ class Replica:
                 varying.append((index, value, state))
         results = [self._given(call, group) for group in self.staged.signatures[call].results]
         types = [relocated(t, devices) for t in types]
-        return Template(place[0], types, dict(prototype.properties), operands, varying, results)
+        return Template(
+            place[0], types, dict(prototype.properties), operands, varying, results, self.staged.addends(call)
+        )
 
     def _pack(self, values: tuple[SSAValue, ...]) -> SSAValue:
         """The values as one; calls that take the same ones share the tuple."""
@@ -264,24 +276,6 @@ class Replica:
             self.block.add_ops(sums)
             self.accumulated[value] = [op.output for op in sums]
             name_alike(self.accumulated[value], value.name_hint)
-
-    def _accumulate_together(self, call: CallOp, group: Group, values: list[SSAValue], stage: int) -> None:
-        """Adds one microbatch's tuples of addends to those before, by one call."""
-        key = (call, group)
-        if key in self.sums:
-            if key not in self._adding:
-                name = self.staged.accumulation(call, group, values)
-                self._adding[key] = DistCallOp(name, [], self.devices[stage], []).properties
-            op = DistCallOp.create(
-                operands=[*self.sums[key], *values],
-                result_types=[value.type for value in values],
-                properties=self._adding[key],
-                location=UNKNOWN_LOC,
-            )
-            self.block.add_op(op)
-            values = list(op.results)
-            name_alike(values, "sums")
-        self.sums[key] = values
 
     def _unpack_sums(self, value: OpResult) -> None:
         """What a call gave together with this value, one by one."""

@@ -4,7 +4,7 @@ and schedule have in common. `assemble` makes the entry of one of them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
 from typing import cast
 
@@ -19,7 +19,7 @@ from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.pipeline.bundles import (
     Group,
     Signature,
-    accumulation,
+    adding,
     grouped,
     sole_user,
     travel_packed,
@@ -86,7 +86,7 @@ class StagedProgram:
                     self.users[value].add(stage_of(call))
         roles = [text(a, "dist.role", "input") for a in self.argument_attributes]
         self._inputs = {v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("input", "label")}
-        self._accumulations: dict[tuple[CallOp, Group], str] = {}
+        self._adding: dict[CallOp, str] = {}
         self.ports: dict[SSAValue, list[DictionaryAttr]] = {}
         """Attributes of the parts of entry arguments that do not depend on the plan, by tensor rank."""
         self._sent: dict[CallOp, list[tuple[SSAValue, list[int]]]] = {}
@@ -259,15 +259,19 @@ class StagedProgram:
         """Whether an update or the return uses a value of the loop."""
         return any(isinstance(use.operation, ReturnOp) or phase_of(use.operation) == UPDATE for use in value.uses)
 
-    def accumulation(self, call: CallOp, group: Group, values: Sequence[SSAValue]) -> str:
-        """The function that adds up such tuples."""
-        if (call, group) not in self._accumulations:
-            name = unique_symbol(self.module, f"accumulate_{stage_of(call)}")
-            reduction = cast(Partial, self.tensors[call.results[group[0]]].batch).reduction
-            types = [
-                [placed(t, on_device(rank)) for t in cast(TupleType, value.type).types.data]
-                for rank, value in enumerate(values)
-            ]
-            self.module.body.block.add_op(accumulation(name, types, reduction))
-            self._accumulations[call, group] = name
-        return self._accumulations[call, group]
+    def addends(self, call: CallOp) -> list[Group]:
+        """The groups of a call's results that are added up over microbatches."""
+        groups = self.signatures[call].results
+        return [group for group in groups if len(group) > 1 and self.kept_for(call.results[group[0]]) is None]
+
+    def adding(self, call: CallOp) -> str:
+        """The function that a call runs once there are sums of its addends: it takes these last, and adds to them."""
+        if call not in self._adding:
+            name, results = self.calls[call], self.signatures[call].results
+            states = [(number, self.tensors[call.results[results[number][0]]].batch) for number in range(len(results))]
+            summed = set(self.addends(call))
+            groups = [(n, cast(Partial, state).reduction) for n, state in states if results[n] in summed]
+            self._adding[call] = unique_symbol(self.module, f"{name}_adding")
+            function = adding(self.placed_functions[name], self._adding[call], groups, self.ranks)
+            self.module.body.block.add_op(function)
+        return self._adding[call]

@@ -59,7 +59,7 @@ class Bounds:
         self.staged, self.summaries = staged, summaries
         self.functions = StageFunctions(staged, summaries)
         self.zero = self.functions.zero
-        self._calls: dict[tuple[CallOp, int], Vector] = {}
+        self._calls: dict[tuple[CallOp, int, bool], Vector] = {}
         self._operations: dict[tuple[object, ...], Operation] = {}
         self._sums: dict[CallOp, Vector] = {}
 
@@ -104,17 +104,17 @@ class Bounds:
             device.update(call)
         return device.least(rows)
 
-    def call(self, call: CallOp, layout: Layout) -> Vector:
-        """From entry to exit of the first rank."""
+    def call(self, call: CallOp, layout: Layout, adds: bool = False) -> Vector:
+        """From entry to exit of the first rank, of the first microbatch or of one that adds to sums."""
         devices = tuple(layout.group(stage_of(call), 0))
-        if (known := self._calls.get((call, devices[0]))) is None:
-            body = self.functions.bodies[call]
+        if (known := self._calls.get((call, devices[0], adds))) is None:
+            body = self.functions.body(call, adds)
             known = self.zero
             if (stream := next((i for i, (device, _) in enumerate(body.streams) if device == 0), None)) is not None:
                 frame = self.summaries.frames.of(body, devices[: body.devices])
                 start, offset = self.summaries.timing.map(frame)[stream]
                 known = self.zero + start[stream] + offset if stream in start else self.zero
-            self._calls[call, devices[0]] = known
+            self._calls[call, devices[0], adds] = known
         return known
 
     def sent(self, call: CallOp, result: OpResult, source: int, target: int) -> Vector:
@@ -153,10 +153,13 @@ class Bounds:
         return found
 
     def sums(self, call: CallOp) -> Vector:
-        """Adding up what a call gives for a further microbatch."""
+        """Adding up, after it, what a call gives for a further microbatch one by one."""
         if (known := self._sums.get(call)) is None:
             known = self.zero
+            together = {position for group in self.staged.addends(call) for position in group}
             for value in filter(self.functions.is_summed, call.results):
+                if value.index in together:
+                    continue
                 state, type_ = self.staged.tensors[value].batch, self.functions.result_type(call, value)
                 assert isinstance(state, Partial)
                 if (op := self._operations.get(("accumulate", type_, state.reduction))) is None:
@@ -183,7 +186,7 @@ class _Device:
         self.total = sum(map(_most, self.live))
         """No less than any clock, and than the bytes of any device."""
         self._summed: set[CallOp] = set()
-        self._calls: dict[CallOp, tuple[int, float, list[Any]]] = {}
+        self._calls: dict[tuple[CallOp, bool], tuple[int, float, list[Any]]] = {}
         self._sends: dict[CallOp, tuple[float, list[tuple[int, Any, Any]]]] = {}
 
     def _at(self, numbers: Vector) -> Any:
@@ -195,20 +198,18 @@ class _Device:
         if phase_of(call) == BEFORE:
             self._spend(stage_of(call), bounds.call(call, self.layout))
             return
-        if (known := self._calls.get(call)) is None:
-            vectors = (bounds.call(call, self.layout), bounds.sums(call), *bounds.functions.footprint(call))
+        adds = call in self._summed
+        if (known := self._calls.get((call, adds))) is None:
+            sums = bounds.sums(call) if adds else bounds.zero
+            vectors = (bounds.call(call, self.layout, adds) + sums, *bounds.functions.footprint(call, adds))
             numbers = list(map(self._at, vectors))
-            known = self._calls[call] = (stage_of(call), sum(map(_most, numbers)), numbers)
-        stage, total, (picoseconds, sums, peak, keeps, frees, addends) = known
+            known = self._calls[call, adds] = (stage_of(call), sum(map(_most, numbers)), numbers)
+        stage, total, (picoseconds, peak, keeps, frees, addends) = known
+        self._summed.add(call)
         self.total += total
         live = self.live[stage]
         self.peaks[stage] = latest(self.peaks[stage], live + peak)
-        live = live + keeps - frees
-        if call in self._summed:
-            picoseconds = picoseconds + sums
-        else:
-            self._summed.add(call)
-            live = live + addends
+        live = live + keeps - frees + addends
         self.clocks[stage] = self.clocks[stage] + picoseconds
         self.live[stage] = live
         self.peaks[stage] = latest(self.peaks[stage], live)

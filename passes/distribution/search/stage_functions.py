@@ -38,7 +38,7 @@ class Footprint(NamedTuple):
     frees: Vector
     """What stayed for this call, and is not used there after it."""
     addends: Vector
-    """Results that are summed over microbatches."""
+    """Results that are summed over microbatches, where the call does not add them to sums that are there."""
 
 
 class StageFunctions:
@@ -48,8 +48,9 @@ class StageFunctions:
         self.staged, self.summaries = staged, summaries
         self.zero: Vector = np.zeros(len(summaries.rows), np.int64)
         self.bodies = {call: self._body(call) for call in staged.stage_calls}
+        self._adding: dict[CallOp, Body] = {}
         self._result_types: dict[CallOp, dict[int, Attribute]] = {}
-        self._footprints: dict[CallOp, Footprint] = {}
+        self._footprints: dict[tuple[CallOp, bool], Footprint] = {}
         self._bytes_made: dict[CallOp, dict[SSAValue, Vector]] = {}
         self._last_user = self._find_last_users()
 
@@ -68,7 +69,15 @@ class StageFunctions:
         """Whether it is added up over microbatches."""
         return self.staged.leaves_loop(result) and isinstance(self.staged.tensors[result].batch, Partial)
 
-    def _body(self, call: CallOp) -> Body:
+    def body(self, call: CallOp, adds: bool) -> Body:
+        """The stage function of the first microbatch, or of one that adds to sums."""
+        if not adds or not self.staged.addends(call):
+            return self.bodies[call]
+        if call not in self._adding:
+            self._adding[call] = self._body(call, adds=True)
+        return self._adding[call]
+
+    def _body(self, call: CallOp, adds: bool = False) -> Body:
         """The stage function as the program calls it: what the entry is given stays, unless it is converted or sliced."""
         staged, name = self.staged, self.staged.calls[call]
         states = staged.lowering.argument_states[name]
@@ -77,6 +86,9 @@ class StageFunctions:
             for group in staged.signatures[call].operands
             for _ in range(staged.ranks)
         ]
+        if adds:
+            name = staged.adding(call)
+            stays += [(False,) * len(group) for group in staged.addends(call) for _ in range(staged.ranks)]
         return self.summaries.function(staged.module, name, stays)
 
     def _is_given(self, value: SSAValue, needed: AxisStates) -> bool:
@@ -123,14 +135,14 @@ class StageFunctions:
             return self.zero
         return column_data(self.summaries.library.bytes(self.result_type(call, result)))
 
-    def footprint(self, call: CallOp) -> Footprint:
-        """What a call of the loop surely has in memory."""
-        if (known := self._footprints.get(call)) is None:
-            known = self._footprints[call] = self._footprint(call)
+    def footprint(self, call: CallOp, adds: bool = False) -> Footprint:
+        """What a call of the loop surely has in memory, of the first microbatch or of one that adds to sums."""
+        if (known := self._footprints.get((call, adds))) is None:
+            known = self._footprints[call, adds] = self._footprint(call, adds)
         return known
 
-    def _footprint(self, call: CallOp) -> Footprint:
-        staged, body, stage = self.staged, self.bodies[call], stage_of(call)
+    def _footprint(self, call: CallOp, adds: bool) -> Footprint:
+        staged, body, stage = self.staged, self.body(call, adds), stage_of(call)
         frees, dying = self.zero, set[int]()
         for value in dict.fromkeys(call.operands):
             if self._last_user.get((value, stage)) is call:
@@ -144,12 +156,14 @@ class StageFunctions:
             if staged.varies(values[0]) and all([self._last_user.get((v, stage), call) is call for v in values]):
                 for rank in range(staged.ranks):
                     dying.update(_slots(body, number * staged.ranks + rank))
+        for sums in range(len(staged.signatures[call].operands) * staged.ranks, len(body.operands)):
+            dying.update(_slots(body, sums))
         keeps, addends, living = self.zero, self.zero, set[int]()
         for number, group in enumerate(staged.signatures[call].results):
             for result in [call.results[i] for i in group]:
                 made = self._made(call).get(result, self.zero)
                 if self.is_summed(result):
-                    addends = addends + made
+                    addends = addends if adds else addends + made
                 elif (result, stage) in self._last_user or staged.leaves_loop(result):
                     keeps = keeps + made
                 else:
