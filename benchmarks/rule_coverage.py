@@ -51,19 +51,27 @@ def convolution(stride: int = 1, padding: int = 0, groups: int = 1, dilation: in
     return call
 
 
-def convolution_backward(stride: int = 1, padding: int = 0) -> Callable[..., Any]:
-    def call(g: Any, x: Any, w: Any) -> Any:
-        wanted = [True, True, True]
-        bias = [w.shape[0]]
-        return aten.convolution_backward(g, x, w, bias, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, wanted)
+def by_input(stride: int = 1, padding: int = 0, more: int = 0) -> Callable[..., Any]:
+    def call(g: Any, w: Any, groups: int = 1) -> Any:
+        return aten.convolution(g, w, None, [stride] * 2, [padding] * 2, [1, 1], True, [more] * 2, groups)
 
     return call
 
 
-def grouped_backward(g: Any, x: Any, w: Any, groups: int) -> Any:
-    wanted = [True, True, True]
-    bias = [w.shape[0]]
-    return aten.convolution_backward(g, x, w, bias, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, wanted)
+def by_weight(stride: int = 1, padding: int = 0) -> Callable[..., Any]:
+    def call(g: Any, x: Any, w: Any, groups: int = 1) -> Any:
+        rest = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups, [False, True, False]
+        return aten.convolution_backward(g, x, w, [0], *rest)[1]
+
+    return call
+
+
+def average_backward(g: Any, x: Any) -> Any:
+    return aten.avg_pool2d_backward(g, x, [3, 3], [2, 2], [1, 1], False, True, None)
+
+
+def maximum_backward(g: Any, x: Any, places: Any) -> Any:
+    return aten.max_pool2d_with_indices_backward(g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, places)
 
 
 def grouped(x: Any, w: Any, b: Any, groups: int) -> Any:
@@ -75,12 +83,14 @@ def numpy_layer_norm(x: Any) -> Any:
     return centred / np.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)
 
 
-SPATIAL = "rows and columns: they need a halo, and the two gradients different ones"
+IN_GROUPS = "the sum over the channels of a group"
 STATISTICS = "the batch: partial sums of the statistics, by decomposition"
 NORMALISED = "the normalised dims: partial sums of the statistics, by decomposition"
 CLASSES = "the classes: a partial maximum and sum, by decomposition"
 ROWS = np.ones((8, 12)), np.ones((12, 6))
 Z, MEAN = t(8, 10, 6), t(8, 10, 1)
+X = torch.randn(4, 6, 8, 9)
+MAXIMA = torch.ones(4, 6, 4, 5), X, aten.max_pool2d_with_indices(X, [3, 3], [2, 2], [1, 1])[1]
 ROW = [
     Row("Figure 3", "MatMul", lambda x, w: x @ w, ROWS),
     Row("Figure 3", "Elementwise-Add", lambda x, y: x + y, (ROWS[0], ROWS[0])),
@@ -96,21 +106,25 @@ ROW = [
     Row("convolution", "3x3, stride 2, padding, bias", convolution(2, 1), (t(4, 6, 8, 9), t(10, 6, 3, 3), t(10))),
     Row("convolution", "3x3, dilation 2, padding 2", convolution(padding=2, dilation=2), (t(4, 6, 8, 9), t(10, 6, 3, 3))),
     Row("convolution", "2x2, stride 2 (patches)", convolution(2), (t(4, 6, 8, 10), t(10, 6, 2, 2))),
-    Row("convolution", "3x3, groups", grouped, (t(4, 12, 8, 9), t(8, 3, 3, 3), t(8), 4)),
+    Row("convolution", "3x3, groups", grouped, (t(4, 12, 8, 9), t(8, 3, 3, 3), t(8), 4), IN_GROUPS),
     Row("convolution", "depthwise 3x3", grouped, (t(4, 12, 8, 9), t(12, 1, 3, 3), t(12), 12)),
-    Row("convolution", "backward, 3x3, padding", convolution_backward(padding=1),
-        (t(4, 10, 8, 9), t(4, 6, 8, 9), t(10, 6, 3, 3)), SPATIAL),
-    Row("convolution", "backward, 3x3, stride 2", convolution_backward(2, 1),
-        (t(4, 10, 4, 5), t(4, 6, 8, 9), t(10, 6, 3, 3)), SPATIAL),
-    Row("convolution", "backward, 2x2, stride 2 (patches)", convolution_backward(2),
-        (t(4, 10, 4, 5), t(4, 6, 8, 10), t(10, 6, 2, 2))),
-    Row("convolution", "backward, 3x3, groups", grouped_backward, (t(4, 8, 8, 9), t(4, 12, 8, 9), t(8, 3, 3, 3), 4), SPATIAL),
-    Row("convolution", "backward, depthwise 3x3", grouped_backward,
-        (t(4, 12, 8, 9), t(4, 12, 8, 9), t(12, 1, 3, 3), 12), SPATIAL),
+    Row("convolution", "by its input, 3x3, padding", by_input(padding=1), (t(4, 10, 8, 9), t(10, 6, 3, 3))),
+    Row("convolution", "by its input, 3x3, stride 2", by_input(2, 1, 1), (t(4, 10, 4, 5), t(10, 6, 3, 3))),
+    Row("convolution", "by its input, 2x2, stride 2 (patches)", by_input(2), (t(4, 10, 4, 5), t(10, 6, 2, 2))),
+    Row("convolution", "by its input, 3x3, groups", by_input(1, 1), (t(4, 8, 8, 9), t(8, 3, 3, 3), 4), IN_GROUPS),
+    Row("convolution", "by its weight, 3x3, padding", by_weight(padding=1), (t(4, 10, 8, 9), t(4, 6, 8, 9), t(10, 6, 3, 3))),
+    Row("convolution", "by its weight, 3x3, stride 2", by_weight(2, 1), (t(4, 10, 4, 5), t(4, 6, 8, 9), t(10, 6, 3, 3))),
+    Row("convolution", "by its weight, 2x2, stride 2 (patches)", by_weight(2), (t(4, 10, 4, 5), t(4, 6, 8, 10), t(10, 6, 2, 2))),
+    Row("convolution", "by its weight, 3x3, groups", by_weight(1, 1), (t(4, 8, 8, 9), t(4, 12, 8, 9), t(8, 3, 3, 3), 4)),
+    Row("convolution", "by its weight, depthwise 3x3", by_weight(1, 1),
+        (t(4, 12, 8, 9), t(4, 12, 8, 9), t(12, 1, 3, 3), 12)),
     Row("pooling", "max_pool2d 2x2", lambda x: aten.max_pool2d(x, [2, 2]), (t(4, 6, 8, 10),)),
     Row("pooling", "max_pool2d 3x3, stride 2, padding", lambda x: aten.max_pool2d(x, [3, 3], [2, 2], [1, 1]), (t(4, 6, 8, 10),)),
     Row("pooling", "avg_pool2d 3x3, stride 1", lambda x: aten.avg_pool2d(x, [3, 3], [1, 1]), (t(4, 6, 8, 10),)),
     Row("pooling", "adaptive_avg_pool2d to 1x1", lambda x: x.mean((2, 3)), (t(4, 6, 8, 10),)),
+    Row("pooling", "avg_pool2d_backward 3x3, stride 2, padding", average_backward, (t(4, 6, 4, 5), t(4, 6, 8, 9))),
+    Row("pooling", "max_pool2d_with_indices_backward 3x3, stride 2, padding", maximum_backward, MAXIMA,
+        "rows and columns: places of maxima are positions in the whole image"),
     Row("norm", "native_layer_norm", lambda x, w, b: aten.native_layer_norm(x, [x.shape[-1]], w, b, 1e-5),
         (Z, t(6), t(6)), NORMALISED),
     Row("norm", "native_layer_norm_backward",

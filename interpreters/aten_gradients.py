@@ -74,6 +74,17 @@ def _arguments_of(forward: Any, given: Mapping[str, Any]) -> dict[str, Any] | No
     return found
 
 
+def convolution_fits(x: Tensor, weight: Tensor, *options: Any) -> bool:
+    """Whether a transposed convolution has the channels of its weight, which it does not look at without data: the convolution
+    that it transposes gives what it takes. Raises what that raises."""
+    stride, padding, dilation, transposed, more, groups = options
+    if not transposed:
+        return True
+    convolution, plain = torch.ops.aten.convolution, [0] * len(stride)
+    given = convolution(x, weight, None, stride, padding, dilation, True, more, groups)
+    return convolution(given, weight, None, stride, padding, dilation, False, plain, groups).shape[:2] == x.shape[:2]
+
+
 def _on_meta(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Operation
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.aten_calls import Binding, binding_of, overload, result_types, torch_dtype
-from distir.interpreters.aten_gradients import forward_of, gradient_fits
+from distir.interpreters.aten_gradients import convolution_fits, forward_of, gradient_fits
 
 FEW = 200_000
 """Elements that a shape is checked with: as many as discovery runs an operator on at most."""
@@ -48,6 +48,7 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
         if list(operand_types) != [value.type for value in op.operands] or found != tuple(op.result_types):
             _check_by_definition(op, binding, operand_types, found)
             _check_by_forward(op, binding, operand_types)
+            _check_channels(op, binding, operand_types)
         return found
     except DistirError:
         raise
@@ -108,6 +109,20 @@ def _check_by_forward(op: Operation, binding: Binding, types: Sequence[Attribute
         _fitted.add(type(op))
     if found == [False] and type(op) in _fitted:
         raise DistirError(f"{op.name}: the gradient has not the shape of what it is the gradient of")
+
+
+def _check_channels(op: Operation, binding: Binding, types: Sequence[Attribute]) -> None:
+    """Raises where a transposed convolution has not the channels of its weight."""
+    if overload(binding.schema) is not torch.ops.aten.convolution.default:
+        return
+
+    def check(**arguments: Any) -> list[None]:
+        x, weight, _, *options = (arguments.get(argument.name) for argument in binding.schema.arguments)
+        if not convolution_fits(cast(Any, x), cast(Any, weight), *options):
+            raise DistirError(f"{op.name}: its operand has not the channels of its weight")
+        return [None]
+
+    binding.compute(check)([_meta(op, cast(TensorType[Any], type_)) for type_ in types])
 
 
 def _is_small(type_: Attribute) -> bool:

@@ -18,7 +18,17 @@ from distir.dialects.sharding.rules import (
     Rule,
     Shift,
 )
-from distir.dialects.sharding.states import REPLICATED, Partial, Replicated, Sharded, State, Windowed
+from distir.dialects.sharding.states import (
+    REPLICATED,
+    Anchor,
+    Partial,
+    Replicated,
+    Sharded,
+    State,
+    Steps,
+    Windowed,
+    share,
+)
 from distir.dialects.sharding.strategies import (
     Choice,
     Replicate,
@@ -31,6 +41,7 @@ from distir.dialects.sharding.strategies import (
 __all__ = [
     "NO_HALO",
     "REPLICATED",
+    "Anchor",
     "AxesAttr",
     "Choice",
     "Combine",
@@ -53,8 +64,10 @@ __all__ = [
     "ShardingAttr",
     "Shift",
     "State",
+    "Steps",
     "StrategyAttr",
     "UseFactor",
     "UsePartial",
     "Windowed",
+    "share",
 ]

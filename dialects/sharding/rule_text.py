@@ -42,6 +42,7 @@ class _Options:
     pieces: tuple[int, ...] = ()
     outer: tuple[str, ...] = ()
     stride: int = 1
+    filled: bool = False
 
 
 def parse_pieces(parser: AttrParser) -> tuple[int, ...]:
@@ -76,12 +77,18 @@ def _parse_options(parser: AttrParser, expected: str) -> _Options:
             found.stride = parser.parse_integer()
         elif keyword == "outer":
             found.outer = _parse_product(parser, "a factor")
+        elif keyword == "fill":
+            parser.parse_keyword("zero")
+            found.filled = True
         if parser.parse_optional_punctuation(",") is None:
             return found
 
 
-def _format_options(halo: Halo, pieces: Sequence[int], outer: Sequence[str] = (), stride: int = 1) -> list[str]:
+def _format_options(
+    halo: Halo, pieces: Sequence[int], outer: Sequence[str] = (), stride: int = 1, filled: bool = False
+) -> list[str]:
     texts = [f"halo = {halo[0] if halo[0] == halo[1] else list(halo)}"] if halo != NO_HALO else []
+    texts += ["fill = zero"] if filled else []
     texts += [f"stride = {stride}"] if stride != 1 else []
     texts += [f"pieces = {list(pieces)}"] if pieces else []
     return texts + ([f"outer = {' * '.join(outer)}"] if outer else [])
@@ -100,14 +107,14 @@ def _parse_input_dim(parser: AttrParser) -> InputDim:
     if factor == "_" and not inner:
         return InputDim()
     if not inner and parser.parse_optional_punctuation("("):
-        options = _parse_options(parser, "`halo`, `stride` or `pieces`")
+        options = _parse_options(parser, "`halo`, `fill`, `stride` or `pieces`")
         parser.parse_punctuation(")")
-        return InputDim(factor, options.halo, options.pieces, stride=options.stride)
+        return InputDim(factor, options.halo, options.pieces, stride=options.stride, filled=options.filled)
     return InputDim(factor, inner=tuple(inner))
 
 
 def _format_input_dim(dim: InputDim) -> str:
-    options = _format_options(dim.halo, dim.pieces, stride=dim.stride)
+    options = _format_options(dim.halo, dim.pieces, stride=dim.stride, filled=dim.filled)
     return (" * ".join(dim.factors) or "_") + (f"({', '.join(options)})" if options else "")
 
 
@@ -124,8 +131,8 @@ def _parse_combine(parser: AttrParser) -> Combine:
         dim = parser.parse_integer()
         combine = Gather(dim)
         if parser.parse_optional_punctuation(","):
-            options = _parse_options(parser, "`halo`, `pieces` or `outer`")
-            combine = Gather(dim, options.halo, options.pieces, options.outer)
+            options = _parse_options(parser, "`halo`, `stride`, `pieces` or `outer`")
+            combine = Gather(dim, options.halo, options.pieces, options.outer, options.stride)
     parser.parse_punctuation(")")
     return combine
 
@@ -136,8 +143,8 @@ def _format_combine(combine: Combine) -> str:
             return "identity"
         case Reduce(reduction):
             return f"reduce({reduction})"
-        case Gather(dim, halo, pieces, outer):
-            return f"gather({', '.join([str(dim), *_format_options(halo, pieces, outer)])})"
+        case Gather(dim, halo, pieces, outer, stride):
+            return f"gather({', '.join([str(dim), *_format_options(halo, pieces, outer, stride)])})"
 
 
 def _parse_partial(parser: AttrParser) -> PartialRule:
@@ -278,7 +285,9 @@ class RuleAttr(Data[Rule]):
         carried = [*(d.factors for dims in rule.inputs for d in dims), *rule.sizes.values()]
         named = {factor for factors in carried for factor in factors}
         for factor, combines in rule.combines.items():
-            if any(d.stride < 1 for dims in rule.inputs for d in dims):
+            if any(d.stride < 1 for dims in rule.inputs for d in dims) or any(
+                isinstance(c, Gather) and c.stride < 1 for c in combines
+            ):
                 raise VerifyException("expected strides of at least 1")
             if factor not in named:
                 raise VerifyException(f"factor {factor} is combined but no input dim or size carries it")

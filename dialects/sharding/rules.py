@@ -30,12 +30,14 @@ class InputDim:
     """Factors inside `factor`, outermost first: a view's dim is their product in row-major order, and one of them is cut
     within every index of those before it."""
     stride: int = 1
-    """Indices of the dim per index of the result: the rows that a window moves on."""
+    """Indices of the dim per step of the factor: the rows that a window moves on."""
+    filled: bool = False
+    """Whether a shard has zeros in the place of the indices beyond its own, and not what is there."""
 
     @property
     def is_windowed(self) -> bool:
         """Whether shards overlap, or a step of the factor is not one of the dim."""
-        return self.halo != NO_HALO or self.stride != 1
+        return self.halo != NO_HALO or self.stride != 1 or self.filled
 
     @property
     def factors(self) -> tuple[str, ...]:
@@ -54,6 +56,13 @@ class Gather:
     pieces: tuple[int, ...] = ()
     outer: tuple[str, ...] = ()
     """Factors outside this one in a dim that a view merged: the shards concatenate within every index of them."""
+    stride: int = 1
+    """Indices of the dim per step of the factor, where shards overlap."""
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether shards' results overlap, or a step of the factor is not one of the dim."""
+        return self.halo != NO_HALO or self.stride != 1
 
 
 @dataclass(frozen=True)
@@ -166,7 +175,7 @@ class Rule:
     def windowed(self) -> frozenset[str]:
         """Factors whose shards overlap."""
         inputs = {d.factor for dims in self.inputs for d in dims if d.is_windowed and d.factor is not None}
-        trimmed = {f for f, cs in self.combines.items() if any(isinstance(c, Gather) and c.halo != NO_HALO for c in cs)}
+        trimmed = {f for f, cs in self.combines.items() if any(isinstance(c, Gather) and c.is_windowed for c in cs)}
         return frozenset(inputs | trimmed)
 
     def outside(self, factor: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distir.dialects.reductions import Reduction
@@ -33,34 +34,85 @@ class Sharded:
         return all(count % shards == 0 for count in self.counts)
 
 
+def share(count: int, shard: int, shards: int) -> tuple[int, int]:
+    """The half-open range that one shard has of so many blocks: as many as the others, or one more. Those in the middle have one more,
+    so that the shard in the middle is the largest of any dim (where windows overlap, it also has the widest margins)."""
+    each, more = divmod(count, shards)
+    first = shards // 2 - max(0, more - 1) // 2
+
+    def start(shard: int) -> int:
+        return shard * each + min(max(shard - first, 0), more)
+
+    return start(shard), start(shard + 1)
+
+
 @dataclass(frozen=True)
-class Windowed:
-    """What the shards of a result of `steps` rows read of dim `dim`: parts that overlap. Only operands are windowed.
+class Anchor:
+    """A dim each of whose rows is for one shard to get right: of a result, which shards make part by part, or of an operand that
+    each shard has some rows of, and zeros around them.
 
-    A shard that has the rows `[first, last)` computes, beside them, `before` rows to the left and `after` to the right (fewer
-    where the result ends), which it discards: they may feel that its part of the dim ends where the dim does not. For the rows
-    `[low, high)` that makes it reads `[stride * low, extent - stride * (steps - high))`."""
+    It has `stride` rows for every step of the operation. Of the rows `[stride * low, stride * high)` of a shard that runs the steps
+    `[low, high)`, the first `before` and the last `after` may feel that the shard's part of the operands ends; at the ends of the
+    dim, none does."""
 
-    dim: int
     extent: int
-    steps: int
     stride: int
     before: int
     after: int
+
+    def steps(self, first: int, last: int) -> tuple[int, int]:
+        """The steps that a shard must run, at least, which is to get these rows right."""
+        return (first - self.before) // self.stride, -((-last - self.after) // self.stride)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How shards share `count` steps of an operation: each runs those that its rows of the anchors need, so that shards overlap."""
+
+    count: int
+    anchors: tuple[Anchor, ...]
+    """Those of results stand in the order of the results."""
+
+    def run(self, shard: int, shards: int) -> tuple[int, int]:
+        """The half-open range of steps that one shard runs."""
+        return self.covering([share(anchor.extent, shard, shards) for anchor in self.anchors])
+
+    def covering(self, rows: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """Those that a shard runs which has these rows of the anchors."""
+        needed = [anchor.steps(*each) for anchor, each in zip(self.anchors, rows, strict=True)]
+        low, high = min(low for low, _ in needed), max(high for _, high in needed)
+        return max(0, min(low, self.count - 1)), max(1, min(high, self.count))
+
+    def rows(self, extent: int, stride: int, shard: int, shards: int) -> tuple[int, int]:
+        """What the shard has of a dim that goes with them, of so many rows for every step."""
+        low, high = self.run(shard, shards)
+        return stride * low, extent - stride * (self.count - high)
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """What shards that overlap read of dim `dim` for their steps: `stride` rows for each, and what the dim has more than all steps.
+    Rows beyond a shard's own are those of other shards or, if `filled`, zeros. Only operands are windowed."""
+
+    dim: int
+    extent: int
+    stride: int
+    steps: Steps
+    filled: bool = False
 
     @property
     def base(self) -> Sharded:
         """The dim in parts that do not overlap, from which the others are one exchange away."""
         return Sharded(self.dim, (self.extent,))
 
-    def rows(self, first: int, last: int) -> tuple[int, int]:
-        """The rows that a shard computes which is to have these."""
-        return max(0, first - self.before), min(self.steps, last + self.after)
+    @property
+    def beyond(self) -> int:
+        """About how many rows a shard reads beside its own."""
+        return self.stride + max(self.stride * (a.before + a.after) // a.stride for a in self.steps.anchors)
 
-    def range(self, first: int, last: int) -> tuple[int, int]:
-        """What of the dim it reads for that."""
-        low, high = self.rows(first, last)
-        return self.stride * low, self.extent - self.stride * (self.steps - high)
+    def range(self, shard: int, shards: int) -> tuple[int, int]:
+        """What one shard reads of the dim."""
+        return self.steps.rows(self.extent, self.stride, shard, shards)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from xdsl.dialects.builtin import ModuleOp
 
+from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.rewrites import draws_first, without_writes
@@ -82,64 +81,12 @@ def _used(graph: fx.GraphModule, ports: Sequence[Port], own: int) -> list[Port]:
 
 def _traced(run: Any, examples: list[Tensor], table: Mapping[Any, Any] | None = None) -> fx.GraphModule:
     with sdpa_kernel(SDPBackend.MATH):
-        decompositions = {**_decompositions(), **(table or {})}
-        graph = make_fx(run, decompositions, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
+        changed = {**decompositions(), **(table or {})}
+        graph = make_fx(run, changed, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
     for node in reversed(graph.graph.nodes):
         if _records(node):
             graph.graph.erase_node(node)
     return graph
-
-
-@cache
-def _decompositions() -> dict[Any, Any]:
-    """Decompositions of the operators that may average over samples (they have an argument `reduction`): what they divide
-    by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. Of
-    those that take from an operand nothing but its element type. Of norms in mixed precision. And of the one that writes
-    to its operands without saying so in its schema."""
-    from torch._decomp import decomposition_table
-
-    aten = torch.ops.aten
-    ours: dict[Any, Any] = {
-        aten.new_zeros.default: partial(_filled, 0),
-        aten.new_ones.default: partial(_filled, 1),
-        aten.var_mean.correction: _var_mean,
-        aten.native_layer_norm.default: partial(_norm_in_parameter_type, aten.native_layer_norm.default),
-        aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
-    }
-    return ours | {
-        operator: decomposition
-        for operator, decomposition in decomposition_table.items()
-        if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
-        and (
-            operator in (aten.native_batch_norm.default, aten.native_batch_norm_backward.default)
-            or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
-        )
-    }
-
-
-def _filled(value: int, like: Tensor, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
-    return torch.full(size, value, dtype=dtype or like.dtype)
-
-
-def _var_mean(
-    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    dims = list(range(x.dim())) if dim is None else list(dim)
-    count = prod(x.shape[d] for d in dims)
-    mean = x.sum(dims, keepdim=True) / count
-    centered = x - mean
-    var = (centered * centered).sum(dims, keepdim=keepdim) / max(count - (1 if correction is None else correction), 0)
-    return var, mean if keepdim else mean.reshape(var.shape)
-
-
-def _norm_in_parameter_type(norm: Any, x: Tensor, *args: Any) -> Any:
-    """A norm of bfloat16 values by float32 parameters, as its kernel computes it: tensors without data say that mean and
-    deviation are bfloat16, which they are not."""
-    wide = next((a.dtype for a in args if isinstance(a, Tensor)), x.dtype)
-    if wide == x.dtype:
-        return NotImplemented
-    normed, *statistics = norm(x.to(wide), *args)
-    return normed.to(x.dtype), *statistics
 
 
 def _writes(node: fx.Node) -> bool:

@@ -22,7 +22,7 @@ from distir.dialects.dist import (
 from distir.dialects.dist.checks import replaced
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed, share
 
 Insert = Callable[[Operation], object]
 
@@ -60,7 +60,7 @@ def collective(source: State, target: State) -> str | None:
         case Sharded(), Sharded():
             return "alltoall"
         case Sharded(), Windowed():
-            return "exchange"
+            return None if target.filled else "exchange"
         case _:
             return None
 
@@ -100,8 +100,10 @@ def _hop(
         return [step(i, v) if i in members else v for i, v in enumerate(values)]
 
     match source, target:
+        case Replicated() | Sharded(), Windowed(filled=True):
+            return each(values, lambda i, v: _filled(v, source, target, i, n, insert))
         case Replicated(), Windowed(dim):
-            return each(values, lambda i, v: _cut(v, dim, *window(target, i, n), insert))
+            return each(values, lambda i, v: _cut(v, dim, *target.range(i, n), insert))
         case Sharded(), Windowed():
             return exchange(values, source, target, insert)
         case Replicated(), Sharded():
@@ -163,18 +165,6 @@ def _join(parts: list[SSAValue], dim: int, insert: Insert) -> SSAValue:
     return parts[0] if len(parts) == 1 else _add(ConcatOp(parts, dim), insert)
 
 
-def share(count: int, shard: int, shards: int) -> tuple[int, int]:
-    """The half-open range that one shard has of so many blocks: as many as the others, or one more. Those in the middle have one more,
-    so that the shard in the middle is the largest of any dim (where windows overlap, it also has the widest margins)."""
-    each, more = divmod(count, shards)
-    first = shards // 2 - max(0, more - 1) // 2
-
-    def start(shard: int) -> int:
-        return shard * each + min(max(shard - first, 0), more)
-
-    return start(shard), start(shard + 1)
-
-
 def shard_ranges(state: Sharded, shard: int, shards: int) -> list[tuple[int, int]]:
     """The half-open ranges of a dim that one shard holds: its part of every piece; touching ranges are joined."""
     found: list[tuple[int, int]] = []
@@ -202,15 +192,29 @@ def shard_extent(state: Sharded, shard: int, shards: int) -> int:
     return sum(stop - start for start, stop in _parts(state, shard, shards))
 
 
-def window(state: Windowed, shard: int, shards: int) -> tuple[int, int]:
-    """What one shard reads of the dim."""
-    return state.range(*share(state.steps, shard, shards))
+def _filled(
+    value: SSAValue, source: Replicated | Sharded, target: Windowed, shard: int, shards: int, insert: Insert
+) -> SSAValue:
+    """A shard's own rows of the dim, with zeros in the place of the others that its window has."""
+    first, last = share(target.extent, shard, shards)
+    low, high = target.range(shard, shards)
+    held = first if isinstance(source, Sharded) else 0
+    start, stop = max(first, low), min(last, high)
+    if start >= stop:
+        return _add(ZerosOp.create(result_types=[_with_extent(value, target.dim, high - low)]), insert)
+    zeros = [_with_extent(value, target.dim, rows) for rows in (start - low, high - stop)]
+    before, after = (
+        [_add(ZerosOp.create(result_types=[type_]), insert)] if rows else []
+        for type_, rows in zip(zeros, (start - low, high - stop), strict=True)
+    )
+    own = _cut(value, target.dim, start - held, stop - held, insert)
+    return _join([*before, own, *after], target.dim, insert)
 
 
 def exchange(values: Sequence[SSAValue], source: Sharded, target: Windowed, insert: Insert) -> list[SSAValue]:
     """Every shard's window of the dim; what it lacks comes from those that hold it."""
     n, dim = len(values), target.dim
-    windows = [window(target, i, n) for i in range(n)]
+    windows = [target.range(i, n) for i in range(n)]
     if windows == [range_ for i in range(n) for range_ in shard_ranges(source, i, n)]:
         return list(values)
     types = [_with_extent(value, dim, stop - start) for value, (start, stop) in zip(values, windows, strict=True)]

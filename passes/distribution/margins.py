@@ -12,8 +12,8 @@ from xdsl.ir import Attribute, SSAValue
 
 from distir.dialects.dist import SliceOp
 from distir.dialects.dist.checks import replaced
-from distir.dialects.sharding import Sharded, Windowed
-from distir.passes.distribution.conversions import Insert, share
+from distir.dialects.sharding import Sharded, Windowed, share
+from distir.passes.distribution.conversions import Insert
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import Option
 
@@ -48,7 +48,8 @@ def margins_of(options: Sequence[Option], mesh: Mesh, device: int, result: int) 
         state = option.results[result] if option.results else None
         reads = next((s for s in option.operands if isinstance(s, Windowed)), None)
         if reads is not None and isinstance(state, Sharded):
-            first, last = share(reads.steps, coordinate, size)
-            low, high = reads.rows(first, last)
+            anchor = reads.steps.anchors[sum(isinstance(s, Sharded) for s in option.results[:result])]
+            first, last = share(anchor.extent, coordinate, size)
+            low, high = reads.steps.rows(anchor.extent, anchor.stride, coordinate, size)
             found.append(Margin(state.dim, high - low, (first - low, last - low)))
     return found

@@ -14,8 +14,8 @@ from math import gcd, prod
 from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed
-from distir.passes.distribution.conversions import collective, hops, shard_extent, shard_ranges, share, window
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed, share
+from distir.passes.distribution.conversions import collective, hops, shard_extent, shard_ranges
 
 AxisStates = tuple[State, ...]
 """What a value is along each axis of the mesh, in mesh order."""
@@ -128,7 +128,7 @@ class Mesh:
         is_even = not self.uneven or self._even.conflict(states) is None
         for state, size, coordinate in zip(states, self.sizes, coordinates, strict=True):
             if isinstance(state, Windowed):
-                start, stop = window(state, coordinate, size)
+                start, stop = state.range(coordinate, size)
                 local[state.dim] = stop - start
             elif isinstance(state, Sharded) and is_even:
                 local[state.dim] //= size
@@ -266,8 +266,8 @@ def _conflict(mesh: Mesh, states: AxisStates) -> str | None:
         if isinstance(state, Windowed):
             if any(a != axis and dim_of(other) == state.dim for a, other in enumerate(states)):
                 return f"dim {state.dim} is cut with a halo, which only one axis can do"
-            if state.steps < mesh.sizes[axis]:
-                return f"dim {state.dim} makes {state.steps} rows, too few for {mesh.sizes[axis]} parts"
+            if (rows := min(anchor.extent for anchor in state.steps.anchors)) < mesh.sizes[axis]:
+                return f"dim {state.dim} makes {rows} rows, too few for {mesh.sizes[axis]} parts"
     for dim, cuts in mesh.cuts(states).items():
         here = dict.fromkeys(s for s in states if isinstance(s, Sharded) and s.dim == dim)
         by_pieces = {pieces: [s for s in here if s.pieces == pieces] for pieces in cuts}
@@ -331,7 +331,7 @@ def _hop_weight(mesh: Mesh, elements: int, here: AxisStates, axis: int, there: S
             moved = 2 * (n - 1) / n * local
         case "exchange":
             assert isinstance(there, Windowed)
-            moved = local * there.stride * (there.before + there.after + 1) / there.extent
+            moved = local * there.beyond / there.extent
         case "alltoall":
             moved = (n - 1) / n * local / n
         case _:

@@ -11,8 +11,8 @@ from xdsl.ir import Operation, SSAValue
 
 from distir.dialects.dist import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Gather, Outside, OutsideKind, Rule, Shift, UseFactor
-from distir.passes.distribution.conversions import Insert, share
+from distir.dialects.sharding import Gather, Outside, OutsideKind, Rule, Shift, UseFactor, share
+from distir.passes.distribution.conversions import Insert
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.structure import shape_of

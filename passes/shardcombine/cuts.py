@@ -44,6 +44,7 @@ class Layout:
     halo: Halo = NO_HALO
     stride: int = 1
     is_windowed: bool = False
+    filled: bool = False
 
     @property
     def segments(self) -> Pieces:

@@ -26,7 +26,7 @@ from distir.passes.shardcombine.partial_operands import copies, partial_candidat
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.reach import reaching
 from distir.passes.shardcombine.shifts import shifted
-from distir.passes.shardcombine.standins import StandIn, has_strides
+from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Shape, Subject
 from distir.passes.shardcombine.windows import altered, windows
 
@@ -81,7 +81,10 @@ class Discovery:
         if small is None:
             rule = _rule_without_factors(subject.op)
         else:
-            key = " ".join(["class:", subject.text(small.point), *sorted(map(str, altered(subject, small)))])
+            strides = (
+                str(subject.point[i]) for f in strided(subject, small) for i in f.slots if subject.slots[i].is_size
+            )
+            key = " ".join(["class:", subject.text(small.point), *sorted(map(str, altered(subject, small))), *strides])
             rule = self.cache.get(key)
             if rule is None:
                 self.probed += 1
@@ -205,7 +208,7 @@ def _partials(probe: Probe) -> list[PartialRule]:
     others = [each.operands for each in sums if each not in moved]
     if not sums and len(candidates) == 1:
         others = candidates
-    overlaps = has_strides(probe.subject, probe.small)  # which adds, where the stand-in moves
+    overlaps = strided(probe.subject, probe.small)  # which adds, where the stand-in moves
     for reduction in () if overlaps else (Reduction.MAX, Reduction.MIN):
         found += [replace(each, reduction=reduction) for each in moved]
         found += passing(reduction, others)
@@ -251,7 +254,7 @@ def _named(subject: Subject, survivors: list[Survivor]) -> Rule:
             for operand in subject.uses((slot.owner,)) if isinstance(slot.owner, int) else ():
                 if len(factors) > len(inputs[operand][slot.position].factors):
                     inputs[operand][slot.position] = InputDim(
-                        factors[0], layout.halo, layout.pieces, factors[1:], layout.stride
+                        factors[0], layout.halo, layout.pieces, factors[1:], layout.stride, layout.filled
                     )
         if survivor.partners:
             reduced = tuple(r for r, combine in enumerate(survivor.combines) if combine == Reduce(Reduction.SUM))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import (
     REPLICATED,
+    Anchor,
     Combine,
     Gather,
     Identity,
@@ -18,6 +19,7 @@ from distir.dialects.sharding import (
     Rule,
     Sharded,
     State,
+    Steps,
     Windowed,
 )
 
@@ -174,31 +176,51 @@ def instantiate(
 def _windowed(
     rule: Rule, factor: str, operand_shapes: Sequence[Shape], result_shapes: Sequence[Shape], shards: int, uneven: bool
 ) -> Instance | None:
-    """The op cut along a factor whose shards overlap: results are cut as any other, operands are read in windows. None if
-    these extents are not related as the rule says, or if there are fewer rows than shards."""
-    combines = rule.combines[factor]
-    gathers = [(c, shape) for c, shape in zip(combines, result_shapes, strict=True) if isinstance(c, Gather)]
-    steps, halos = {shape[c.dim] for c, shape in gathers}, {c.halo for c, _ in gathers}
-    if any(isinstance(c, Reduce) for c in combines) or len(steps) != 1 or len(halos) != 1:
+    """The op cut along a factor whose shards overlap: results are cut as any other, or addends, and operands are read in
+    windows. None if these extents are not related as the rule says, or if there are fewer rows than shards."""
+    carried = [(i, d, dim) for i, dims in enumerate(rule.inputs) for d, dim in enumerate(dims) if factor in dim.factors]
+    steps = _steps(rule.combines[factor], [(dim, operand_shapes[i][d]) for i, d, dim in carried], result_shapes)
+    if steps is None or len({i for i, _, _ in carried}) < len(carried):
         return None
-    (rows,), ((left, right),) = steps, halos
-    before, after = -left, -right
-    if min(before, after) < 0 or (rows < shards if uneven else rows % shards):
+    if any(a.extent < shards if uneven else a.extent % shards for a in steps.anchors):
         return None
-    operands: list[State] = []
-    for dims, shape in zip(rule.inputs, operand_shapes, strict=True):
-        carried = [(d, dim) for d, dim in enumerate(dims) if factor in dim.factors]
-        state: State = REPLICATED
-        for d, dim in carried:
-            beyond = shape[d] - dim.stride * (rows - after)
-            fits = dim.halo[1] - dim.stride < beyond <= dim.halo[1] and dim.halo[0] == dim.stride * before
-            if len(carried) > 1 or dim.pieces or dim.inner or not fits:
-                return None
-            margin = max(before, after)
-            state = Windowed(d, shape[d], rows, dim.stride, margin, margin)
-        operands.append(state)
-    results = (Sharded(c.dim, (rows,)) if isinstance(c, Gather) else REPLICATED for c in combines)
-    return Instance(tuple(operands), tuple(results))
+    before = max(-(-a.before // a.stride) for a in steps.anchors)
+    after = max(-(-a.after // a.stride) for a in steps.anchors)
+    operands: list[State] = [REPLICATED] * len(operand_shapes)
+    margins = [replace(a, before=max(a.before, a.after), after=max(a.before, a.after)) for a in steps.anchors]
+    run = replace(steps, anchors=tuple(margins))
+    for i, d, dim in carried:
+        extent = operand_shapes[i][d]
+        beyond = extent - dim.stride * (steps.count - after)
+        if dim.pieces or dim.inner or dim.halo[0] != dim.stride * before:
+            return None
+        if not dim.halo[1] - dim.stride < beyond <= dim.halo[1]:
+            return None
+        operands[i] = Windowed(d, extent, dim.stride, run, dim.filled)
+    results = tuple(
+        Sharded(c.dim, (result_shapes[r][c.dim],)) if isinstance(c, Gather) else _uncut_state(c)
+        for r, c in enumerate(rule.combines[factor])
+    )
+    return Instance(tuple(operands), results)
+
+
+def _steps(
+    combines: Sequence[Combine], operands: Sequence[tuple[InputDim, int]], result_shapes: Sequence[Shape]
+) -> Steps | None:
+    """How the factor is cut: by rows of the results that are concatenated; if they are added up, by those of operands that
+    are filled with zeros. Some dim has as many rows as there are steps: a result, or else an operand."""
+    gathers = [(c, result_shapes[r][c.dim]) for r, c in enumerate(combines) if isinstance(c, Gather)]
+    if any(isinstance(c, Reduce) for c in combines):
+        filled = [(dim, extent) for dim, extent in operands if dim.filled]
+        if gathers or len(filled) != 1 or filled[0][0].stride != 1:
+            return None
+        ((dim, extent),) = filled
+        return Steps(extent, (Anchor(extent, 1, *dim.halo),))
+    rows = [extent for c, extent in gathers if c.stride == 1]
+    rows += [extent for dim, extent in operands if dim.stride == 1]
+    if not rows or not gathers or max(max(c.halo) for c, _ in gathers) > 0:
+        return None
+    return Steps(rows[0], tuple(Anchor(extent, c.stride, -c.halo[0], -c.halo[1]) for c, extent in gathers))
 
 
 def partial_instance(rule: Rule, index: int, result_count: int) -> Instance | None:

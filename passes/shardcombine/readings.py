@@ -82,7 +82,7 @@ def readings(subject: Subject) -> Iterator[Reading]:
     yield Reading(subject.infer, tied=True)
     yield Reading(subject.infer, tied=True, ties_results=True)
     yield Reading(subject.infer, of_operands=True)
-    yield Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
     yield Reading(subject.infer, evident=True)
     yield Reading(subject.infer, tied=True, ties_results=True, evident=True)
+    yield Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
     yield Reading(subject.infer, of_dims=True)

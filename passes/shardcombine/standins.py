@@ -159,13 +159,13 @@ def _if_small(subject: Subject, small: StandIn, leftovers: Sequence[int]) -> Sta
     )
 
 
-def has_strides(subject: Subject, small: StandIn) -> bool:
-    """Whether a size grows along with a dim that it is not the extent of, in an op of several operands (one that merges or
-    splits dims has one): what overlaps in the op (the windows of a pooling's gradient) may lie apart in the stand-in."""
+def strided(subject: Subject, small: StandIn) -> list[Factor]:
+    """The factors in which a size grows along with a dim that it is not the extent of, in an op of several operands (one that
+    merges or splits dims has one): what overlaps in the op (the windows of a pooling's gradient) may lie apart in the stand-in."""
 
     def strides(factor: Factor) -> bool:
         sizes = {subject.point[i] for i in factor.slots if subject.slots[i].is_size}
         dims = {subject.point[i] for i in factor.slots if not subject.slots[i].is_size}
         return bool(sizes and dims and sizes != dims)
 
-    return len(subject.tensors) > 1 and any(map(strides, small.factors))
+    return [factor for factor in small.factors if len(subject.tensors) > 1 and strides(factor)]

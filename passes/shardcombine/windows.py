@@ -1,11 +1,14 @@
-"""Dims whose shards overlap: the rows and columns of a convolution or pooling (MetaDist, appendix A.3.1).
+"""Dims whose shards overlap: the rows and columns of convolutions, poolings and their gradients (MetaDist, appendix A.3.1).
 
-A result row depends on a window of the operand's rows that moves on by a stride, so the dim does not grow in proportion to the
-result (which is what other factors are found by) but by `stride` for each new row. Shards take parts of the operand
-that overlap, the op runs on each as it is, with its padding, and rows that feel that a part ends where the whole does not are
-discarded. How many there are at either end is seen by running the op on the first and on the last part of the whole; that
-it is all there is to it is then checked on shards like any other cut: two and three, uneven, of single rows too, at every
-remainder of the extent by the stride.
+A result row depends on a window of the operands' rows that moves on by so many of each for every step of the operator
+(`window_candidates`). Shards run parts of the steps, on parts of the operands that overlap, with the operator as it is, with its
+padding, and rows that feel that a part ends where the whole does not are discarded. How many there are at either end is seen by
+running the op on the first and on the last part of the whole; that it is all there is to it is then checked on shards like any
+other cut: two and three, uneven, of single rows too, at every remainder of the extents by the strides.
+
+Where no result grows, shards' results are addends (a convolution's gradient by its weight), and rows of one operand must each
+count once: a shard has its own, and zeros in the place of those beside them. How many those must be, so that no row of its own
+meets the end of a part, is seen in the same way.
 
 What type inference says of the extents holds for every instance and is checked there; what cannot be seen at one extent is a
 reach beyond it. Rows are therefore as many as the op's own numbers can span (dilation times kernel), and more, and those of
@@ -14,42 +17,32 @@ the op as it was found."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
-from distir.dialects.sharding import Gather, Identity
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import Anchor, Combine, Gather, Identity, Reduce, Steps
+from distir.passes.shardcombine.arithmetic import reduces
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import Trial
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.standins import LARGEST_STAND_IN, StandIn
+from distir.passes.shardcombine.standins import LARGEST_STAND_IN, StandIn, strided
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
 from distir.passes.shardcombine.trial_runs import runs
+from distir.passes.shardcombine.window_candidates import Window, window_candidates
 
-LARGEST_STRIDE = 8
 MOST_ROWS = 96
 FEWEST_ROWS = 12
 _FEW, _NARROW = 2, 6
-_FAR = math.lcm(*range(1, LARGEST_STRIDE + 1)) * 8
-
-
-@dataclass(frozen=True)
-class Window:
-    """How a dim of an operand (a slot) goes with one dim of every result: `extent` is `stride * rows` and what is over."""
-
-    slot: int
-    stride: int
-    dims: tuple[int | None, ...]
-    """Of each result, the dim that has the rows; None for one that is absent."""
-
-    @property
-    def results(self) -> list[tuple[int, int]]:
-        """The results that there are, with their dims."""
-        return [(r, d) for r, d in enumerate(self.dims) if d is not None]
+_MOST_ELEMENTS = 50 * LARGEST_STAND_IN
+Range = tuple[int, int]
 
 
 def altered(subject: Subject, small: StandIn, survivors: Sequence[Survivor] = ()) -> frozenset[int | str]:
@@ -68,68 +61,110 @@ def altered(subject: Subject, small: StandIn, survivors: Sequence[Survivor] = ()
 def windows(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     """The dims that no survivor carries and that can be cut with a halo. Other numbers than theirs must be the op's own: how far
     a window reaches depends on them."""
-    subject, small = probe.subject, probe.small
-    others = altered(subject, small, survivors)
     carried = {slot for s in survivors for slot in s.cut.factor.slots}
+    subject, small = probe.subject, _with_own_strides(probe.subject, probe.small, carried)
+    others = altered(subject, small, survivors)
     gathered = {(r, c.dim) for s in survivors for r, c in enumerate(s.combines) if isinstance(c, Gather)}
+    candidates = window_candidates(subject, small.point, carried)
     found: list[Survivor] = []
-    for i, slot in enumerate(subject.slots):
-        if slot.is_size or i in carried or not others <= {slot.owner}:
+    for window in candidates:
+        dims = {(r, d) for r, d, _ in window.results}
+        if gathered & dims or not others <= {subject.slots[i].owner for i in window.strides}:
             continue
-        window = window_of(subject, small.point, i)
-        if window is None or gathered & set(window.results):
-            continue
-        if (survivor := _Windowed(probe, window, survivors).survivor()) is not None:
+        if (
+            survivor := _cut(_Windowed(subject, small, window, survivors, candidates, probe.arithmetic.found))
+        ) is not None:
             found.append(survivor)
-            gathered |= set(window.results)
+            gathered |= dims
     return found
 
 
-def window_of(subject: Subject, point: Point, slot: int) -> Window | None:
-    """How results grow with a slot, by type inference: one dim of each, by one row for every `stride`."""
-
-    def grown(by: int) -> list[tuple[int, int] | None] | None:
-        """Of each result that there is, the one dim that grows and by how much."""
-        before, after = subject.infer(point), subject.infer(_moved(point, slot, by))
-        if before is None or after is None:
-            return None
-        changes: list[tuple[int, int] | None] = []
-        for old, new in zip(before, after, strict=True):
-            if old is None and new is None:
-                changes.append(None)
-                continue
-            if old is None or new is None or len(old) != len(new):
-                return None
-            changed = [(d, b - a) for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-            if len(changed) != 1:
-                return None
-            changes += changed
-        return changes
-
-    far = grown(_FAR) or []
-    counts = {change[1] for change in far if change is not None}
-    count = counts.pop() if len(counts) == 1 else 0
-    if count < 1 or _FAR % count or (stride := _FAR // count) > LARGEST_STRIDE:
-        return None
-    dims = tuple(change[0] if change is not None else None for change in far)
-    if any(grown(stride * n) != [(d, n) if d is not None else None for d in dims] for n in (1, 2, 3)):
-        return None
-    return Window(slot, stride, dims)
+def _with_own_strides(subject: Subject, small: StandIn, carried: Collection[int]) -> StandIn:
+    """The stand-in with the op's own numbers where types let strides grow with what they stride over, of which nothing was found."""
+    left = [f for f in small.factors if not set(carried) & set(f.slots)]
+    if not any(f in left for f in strided(subject, small)):
+        return small
+    restored = {i for factor in left for i in factor.slots}
+    point = tuple(
+        own if i in restored else n for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True))
+    )
+    if (shapes := subject.infer(point)) is None:
+        return small
+    return replace(small, point=point, shapes=shapes, factors=tuple(f for f in small.factors if f not in left))
 
 
-def _moved(point: Point, slot: int, by: int) -> Point:
-    return (*point[:slot], point[slot] + by, *point[slot + 1 :])
+def _cut(window: _Windowed) -> Survivor | None:
+    """The cut of a candidate with zeros where they do, else with what others have: of an operand of which only the shape counts,
+    or of the first that can be filled so that shards' results are addends."""
+    idle = window.idle() if len(window.window.strides) > 1 else set[int]()
+    if window.window.gathers:
+        return window.filling(idle).survivor()
+    for slot, stride in window.window.strides.items():
+        if stride == 1 and slot not in idle and (survivor := window.filling({slot}).survivor()) is not None:
+            return survivor
+    return None
+
+
+def _equal(trial: Trial, results: Sequence[Array | None], expected: Sequence[Array | None]) -> bool:
+    both = zip(results, expected, strict=True)
+    return all(a is None or b is None or trial.arithmetic.equal(a, b) for a, b in both)
 
 
 class _Windowed:
-    """One candidate: probes of the op with enough rows, one for every remainder of the extent by the stride."""
+    """One candidate: probes of the op with enough rows, one for every remainder of the extents by the strides."""
 
-    def __init__(self, probe: Probe, window: Window, survivors: Sequence[Survivor]):
-        self.subject, self.small, self.window, self.found = probe.subject, probe.small, window, probe.arithmetic.found
-        self.slot = probe.subject.slots[window.slot]
-        self.before = self.after = 0
+    def __init__(
+        self,
+        subject: Subject,
+        small: StandIn,
+        window: Window,
+        survivors: Sequence[Survivor],
+        candidates: Sequence[Window],
+        found: str,
+    ):
+        self.subject, self.small, self.window, self.found = subject, small, window, found
+        self.owners: dict[int, int] = {}
+        for slot in window.strides:
+            owner = subject.slots[slot].owner
+            assert isinstance(owner, int)
+            self.owners[slot] = owner
+        count = len(window.results) if window.gathers else 1
+        self.margins: list[Range] = [(0, 0)] * count
+        """Of every result, or of the operand that is filled: how many rows before and after do not count."""
         self._known = {i for s in survivors for i in s.cut.factor.slots}
+        self._beside = [each for each in candidates if self._is_beside(each)]
         self.narrow = self._narrowed(survivors)
+
+    def _is_beside(self, other: Window) -> bool:
+        """Whether another candidate is of other dims of these operands (a kernel's are not)."""
+        owners = {self.subject.slots[i].owner for i in other.strides}
+        return owners <= set(self.owners.values()) and not set(other.strides) & set(self.window.strides)
+
+    def filling(self, slots: Collection[int]) -> _Windowed:
+        """The candidate with zeros beyond a shard's own rows of these slots."""
+        other = copy(self)
+        other.window = self.window.filling(slots)
+        return other
+
+    def idle(self) -> set[int]:
+        """The slots of operands of which only the shape counts."""
+        if (small := next(self._stand_ins(), None)) is None:
+            return set()
+        probe = Probe(self.subject, small)
+        trials = [*probe.float_trials()]
+        if len(trials) < 2:
+            return set()
+        first, *others = trials
+
+        def is_idle(owner: int) -> bool:
+            for other in others:
+                arrays = {**first.draw.arrays, owner: other.draw.arrays[owner]}
+                results = probe.run_shards([small.point], [arrays], first.arithmetic)
+                if results is None or not _equal(first, results[0], first.draw.results):
+                    return False
+            return True
+
+        return {slot for slot, owner in self.owners.items() if is_idle(owner)}
 
     def survivor(self) -> Survivor | None:
         """The cut and its combines; None if it does not hold."""
@@ -138,138 +173,217 @@ class _Windowed:
             return None
         if not all(self._is_sound(probe) for probe in probes):
             return None
-        stride = self.window.stride
-        beyond = max(p.small.point[self.window.slot] - stride * self._rows(p.small.shapes) for p in probes)
-        halo = stride * self.before, beyond + stride * self.after
-        slots = (self.window.slot,)
-        factor = Factor(slots, tuple(self.window.results), self._rows(probes[0].small.shapes))
-        halos = -self.before, -self.after
-        combines = tuple(Identity() if d is None else Gather(d, halos) for d in self.window.dims)
-        return Survivor(Cut(factor, {self.window.slot: Layout((), (), halo, stride, is_windowed=True)}), combines)
+        window, first = self.window, probes[0].small
+        steps = self._steps(first.point, first.shapes)
+        before = max(-(-a.before // a.stride) for a in steps.anchors)
+        after = max(-(-a.after // a.stride) for a in steps.anchors)
+        layouts: dict[int, Layout] = {}
+        for slot, stride in window.strides.items():
+            beyond = max(window.leftovers(p.small.point, p.small.shapes)[slot] for p in probes)
+            halo = stride * before, beyond + stride * after
+            layouts[slot] = Layout((), (), halo, stride, is_windowed=True, filled=slot in window.filled)
+        slots = tuple(sorted(window.strides))
+        factor = Factor(slots, tuple((r, d) for r, d, _ in window.results), steps.count)
+        return Survivor(Cut(factor, layouts), self._combines())
 
-    def _rows(self, shapes: Shapes) -> int:
-        result, dim = self.window.results[0]
-        shape = shapes[result]
-        assert shape is not None
-        return shape[dim]
+    def _combines(self) -> tuple[Combine, ...]:
+        window = self.window
+        if not window.gathers:
+            present = self.small.shapes
+            return tuple(Identity() if shape is None else Reduce(Reduction.SUM) for shape in present)
+        combines: list[Combine] = [Identity()] * len(window.dims)
+        for (result, dim, stride), (before, after) in zip(window.results, self.margins, strict=True):
+            combines[result] = Gather(dim, (-before, -after), stride=stride)
+        return tuple(combines)
+
+    def _steps(self, point: Point, shapes: Shapes) -> Steps:
+        """How the op at a point is cut, by what is known of margins."""
+        window, count = self.window, self.window.steps(point, shapes)
+        if not window.gathers:
+            ((before, after),) = self.margins
+            return Steps(count, (Anchor(count, 1, before, after),))
+        extents = [shape[d] for r, d, _ in window.results if (shape := shapes[r]) is not None]
+        of_results = zip(extents, window.results, self.margins, strict=True)
+        return Steps(count, tuple(Anchor(extent, result[2], *margins) for extent, result, margins in of_results))
+
+    # --- the op with enough rows ---
 
     def _narrowed(self, survivors: Sequence[Survivor]) -> Point:
         """The stand-in's point with little in all other dims that may shrink: what is known to be cut, and the other dims of
-        the operand. A window does not depend on them."""
-        point = self.small.point
+        the operands. A window does not depend on them."""
+        point, subject = self.small.point, self.subject
+
+        def shrink(trial: Point) -> None:
+            nonlocal point
+            point = trial if subject.infer(trial) is not None else point
+
         for survivor in survivors:
             factor = survivor.cut.factor
-            if any(layout != Layout() for layout in survivor.cut.layouts.values()):
-                continue
-            trial = tuple(v // factor.extent * _FEW if i in factor.slots else v for i, v in enumerate(point))
-            point = trial if self.subject.infer(trial) is not None else point
-        for i, (slot, value) in enumerate(zip(self.subject.slots, self.small.point, strict=True)):
-            known = any(i in s.cut.factor.slots for s in survivors)
-            if slot.owner == self.slot.owner and i != self.window.slot and not known and value > _NARROW:
-                trial = _moved(point, i, _NARROW - value)
-                point = trial if self.subject.infer(trial) is not None else point
-        return point if runs(self.subject, point) is not None else self.small.point
+            if all(layout == Layout() for layout in survivor.cut.layouts.values()):
+                shrink(tuple(v // factor.extent * _FEW if i in factor.slots else v for i, v in enumerate(point)))
+        for window in self._beside:
+            if (shapes := subject.infer(point)) is not None:
+                shrink(window.moved(point, min(0, _NARROW - window.steps(point, shapes))))
+        for i, slot in enumerate(subject.slots):
+            if slot.owner in self.owners.values() and i not in self.owners and i not in self._known:
+                shrink(_with(point, {i: min(point[i], _NARROW)}))
+        return point if runs(subject, point) is not None else self.small.point
 
     def _stand_ins(self) -> Iterator[StandIn]:
         """The op with enough rows, at every remainder; none if that is too large."""
-        point, shapes = self.narrow, self.subject.infer(self.narrow)
+        window, shapes = self.window, self.subject.infer(self.narrow)
         assert shapes is not None
-        rows = self._span() // self.window.stride + FEWEST_ROWS
-        more = self.window.stride * (rows - self._rows(shapes))
-        for remainder in range(self.window.stride if rows <= MOST_ROWS else 0):
-            moved = _moved(point, self.window.slot, more + remainder)
-            inferred = self.subject.infer(moved)
-            operands = [self.subject.operand_shape(moved, i) for i in self.subject.tensors]
-            if inferred is None or max(math.prod(s) for s in (*operands, *inferred) if s) > LARGEST_STAND_IN:
+        rows = self._span() // max(window.strides.values()) + FEWEST_ROWS
+        if rows > MOST_ROWS:
+            return
+        point = window.moved(self.narrow, rows - window.steps(self.narrow, shapes))
+        trials = [point]
+        for slot, stride in window.strides.items():
+            trials += [_with(point, {slot: point[slot] + by}) for by in (*range(1, stride), *range(1 - stride, 0))]
+        seen: list[object] = []
+        for trial in trials:
+            if (inferred := self.subject.infer(trial)) is None:
+                continue
+            leftovers = (
+                window.leftovers(trial, inferred),
+                [
+                    shape[d] - stride * window.steps(trial, inferred)
+                    for r, d, stride in window.results
+                    if (shape := inferred[r]) is not None
+                ],
+            )
+            if leftovers in seen:
+                continue
+            seen.append(leftovers)
+            if self._elements(trial, inferred) > LARGEST_STAND_IN:
                 return
-            yield replace(self.small, point=moved, shapes=inferred, factors=())
+            yield replace(self.small, point=trial, shapes=inferred, factors=())
 
     def _as_found(self) -> Iterator[Probe]:
         """The op with all of the rows that it was found with: numbers in a callable's code are not stated."""
-        slot, small = self.window.slot, self.small
-        point = _moved(self.narrow, slot, self.subject.point[slot] - self.narrow[slot])
-        if (shapes := self.subject.infer(point)) is None or self._rows(shapes) < FEWEST_ROWS:
+        point = _with(self.narrow, {i: self.subject.point[i] for i in self.owners})
+        if (shapes := self.subject.infer(point)) is None or self.window.steps(point, shapes) < FEWEST_ROWS:
             return
-        operands = [self.subject.operand_shape(point, i) for i in self.subject.tensors]
-        if max(math.prod(s) for s in (*operands, *shapes) if s) <= 50 * LARGEST_STAND_IN:
-            yield Probe(self.subject, replace(small, point=point, shapes=shapes, factors=()))
+        if self._elements(point, shapes) <= _MOST_ELEMENTS:
+            yield Probe(self.subject, replace(self.small, point=point, shapes=shapes, factors=()))
 
     def _widened(self) -> Iterator[Probe]:
-        """The op with each other dim of the operand that is not known to be cut longer than its rows: rows that depend on where
+        """The op with each other dim of the operands that is not known to be cut longer than its rows: rows that depend on where
         they are with respect to columns are no windows."""
+        small = next(self._stand_ins(), None)
+        if small is None:
+            return
+        longest = 2 * max(small.point[i] for i in self.owners)
+        wider = [w.moved(small.point, longest - w.steps(small.point, small.shapes)) for w in self._beside]
+        beside = {i for w in self._beside for i in w.strides}
         for i, slot in enumerate(self.subject.slots):
-            if slot.owner != self.slot.owner or i == self.window.slot or i in self._known:
-                continue
-            small = next(self._stand_ins(), None)
-            if small is None:
-                return
-            point = _moved(small.point, i, 2 * small.point[self.window.slot] - small.point[i])
-            if (shapes := self.subject.infer(point)) is None:
-                continue
-            operands = [self.subject.operand_shape(point, k) for k in self.subject.tensors]
-            if max(math.prod(s) for s in (*operands, *shapes) if s) <= 50 * LARGEST_STAND_IN:
+            if slot.owner in self.owners.values() and i not in {*self.owners, *self._known, *beside}:
+                wider.append(_with(small.point, {i: longest}))
+        for point in wider:
+            if (shapes := self.subject.infer(point)) is not None and self._elements(point, shapes) <= _MOST_ELEMENTS:
                 yield Probe(self.subject, replace(small, point=point, shapes=shapes))
+
+    def _elements(self, point: Point, shapes: Shapes) -> int:
+        operands = [self.subject.operand_shape(point, i) for i in self.subject.tensors]
+        return max(math.prod(shape) for shape in (*operands, *shapes) if shape is not None)
 
     def _span(self) -> int:
         """How far a window may reach: the product of the two largest numbers that the op states, or that are dims of its other
         operands and no factors (a kernel's)."""
         scaled = {i for factor in self.small.factors for i in factor.slots}
+        owners = self.owners.values()
         numbers = [1, 1]
         for i, (slot, value) in enumerate(zip(self.subject.slots, self.small.point, strict=True)):
-            if slot.is_size or (i not in scaled and slot.owner != self.slot.owner):
+            if slot.is_size or (i not in scaled and slot.owner not in owners):
                 numbers.append(value)
         return math.prod(sorted(numbers)[-2:])
 
     # --- runs ---
 
-    def _part(self, probe: Probe, trial: Trial, low: int, high: int) -> list[Array] | None:
-        """What the op makes of the part of the dim that gives the rows from low to high; None if it does not."""
-        point, window = probe.small.point, self.window
-        start = window.stride * low
-        stop = point[window.slot] - window.stride * (self._rows(probe.small.shapes) - high)
-        if stop <= start:
-            return None
-        local = _moved(point, window.slot, stop - start - point[window.slot])
+    def _arrays(self, probe: Probe, trial: Trial, own: Range) -> dict[int, Array]:
+        """The operands, with zeros beyond a shard's own steps in those that are filled; of which only the shape counts: everywhere."""
         arrays = dict(trial.draw.arrays)
-        assert isinstance(self.slot.owner, int)
-        arrays[self.slot.owner] = np.take(arrays[self.slot.owner], range(start, stop), self.slot.position)
-        expected = [
-            None if shape is None else tuple(high - low if d == dim else n for d, n in enumerate(shape))
-            for dim, shape in zip(window.dims, probe.small.shapes, strict=True)
-        ]
-        if (shapes := self.subject.infer(local)) is None or list(shapes) != expected:
+        for slot in self.window.filled:
+            owner, position = self.owners[slot], self.subject.slots[slot].position
+            zeros = np.zeros_like(arrays[owner])
+            if not self.window.gathers:
+                index = (slice(None),) * position + (slice(*own),)
+                zeros[index] = arrays[owner][index]
+            arrays[owner] = zeros
+        return arrays
+
+    def _part(self, probe: Probe, trial: Trial, low: int, high: int, own: Range) -> list[Array] | None:
+        """What the op makes of the steps from low to high, of which a shard has its own; None if it does not."""
+        window, point, shapes = self.window, probe.small.point, probe.small.shapes
+        fewer = window.steps(point, shapes) - (high - low)
+        local = window.moved(point, -fewer)
+        arrays = self._arrays(probe, trial, own)
+        for slot, stride in window.strides.items():
+            owner, start = self.owners[slot], stride * low
+            if local[slot] < 1:
+                return None
+            rows = range(start, start + local[slot])
+            arrays[owner] = np.take(arrays[owner], rows, self.subject.slots[slot].position)
+        expected = window.expected(shapes, fewer)
+        if (inferred := self.subject.infer(local)) is None or list(inferred) != expected:
             return None
         results = probe.run_shards([local], [arrays], trial.arithmetic)
         if results is None or [None if r is None else r.shape for r in results[0]] != expected:
             return None
-        return [array for r, _ in window.results if (array := results[0][r]) is not None]
+        return [array for array in results[0] if array is not None]
 
-    def _wrong(self, trial: Trial, parts: Sequence[Array], low: int) -> list[int]:
-        """The rows of a part, counted in the part, that are not those of the whole."""
-        found: set[int] = set()
-        for (result, dim), part in zip(self.window.results, parts, strict=True):
+    def _wrong(self, trial: Trial, parts: Sequence[Array], starts: Sequence[int]) -> list[list[int]]:
+        """Of each result that grows, the rows of a part, counted in the part, that are not those of the whole."""
+        found: list[list[int]] = []
+        for (result, dim, _), part, start in zip(self.window.results, parts, starts, strict=True):
             whole = trial.draw.results[result]
             assert whole is not None
-            for row in range(part.shape[dim]):
-                if not trial.arithmetic.equal(np.take(part, row, dim), np.take(whole, low + row, dim)):
-                    found.add(row)
-        return sorted(found)
+            rows = ((row, np.take(part, row, dim), np.take(whole, start + row, dim)) for row in range(part.shape[dim]))
+            found.append([row for row, got, wanted in rows if not trial.arithmetic.equal(got, wanted)])
+        return found
 
     def _measure(self, probe: Probe) -> bool:
-        """Raises the numbers of rows that are wrong at either end of a part to what is seen; False if they are too many for
+        """Raises the numbers of rows that do not count at either end of a part to what is seen; False if they are too many for
         the op to be local."""
         trials = list(probe.float_trials())
-        rows = self._rows(probe.small.shapes)
-        middle = rows // 2
-        for trial in trials:
-            first, last = self._part(probe, trial, 0, middle), self._part(probe, trial, middle, rows)
-            if first is None or last is None:
+        measure = self._measure_results if self.window.gathers else self._measure_filled
+        return bool(trials) and all(measure(probe, trial) for trial in trials)
+
+    def _measure_results(self, probe: Probe, trial: Trial) -> bool:
+        """Rows that are wrong at the inner end of the first and of the last half."""
+        steps = self.window.steps(probe.small.point, probe.small.shapes)
+        middle = steps // 2
+        first = self._part(probe, trial, 0, middle, (0, middle))
+        last = self._part(probe, trial, middle, steps, (middle, steps))
+        if first is None or last is None:
+            return False
+        begin = [stride * middle for _, _, stride in self.window.results]
+        wrong = zip(self._wrong(trial, last, begin), self._wrong(trial, first, [0] * len(begin)), first, strict=True)
+        for i, ((before, after), (_, dim, _), (of_last, of_first, part)) in enumerate(
+            zip(self.margins, self.window.results, wrong, strict=True)
+        ):
+            right = min([begin[i], part.shape[dim], *of_first])
+            self.margins[i] = max(before, 1 + max(of_last, default=-1)), max(after, begin[i] - right)
+            if max(self.margins[i]) > begin[i] // 2:
                 return False
-            self.before = max(self.before, 1 + max(self._wrong(trial, last, middle), default=-1))
-            self.after = max(self.after, middle - min(self._wrong(trial, first, 0), default=middle))
-            if max(self.before, self.after) > middle // 2:
-                return False
-        return bool(trials)
+        return True
+
+    def _measure_filled(self, probe: Probe, trial: Trial) -> bool:
+        """Rows of the operand that is filled which count for something else at the inner end of a half than in the whole."""
+        steps = self.window.steps(probe.small.point, probe.small.shapes)
+        middle = steps // 2
+
+        def agrees(low: int, high: int, own: Range) -> bool:
+            whole, part = (self._part(probe, trial, *ends, own) for ends in ((0, steps), (low, high)))
+            return whole is not None and part is not None and _equal(trial, part, whole)
+
+        ((before, after),) = self.margins
+        while before <= middle // 2 and not agrees(middle, steps, (middle + before, steps)):
+            before += 1
+        while after <= middle // 2 and not agrees(0, middle, (0, middle - after)):
+            after += 1
+        self.margins = [(before, after)]
+        return max(before, after) <= middle // 2
 
     def _is_sound(self, probe: Probe) -> bool:
         """Whether the cut holds by the arithmetic that the rest of the rule is found with."""
@@ -277,18 +391,50 @@ class _Windowed:
         return is_like and self._holds(probe)
 
     def _holds(self, probe: Probe) -> bool:
-        """Whether shards without their margins are the parts of the whole."""
-        rows = self._rows(probe.small.shapes)
-        third = rows // 3
-        cuts = ((0, third, rows), (0, 1, 1 + third, rows), (0, third, third + 1, rows - 1, rows))
+        """Whether shards without their margins are the parts of the whole, or their results its addends."""
+        steps = self._steps(probe.small.point, probe.small.shapes)
+        of_anchors = [_cuts(anchor.extent) for anchor in steps.anchors]
         for trial in probe.draws_tried():
-            for first, last in {shard for cut in cuts for shard in pairwise(cut)}:
-                low, high = max(0, first - self.before), min(rows, last + self.after)
-                parts = self._part(probe, trial, low, high)
-                if parts is None:
-                    return False
-                own = range(first - low, last - low)
-                kept = [np.take(p, own, d) for (_, d), p in zip(self.window.results, parts, strict=True)]
-                if self._wrong(trial, kept, first):
+            seen: dict[object, list[Array] | None] = {}
+            for cuts in zip(*of_anchors, strict=True):
+                shards = list(zip(*(pairwise(cut) for cut in cuts), strict=True))
+                for own in shards:
+                    if own not in seen:
+                        seen[own] = self._shard(probe, trial, steps, own)
+                    if seen[own] is None:
+                        return False
+                if not self.window.gathers and not self._add_up(probe, trial, [seen[own] or [] for own in shards]):
                     return False
         return True
+
+    def _shard(self, probe: Probe, trial: Trial, steps: Steps, own: tuple[Range, ...]) -> list[Array] | None:
+        """What a shard that has these rows of each anchor gives; None if they are not those of the whole."""
+        low, high = steps.covering(own)
+        parts = self._part(probe, trial, low, high, own[0])
+        if parts is None or not self.window.gathers:
+            return parts
+        kept: list[Array] = []
+        for (first, last), (_, dim, stride), part in zip(own, self.window.results, parts, strict=True):
+            if not 0 <= first - stride * low < last - stride * low <= part.shape[dim]:
+                return None
+            kept.append(np.take(part, range(first - stride * low, last - stride * low), dim))
+        return None if any(self._wrong(trial, kept, [first for first, _ in own])) else kept
+
+    def _add_up(self, probe: Probe, trial: Trial, shards: Sequence[Sequence[Array]]) -> bool:
+        weights = [Fraction(1, len(shards))] * len(shards)
+        wholes = [
+            (whole, kind) for whole, kind in zip(trial.draw.results, probe.kinds, strict=True) if whole is not None
+        ]
+        return all(
+            kind == "float" and reduces(trial.arithmetic, whole, [s[i] for s in shards], Reduction.SUM, weights, kind)
+            for i, (whole, kind) in enumerate(wholes)
+        )
+
+
+def _cuts(extent: int) -> tuple[tuple[int, ...], ...]:
+    third = extent // 3
+    return (0, third, extent), (0, 1, 1 + third, extent), (0, third, third + 1, extent - 1, extent)
+
+
+def _with(point: Point, values: Mapping[int, int]) -> Point:
+    return tuple(values.get(i, value) for i, value in enumerate(point))

@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from distir.dialects.dist import ScaleOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Rule, Sharded, State, Windowed
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
@@ -260,7 +260,8 @@ class Prices:
         """Picoseconds on one device. Raises DistirError for sizes that cannot be rewritten."""
         types = [self._type_on(v.type, s, device) for v, s in zip((*op.operands, *op.results), states, strict=True)]
         operands, results = types[: len(op.operands)], types[len(op.operands) :]
-        changes = changes_of(rule_of(op), self._divisors(options, states, device))
+        rule = rule_of(op)
+        changes = changes_of(rule, self._divisors(rule, options, states, device))
         local_constants(op, changes)
         properties = local_properties(op, changes)
         means = tuple({i for option in options for i in option.means})
@@ -304,12 +305,14 @@ class Prices:
         return TensorType(tensor.element_type, self.mesh.local_shape(tensor.get_shape(), states, device))
 
     def _divisors(
-        self, options: Sequence[Option], states: Sequence[AxisStates], device: int
+        self, rule: Rule | None, options: Sequence[Option], states: Sequence[AxisStates], device: int
     ) -> dict[str, int | Fraction]:
-        """What divides each factor that is cut."""
+        """What divides each factor that is cut and that sizes carry."""
         if all(map(self.mesh.is_alike, states)):
             return dict[str, int | Fraction](cut_factors(options, self.mesh))
-        return {f: 1 / fraction_of(options, self.mesh, device, factor=f) for f in cut_factors(options, self.mesh)}
+        carried = {factor for factors in rule.sizes.values() for factor in factors} if rule is not None else set[str]()
+        cut = carried & cut_factors(options, self.mesh).keys()
+        return {f: 1 / fraction_of(options, self.mesh, device, factor=f) for f in sorted(cut)}
 
     def margins(self, op: Operation, options: Sequence[Option]) -> dict[int, list[Margin]]:
         """What is computed beside a shard, for each result of which some is."""

@@ -16,7 +16,7 @@ from distir.backends.torch import run as run_processes
 from distir.dialects.dist import Dist
 from distir.dialects.onnx import Onnx
 from distir.dialects.sharding import Gather, MeshOp, StrategyAttr, UseFactor
-from distir.interpreters.entry import entry_function
+from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.beam_shard import BeamShardPass
@@ -141,3 +141,36 @@ def test_searches_cut_large_images(search: type[IlpShardPass | BeamShardPass], t
         inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
         expected, got = run(network(LARGE_IMAGE), inputs)["y"], run_processes(module, inputs)["y"]
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_training_step_on_one_large_image(tmp_path: Path):
+    """Down to half the rows and back, against an image: the search cuts the rows of every convolution in both directions. Shards of
+    the gradients by the weights have zeros around their rows of one operand, and their results are addends."""
+    import torch
+    from torch import nn
+
+    from distir.frontends.pytorch import import_step, training_step
+
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 3, 3, padding=1, stride=2), nn.Tanh(), nn.ConvTranspose2d(3, 2, 3, 2, 1, 1), nn.Tanh()]
+    model = nn.Sequential(*layers, nn.Conv2d(2, 2, 3, padding=1, bias=False))
+    example = torch.randn(1, 2, 200, 24), torch.randn(1, 2, 200, 24)
+    step = training_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    module = import_step(step, example)
+    rng = np.random.default_rng(0)
+    ports = arguments_of(entry_function(module))
+    values = {port.name: rng.standard_normal(port.type.get_shape()).astype(np.float32) for port in ports}
+    expected = run(module, values, dtype=np.float64)
+    IlpShardPass(mesh="a=4", machine=written(tmp_path)).apply(Context(), module)
+    convolutions = [op for op in module.walk() if op.name in ("aten.convolution", "aten.convolution_backward")]
+    assert len(convolutions) == 8
+    for op in convolutions:
+        chosen, rule = op.attributes["dist.strategy"], rule_of(op)
+        assert isinstance(chosen, StrategyAttr)
+        assert rule is not None
+        assert chosen.choices == {"a": UseFactor(str(rule.inputs[0][ROWS].factor))}
+    ApplyShardingPass().apply(Context(), module)
+    assert "dist.zeros" in str(module)
+    for got in (run(module, values, dtype=np.float64), run_processes(module, values)):
+        for name, value in expected.items():
+            np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5 * np.abs(value).max(), err_msg=name)

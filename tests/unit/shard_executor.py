@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -230,44 +231,77 @@ class _Check:
             found[i] = found[same] if same is not None else addends(self.operands[i], shards, reduction, self.rng)
         return found
 
+    def carried(self, factor: str) -> list[tuple[int, int, Any]]:
+        """The operand dims that carry a factor."""
+        dims = ((i, d, dim) for i, dims in enumerate(self.rule.inputs) for d, dim in enumerate(dims))
+        return [each for each in dims if factor in each[2].factors]
+
+    def anchors(self, factor: str) -> list[tuple[int, int, int, int]]:
+        """Of what each shard has its own rows when shards overlap (results, or operands with zeros around them): the extent, the
+        rows per step, and how many at either end of what a shard computes are not its own."""
+        gathers = [(r, c) for r, c in enumerate(self.rule.combines[factor]) if isinstance(c, Gather)]
+        if gathers:
+            return [(self.shapes[1][r][c.dim], c.stride, -c.halo[0], -c.halo[1]) for r, c in gathers]
+        return [(self.shapes[0][i][d], dim.stride, *dim.halo) for i, d, dim in self.carried(factor) if dim.filled]
+
+    def steps(self, factor: str) -> int:
+        """How many steps the op takes along a factor whose shards overlap: one for each row of some dim."""
+        operands = [(self.shapes[0][i][d], dim.stride) for i, d, dim in self.carried(factor)]
+        return next(extent for extent, stride, *_ in (*self.anchors(factor), *operands) if stride == 1)
+
     def window(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
-        """A factor whose shards overlap: each computes some rows of its neighbours too, which are dropped."""
-        combines = [(r, c) for r, c in enumerate(self.rule.combines[factor]) if isinstance(c, Gather)]
-        rows = sum(parts)
-        left, right = (-width for width in combines[0][1].halo)
-        made: dict[int, list[Any]] = {r: [] for r, _ in combines}
-        for shard, part in enumerate(parts):
-            first = sum(parts[:shard])
-            low, high = max(0, first - left), min(rows, first + part + right)
+        """A factor whose shards overlap: each computes some rows of its neighbours too, which are dropped or have been zero."""
+        anchors, steps, ends = self.anchors(factor), self.steps(factor), np.cumsum([0, *parts])
+        made: list[Sequence[Any]] = []
+        for first, last in pairwise(ends):
+            own = {extent: [int(end * extent // ends[-1]) for end in (first, last)] for extent, *_ in anchors}
+            own |= {
+                (n := self.shapes[0][i][d]): [int(end * n // ends[-1]) for end in (first, last)]
+                for i, d, _ in self.carried(factor)
+            }
+            enough = [
+                (
+                    [n for n in range(steps) if n == 0 or n * stride + before <= own[extent][0]],
+                    [n for n in range(1, steps + 1) if n == steps or n * stride - after >= own[extent][1]],
+                )
+                for extent, stride, before, after in anchors
+            ]
+            low, high = min(max(lows) for lows, _ in enough), max(min(highs) for _, highs in enough)
             operands = list(self.operands)
-            for i, dims in enumerate(self.rule.inputs):
-                for d, dim in enumerate(dims):
-                    if dim.factor == factor:
-                        stop = operands[i].shape[d] - dim.stride * (rows - high)
-                        operands[i] = np.take(operands[i], range(dim.stride * low, stop), d)
+            for i, d, dim in self.carried(factor):
+                extent = operands[i].shape[d]
+                if dim.filled:
+                    others = np.setdiff1d(np.arange(extent), np.arange(*own[extent]))
+                    operands[i] = operands[i].copy()
+                    operands[i][(slice(None),) * d + (others,)] = 0
+                operands[i] = np.take(operands[i], range(dim.stride * low, extent - dim.stride * (steps - high)), d)
             try:
-                results = self.run(self.op, operands)
+                results = list(self.run(self.op, operands))
             except Exception as error:
-                yield f"{factor} in {parts}: shard {shard} raises {error}"
+                yield f"{factor} in {parts}: a shard raises {error}"
                 return
-            for r, combine in combines:
-                made[r].append(np.take(results[r], range(first - low, first - low + part), combine.dim))
-        for r, combine in combines:
-            if not agree(np.concatenate(made[r], combine.dim), self.wholes[r]):
-                yield f"{factor} in {parts}: result {r} by {combine} differs"
+            for r, combine in enumerate(self.rule.combines[factor]):
+                if isinstance(combine, Gather):
+                    start, stop = own[self.shapes[1][r][combine.dim]]
+                    kept = range(start - combine.stride * low, stop - combine.stride * low)
+                    results[r] = np.take(results[r], kept, combine.dim)
+            made.append(results)
+        for r, combine in enumerate(self.rule.combines[factor]):
+            if isinstance(combine, Gather):
+                if not agree(np.concatenate([shard[r] for shard in made], combine.dim), self.wholes[r]):
+                    yield f"{factor} in {parts}: result {r} by {combine} differs"
+            else:
+                yield from self.compare(f"{factor} in {parts}", r, combine, made, parts, 1)
 
     def window_rows(self, factor: str) -> int:
-        """How many rows the result has; 0 where the operand's extent is not one that the rule speaks of."""
-        found = ((r, c) for r, c in enumerate(self.rule.combines[factor]) if isinstance(c, Gather))
-        result, combine = next(found)
-        rows = self.shapes[1][result][combine.dim]
-        for i, dims in enumerate(self.rule.inputs):
-            for d, dim in enumerate(dims):
-                if dim.factor == factor:
-                    beyond = self.shapes[0][i][d] - dim.stride * (rows + combine.halo[1])
-                    if not dim.halo[1] - dim.stride < beyond <= dim.halo[1]:
-                        return 0
-        return rows
+        """How many rows shards share; 0 where an operand's extent is not one that the rule speaks of."""
+        anchors, steps = self.anchors(factor), self.steps(factor)
+        after = max(math.ceil(after / stride) for _, stride, _, after in anchors)
+        for i, d, dim in self.carried(factor):
+            beyond = self.shapes[0][i][d] - dim.stride * (steps - after)
+            if not dim.halo[1] - dim.stride < beyond <= dim.halo[1]:
+                return 0
+        return anchors[0][0]
 
     def factor(self, factor: str, parts: Sequence[int]) -> Iterator[str]:
         of, partner = sum(parts), self.rule.partner(factor)

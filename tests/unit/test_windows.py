@@ -12,10 +12,11 @@ from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.parser import Parser
 
 import distir
+from distir.dialects.aten import Aten
 from distir.dialects.dist import Dist
 from distir.dialects.onnx import Onnx
 from distir.dialects.sharding import MeshOp, StrategyAttr, UseFactor
-from distir.interpreters.entry import entry_function
+from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run, run_ranks
 from distir.passes.apply_sharding import ApplyShardingPass
@@ -26,7 +27,7 @@ from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 
 def parse(text: str) -> ModuleOp:
     context = Context()
-    for dialect in (Builtin, func.Func, Dist, Onnx):
+    for dialect in (Builtin, func.Func, Dist, Onnx, Aten):
         context.load_dialect(dialect)
     return Parser(context, text).parse_module()
 
@@ -64,33 +65,60 @@ def test_no_windows(function: object):
     assert "halo" not in rule(function, np.ones((20, 3)))
 
 
-OPERATORS = ("Conv", "MaxPool", "AveragePool")
+OPERATORS = ("Conv", "MaxPool", "AveragePool", "ConvTranspose", "input gradient", "weight gradient", "pool gradient")
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> str:
+def programs(draw: st.DrawFn, kinds: tuple[str, ...] = OPERATORS) -> str:
     """One windowed operator on rows of its own extent: kernel, stride, dilation and padding on either side as drawn."""
-    kind = draw(st.sampled_from(OPERATORS))
+    kind = draw(st.sampled_from(kinds))
     kernel, stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    dilation = 1 if kind == "pool gradient" else dilation
     reach = dilation * (kernel - 1) + 1
     left, right = (draw(st.integers(0, min(2, kernel - 1))) for _ in range(2))
+    if "gradient" in kind:
+        left = right = min(left, kernel // 2)
     extent = draw(st.integers(7, 14))
     rows = (extent + left + right - reach) // stride + 1
     assume(rows >= 3)
+    x, y, w = f"tensor<2x3x{extent}xf32>", f"tensor<2x3x{rows}xf32>", f"tensor<3x3x{kernel}xf32>"
+    if kind == "ConvTranspose":
+        x, y = f"tensor<2x3x{rows}xf32>", f"tensor<2x3x{stride * (rows - 1) + reach - left - right}xf32>"
     numbers = {"dilations": [dilation], "kernel_shape": [kernel], "pads": [left, right], "strides": [stride]}
-    properties = ", ".join(f"{k} = [{', '.join(f'{n} : si64' for n in v)}]" for k, v in numbers.items())
-    x, y = f"tensor<2x3x{extent}xf32>", f"tensor<2x3x{rows}xf32>"
-    head = f'func.func @main(%x: {x} {{dist.name = "x", dist.role = "input"}}'
-    tail = f') -> ({y} {{dist.name = "y", dist.role = "output"}}) {{\n'
-    if kind == "Conv":
-        w = f"tensor<3x3x{kernel}xf32>"
-        head += f', %w: {w} {{dist.name = "w", dist.role = "parameter"}}'
-        body = f'%n = "onnx.NoValue"() <{{value}}> : () -> none\n%y = "onnx.Conv"(%x, %w, %n) <{{{properties}}}> : ({x}, {w}, none) -> {y}'
-    elif kind == "MaxPool":
-        body = f'%y, %i = "onnx.MaxPool"(%x) <{{{properties}}}> : ({x}) -> ({y}, none)'
-    else:
-        body = f'%y = "onnx.AveragePool"(%x) <{{{properties}}}> : ({x}) -> {y}'
-    return f"{head}{tail}{body}\nfunc.return %y : {y}\n}}"
+    onnx = ", ".join(f"{k} = [{', '.join(f'{n} : si64' for n in v)}]" for k, v in numbers.items())
+    listed = {"stride": stride, "padding": left, "dilation": dilation}
+    aten = ", ".join(f"{k} = array<i64: {n}>" for k, n in listed.items())
+    beyond = (extent + 2 * left - reach) % stride
+    none = '%n = "onnx.NoValue"() <{value}> : () -> none\n'
+    taken: dict[str, str] = {"x": x, "w": w}
+    match kind:
+        case "Conv" | "ConvTranspose":
+            body = f'{none}%y = "onnx.{kind}"(%x, %w, %n) <{{{onnx}}}> : ({x}, {w}, none) -> {y}'
+        case "MaxPool":
+            taken, body = {"x": x}, f'%y, %i = "onnx.MaxPool"(%x) <{{{onnx}}}> : ({x}) -> ({y}, none)'
+        case "AveragePool":
+            taken, body = {"x": x}, f'%y = "onnx.AveragePool"(%x) <{{{onnx}}}> : ({x}) -> {y}'
+        case "input gradient":
+            aten += f", transposed = true, output_padding = array<i64: {beyond}>, groups = 1 : i64"
+            taken, body = {"x": y, "w": w}, f'%y = "aten.convolution"(%x, %w) <{{{aten}}}> : ({y}, {w}) -> {x}'
+            y = x
+        case "weight gradient":
+            aten += ", transposed = false, output_padding = array<i64: 0>, groups = 1 : i64, bias_sizes = array<i64: 0>"
+            aten += ", output_mask = [false, true, false]"
+            taken = {"x": y, "z": x, "w": w}
+            body = f'%a, %y, %b = "aten.convolution_backward"(%x, %z, %w) <{{{aten}}}> : ({y}, {x}, {w}) -> (none, {w}, none)'
+            y = w
+        case _:
+            x, y = (type_.replace("xf32", "x5xf32") for type_ in (x, y))
+            sizes = {"kernel_size": [kernel, 1], "stride": [stride, 1], "padding": [left, 0]}
+            aten = ", ".join(f"{k} = array<i64: {a}, {b}>" for k, (a, b) in sizes.items())
+            aten += ", ceil_mode = false, count_include_pad = true"
+            taken = {"x": y, "z": x}
+            body = f'%y = "aten.avg_pool2d_backward"(%x, %z) <{{{aten}}}> : ({y}, {x}) -> {x}'
+            y = x
+    ports = (f'%{name}: {type_} {{dist.name = "{name}", dist.role = "input"}}' for name, type_ in taken.items())
+    result = f'{y} {{dist.name = "y", dist.role = "output"}}'
+    return f"func.func @main({', '.join(ports)}) -> ({result}) {{\n{body}\nfunc.return %y : {y}\n}}"
 
 
 def cut_rows(text: str, devices: int) -> ModuleOp | None:
@@ -120,11 +148,7 @@ def test_rows_of_any_window_can_be_cut():
     def examples(text: str, devices: int) -> None:
         rng = np.random.default_rng(0)
         whole = parse(text)
-        arguments = entry_function(whole).body.block.args
-        inputs = {
-            name: rng.standard_normal(a.type.get_shape())  # type: ignore[attr-defined]
-            for name, a in zip(("x", "w"), arguments, strict=False)
-        }
+        inputs = {port.name: rng.standard_normal(port.type.get_shape()) for port in arguments_of(entry_function(whole))}
         expected = run(whole, inputs, dtype=np.float64)["y"]
         module = cut_rows(text, devices)
         cut.append(module is not None)

@@ -13,6 +13,10 @@ dist.mesh @one = <[]> {tag}
 // CHECK-NEXT: rule = #dist.rule<[S1(halo = 1), _, S2(pieces = [1, 2])], [] -> {S1: [gather(0, halo = 1), identity], S2: [gather(1, pieces = [1, 2]), reduce(max)]}, found = probed>
 "test.op"() {rule = #dist.rule<[S1(halo = 1), _, S2(pieces = [1, 2])], [] -> {S1: [gather(0, halo = 1), identity], S2: [gather(1, pieces = [1, 2]), reduce(max)]}, found = probed>} : () -> ()
 
+// Two rows of the result for a step; zeros beyond a shard's own rows of one operand, and what is there of the other.
+// CHECK-NEXT: rule = #dist.rule<[S1(halo = [0, 1])], [S2(halo = 1, fill = zero)] -> {S1: gather(0, halo = [0, -1], stride = 2), S2: reduce(sum)}, found = exact>
+"test.op"() {rule = #dist.rule<[S1(halo = [0, 1])], [S2(fill = zero, halo = 1)] -> {S1: gather(0, stride = 2, halo = [0, -1]), S2: reduce(sum)}>} : () -> ()
+
 // A halo that differs by side, of a window that moves on by two; what is discarded is negative.
 // CHECK-NEXT: rule = #dist.rule<[S1(halo = [4, 3], stride = 2), S2(halo = [0, -1], stride = 2)] -> {S1: gather(0, halo = [-2, -1]), S2: gather(1)}, found = exact>
 "test.op"() {rule = #dist.rule<[S1(halo = [4, 3], stride = 2), S2(stride = 2, halo = [0, -1])] -> {S1: gather(0, halo = [-2, -1]), S2: gather(1)}>} : () -> ()

@@ -20,7 +20,7 @@
 
 // -----
 
-// CHECK: expected `halo`, `stride` or `pieces`, got `width`
+// CHECK: expected `halo`, `fill`, `stride` or `pieces`, got `width`
 "test.op"() {rule = #dist.rule<[S1(width = 1)] -> {S1: gather(0)}>} : () -> ()
 
 // -----

@@ -1,0 +1,112 @@
+"""Operators that are traced as others: what a program has in their place is cut in more ways, or computes the same in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@cache
+def decompositions() -> dict[Any, Any]:
+    """Decompositions of the operators that may average over samples (they have an argument `reduction`): what they divide
+    by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. Of
+    those that take from an operand nothing but its element type. Of norms in mixed precision. Of the gradient of a
+    convolution, in one operator for each operand. And of the one that writes to its operands without saying so in its schema."""
+    from torch._decomp import decomposition_table
+
+    aten = torch.ops.aten
+    ours: dict[Any, Any] = {
+        aten.new_zeros.default: partial(_filled, 0),
+        aten.new_ones.default: partial(_filled, 1),
+        aten.convolution_backward.default: _convolution_backward,
+        aten.var_mean.correction: _var_mean,
+        aten.native_layer_norm.default: partial(_norm_in_parameter_type, aten.native_layer_norm.default),
+        aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
+    }
+    return ours | {
+        operator: decomposition
+        for operator, decomposition in decomposition_table.items()
+        if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
+        and (
+            operator in (aten.native_batch_norm.default, aten.native_batch_norm_backward.default)
+            or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
+        )
+    }
+
+
+def _filled(value: int, like: Tensor, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
+    return torch.full(size, value, dtype=dtype or like.dtype)
+
+
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = list(range(x.dim())) if dim is None else list(dim)
+    count = prod(x.shape[d] for d in dims)
+    mean = x.sum(dims, keepdim=True) / count
+    centered = x - mean
+    var = (centered * centered).sum(dims, keepdim=keepdim) / max(count - (1 if correction is None else correction), 0)
+    return var, mean if keepdim else mean.reshape(var.shape)
+
+
+def _norm_in_parameter_type(norm: Any, x: Tensor, *args: Any) -> Any:
+    """A norm of bfloat16 values by float32 parameters, as its kernel computes it: tensors without data say that mean and
+    deviation are bfloat16, which they are not."""
+    wide = next((a.dtype for a in args if isinstance(a, Tensor)), x.dtype)
+    if wide == x.dtype:
+        return NotImplemented
+    normed, *statistics = norm(x.to(wide), *args)
+    return normed.to(x.dtype), *statistics
+
+
+def _convolution_backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    """One operator per gradient, since each has a way of its own to be cut by rows and columns: that of the input is the
+    convolution transposed, that of the bias a sum. The kernels of the two convolutions are separate in any case."""
+    of_input, of_weight, of_bias = output_mask
+    if not of_input and not of_bias:
+        return NotImplemented
+    aten, rest = torch.ops.aten, (stride, padding, dilation, transposed, output_padding, groups)
+    found: list[Tensor | None] = [None, None, None]
+    if of_input:
+        more = [0] * len(stride) if transposed else _rows_beyond(gradient, x, weight, stride, padding, dilation)
+        like = aten.convolution(gradient, weight, None, stride, padding, dilation, not transposed, more, groups)
+        if like.shape != x.shape:
+            return NotImplemented
+        found[0] = like
+    if of_weight:
+        found[1] = aten.convolution_backward(gradient, x, weight, [0], *rest, [False, True, False])[1]
+    if of_bias:
+        found[2] = gradient.sum([d for d in range(gradient.dim()) if d != 1])
+    return tuple(found)
+
+
+def _rows_beyond(
+    gradient: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """Of each spatial dim, how many rows the input has more than the windows of the result reach."""
+    found: list[int] = []
+    for i, (step, pad, apart) in enumerate(zip(*_per_dim(stride, padding, dilation, dims=x.dim() - 2), strict=True), 2):
+        found.append(x.shape[i] + 2 * pad - apart * (weight.shape[i] - 1) - 1 - step * (gradient.shape[i] - 1))
+    return found
+
+
+def _per_dim(*options: Sequence[int], dims: int) -> list[list[int]]:
+    """Options with one entry for every spatial dim; a single one stands for all."""
+    return [[*option] * (dims if len(option) == 1 else 1) for option in options]

@@ -1,0 +1,166 @@
+"""Which dims may be cut in shards that overlap, by type inference alone: dims of operands that grow together by whole steps of the
+operator, each by as many rows per step as it has, while one dim of every result does the same, or no result changes.
+
+A row of a convolution's result is a step, which takes `stride` rows of its operand; in its gradient the operand's gradient has as many
+rows for each of the result's. That windows are local and how far they reach is seen by running the operator (`windows`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from itertools import combinations, product
+
+from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
+
+LARGEST_STRIDE = 8
+_FAR = math.lcm(*range(1, LARGEST_STRIDE + 1)) * 8
+_MOST_TOGETHER = 3
+
+
+@dataclass(frozen=True)
+class Window:
+    """Dims of operands (by slot) and of results with the rows that each has for every step."""
+
+    strides: Mapping[int, int]
+    dims: tuple[tuple[int, int] | None, ...]
+    """Of each result, the dim that grows and its rows per step; None where none does."""
+    filled: frozenset[int] = field(default_factory=frozenset[int])
+    """Slots whose rows beyond a shard's own are zeros."""
+
+    @property
+    def results(self) -> list[tuple[int, int, int]]:
+        """The results that grow, each with its dim and rows per step."""
+        return [(r, *each) for r, each in enumerate(self.dims) if each is not None]
+
+    @property
+    def gathers(self) -> bool:
+        """Whether results grow; else shards' results are addends."""
+        return bool(self.results)
+
+    def filling(self, slots: Collection[int]) -> Window:
+        """The window with zeros beyond a shard's own rows of these slots."""
+        return replace(self, filled=frozenset(slots))
+
+    def moved(self, point: Point, steps: int) -> Point:
+        """The point with so many more steps."""
+        return tuple(value + self.strides.get(i, 0) * steps for i, value in enumerate(point))
+
+    def steps(self, point: Point, shapes: Shapes) -> int:
+        """How many steps there are: rows of a dim that has one for each."""
+        if not self.gathers:
+            return point[next(i for i in (*self.filled, *self.strides) if self.strides[i] == 1)]
+        for result, dim, stride in self.results:
+            if stride == 1:
+                return _shape(shapes, result)[dim]
+        return point[next(i for i, stride in self.strides.items() if stride == 1)]
+
+    def leftovers(self, point: Point, shapes: Shapes) -> dict[int, int]:
+        """What each slot has more than all steps."""
+        steps = self.steps(point, shapes)
+        return {i: point[i] - stride * steps for i, stride in self.strides.items()}
+
+    def expected(self, shapes: Shapes, fewer: int) -> list[Shape | None]:
+        """The shapes of results with so many steps fewer."""
+        return [
+            None
+            if shape is None
+            else tuple(n - fewer * each[1] if each is not None and d == each[0] else n for d, n in enumerate(shape))
+            for each, shape in zip(self.dims, shapes, strict=True)
+        ]
+
+
+def _shape(shapes: Shapes, result: int) -> Shape:
+    shape = shapes[result]
+    assert shape is not None
+    return shape
+
+
+def window_candidates(subject: Subject, point: Point, carried: Collection[int]) -> list[Window]:
+    """Of the dims that no factor carries: those that grow alone with results, and those that only grow together. Of several
+    operands, dims at the same place of the shape are tried together, with strides that their extents suggest."""
+    found: list[Window] = []
+    rejected: list[int] = []
+    for i, slot in enumerate(subject.slots):
+        if slot.is_size or i in carried:
+            continue
+        if (window := window_of(subject, point, {i: 1})) is not None:
+            found.append(window)
+        elif _growth(subject, point, {i: 1}, _FAR) is None:
+            rejected.append(i)
+    for count in range(2, _MOST_TOGETHER + 1):
+        for members in combinations(rejected, count):
+            taken = {i for window in found for i in window.strides}
+            if taken & set(members) or not _at_one_place(subject, members):
+                continue
+            for strides in _likely_strides(subject, members):
+                if (window := window_of(subject, point, strides)) is not None:
+                    found.append(window)
+                    break
+    return found
+
+
+def _at_one_place(subject: Subject, members: Sequence[int]) -> bool:
+    """Whether these are dims of different operands at the same place from the left or from the right."""
+    slots = [subject.slots[i] for i in members]
+    places = ({slot.position for slot in slots}, {slot.length - slot.position for slot in slots})
+    return len({slot.owner for slot in slots}) == len(slots) and min(map(len, places)) == 1
+
+
+def _likely_strides(subject: Subject, members: Sequence[int]) -> Iterator[dict[int, int]]:
+    """Rows per step, such that the fewest have one: about as many as the others have more of them, or fewer."""
+    extents = [subject.point[i] for i in members]
+    most = [min(LARGEST_STRIDE, math.ceil(extent / min(extents))) for extent in extents]
+    for strides in product(*(range(n, 0, -1) for n in most)):
+        if min(strides) == 1:
+            yield dict(zip(members, strides, strict=True))
+
+
+def window_of(subject: Subject, point: Point, strides: Mapping[int, int]) -> Window | None:
+    """The window of slots that have these rows per step, or a multiple of them; None if results do not grow as those of one do."""
+    far = _growth(subject, point, strides, _FAR)
+    if far is None:
+        return None
+    grown = [change for change in far if change is not None]
+    present = sum(shape is not None for shape in subject.infer(point) or ())
+    if len(grown) not in (0, present) or (not grown and len(strides) == 1):
+        return None
+    rates = [Fraction(by, _FAR) for _, by in grown]
+    finer = math.lcm(*(rate.denominator for rate in rates))
+    strides = {i: stride * finer for i, stride in strides.items()}
+    dims = tuple(None if change is None else (change[0], change[1] * finer // _FAR) for change in far)
+    window = Window(strides, dims)
+    every = [*strides.values(), *(stride for _, _, stride in window.results)]
+    if max(every) > LARGEST_STRIDE or 1 not in every or min(every) < 1:
+        return None
+    for steps in (1, 2, 3):
+        expected = [None if each is None else (each[0], each[1] * steps) for each in dims]
+        if _growth(subject, point, strides, steps) != expected:
+            return None
+    return window
+
+
+def _growth(
+    subject: Subject, point: Point, strides: Mapping[int, int], steps: int
+) -> list[tuple[int, int] | None] | None:
+    """Of each result, the one dim that grows with so many more steps, and by how much; None for one that is absent or stays.
+    None if types reject it, or if several dims of a result grow."""
+    before = subject.infer(point)
+    after = subject.infer(tuple(value + strides.get(i, 0) * steps for i, value in enumerate(point)))
+    if before is None or after is None:
+        return None
+    changes: list[tuple[int, int] | None] = []
+    for old, new in zip(before, after, strict=True):
+        if old is None or new is None:
+            if old is not new:
+                return None
+            changes.append(None)
+            continue
+        if len(old) != len(new):
+            return None
+        changed = [(d, b - a) for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+        if len(changed) > 1:
+            return None
+        changes.append(changed[0] if changed else None)
+    return changes
