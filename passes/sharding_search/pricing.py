@@ -5,13 +5,14 @@ the limit there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import mul
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.bounds import Bounds, cheapest, promising
+from distir.passes.sharding_search.bounds import Bounds, cheapest
 from distir.passes.sharding_search.memory import Footprint, footprint
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.relaxation import Relaxation
@@ -50,15 +51,19 @@ class Pricing:
 
     def __init__(self, relaxation: Relaxation, limit: int):
         self.relaxation, self.limit = relaxation, limit
+        self.every: list[Found] = []
+        """All plans found."""
         self.found: list[Found] = []
+        """Those whose choices are not ruled out."""
         self.best: Found | None = None
         """The fastest plan found within the limit."""
         self.lower = -inf
         """No plan within the limit costs less."""
         self.prices: list[float] = []
         """Those of this bound: picoseconds for the whole limit."""
+        self.bounds: dict[int, Array] = {}
+        """Of the choices that were left when some were ruled out the last time: no plan with it costs less."""
         self._most = 1.0
-        self._bounds: Mapping[int, Array] = {}
 
     def improve(self, rounds: int, deadline: float = inf) -> bool:
         """Looks for better prices and plans, until the bounds meet or prices cannot get better. False if a relaxation could
@@ -66,7 +71,7 @@ class Pricing:
         for _ in range(rounds):
             if monotonic() > deadline or self.is_closed:
                 break
-            prices, promised = self._next_prices()
+            prices, promised = self._next_prices() if self.found else (self.prices, inf)
             if self.lower > -inf and promised - self.lower <= CONVERGED * abs(self.lower):
                 if self.best is not None or self._most >= MOST_DEAR:
                     break
@@ -87,25 +92,35 @@ class Pricing:
         bounds.improve(sweeps)
         self.lower = max(self.lower, bounds.lower - sum(self.prices))
         most = self.best.cost * (1 + EXACT) + sum(self.prices) * (1 + EXACT)
-        self.keep({v: (bound <= most).nonzero()[0] for v, bound in bounds.with_choice.items()}, bounds.with_choice)
+        chosen = {v: (bound <= most).nonzero()[0] for v, bound in bounds.with_choice.items()}
+        self.bounds = {v: bound[chosen[v]] - sum(self.prices) for v, bound in bounds.with_choice.items()}
+        self.relaxation.keep(chosen)
+        self.weigh_again()
+
+    def enter(self, kept: Sequence[Array], lower: float, prices: Sequence[float]) -> None:
+        """Goes on among these choices, from a bound for them and the prices that gave it."""
+        self.relaxation.restore(kept)
+        self.lower, self.prices = lower, [*prices, *[0.0] * (len(self.relaxation.points) - len(prices))]
+        self.found = self.every
+        self.weigh_again()
 
     @property
-    def is_narrowed(self) -> bool:
-        return bool(self._bounds)
+    def nearest(self) -> tuple[list[int], list[int]]:
+        """Of the plans found among the choices that are left, those that are the fastest at these prices: one that exceeds limits, weighed with
+        their prices, and one that does not (the same if there is none)."""
 
-    def promising(self, count: int) -> dict[int, Array]:
-        """About as many choices, those with the least bounds, by position; of each variable at least one."""
-        return promising(self._bounds, count)
+        def excess(one: Found) -> float:
+            return sum(map(mul, self.prices, one.excess))
 
-    def keep(self, chosen: Mapping[int, Array], bounds: Mapping[int, Array]) -> None:
-        """Leaves these choices, by position; their bounds."""
-        self.relaxation.keep(chosen)
-        self._bounds = {v: bound[chosen[v]] for v, bound in bounds.items()}
-        self.weigh_again()
+        ordered = sorted(self.found or self.every, key=lambda one: one.cost + excess(one))
+        above, below = (
+            next((one for one in ordered if (excess(one) > 0) == is_above), ordered[0]) for is_above in (True, False)
+        )
+        return above.choices, below.choices
 
     def weigh_again(self) -> None:
         """After choices were ruled out: plans that make them do not count any more, and memory is counted as it is now."""
-        self.found = [found for found in self.found if found is self.best or self.relaxation.has(found.choices)]
+        self.found = [found for found in self.found if self.relaxation.has(found.choices)]
         for found in self.found:
             found.excess.clear()
         self._weigh()
@@ -126,6 +141,7 @@ class Pricing:
         plan = self.relaxation.choices.plan(choices)
         memory = footprint(self.relaxation.problem, plan)
         found = Found(choices, plan, self.relaxation.cost(choices), memory)
+        self.every.append(found)
         self.found.append(found)
         if memory.peak_bytes <= self.limit and (self.best is None or found.cost < self.best.cost):
             self.best = found

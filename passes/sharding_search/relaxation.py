@@ -143,6 +143,30 @@ class Relaxation:
                 )
         return total
 
+    def memory_by_choice(self, prices: Sequence[float], choices: Sequence[int]) -> dict[int, Array]:
+        """Per variable, what memory costs at these prices for each of its choices that are left, if the others are chosen as given
+        (a choice that is ruled out counts as one that is not)."""
+        import numpy as np
+
+        found = {v: np.zeros(len(kept)) for v, kept in enumerate(self.kept)}
+        for price, tables in zip(prices, self.at, strict=True):
+            if not price:
+                continue
+            for v, sizes in tables.single.items():
+                found[v] += price * sizes[self.kept[v]]
+            for occupancy, count in tables.occupied.items():
+                held = self.memory.bytes(occupancy)
+                if held is None:
+                    for v, sizes in self.memory.least(occupancy).items():
+                        found[v] += price * count * sizes[self.kept[v]]
+                    continue
+                crossing = self.memory.crossing(occupancy.meeting, occupancy.sharing)
+                here = [int(c[choices[v]]) for v, c in zip(crossing.scope, crossing.classes, strict=True)]
+                for axis, v in enumerate(crossing.scope):
+                    along = held[tuple(slice(None) if i == axis else n for i, n in enumerate(here))]
+                    found[v] += price * count * along[crossing.classes[axis][self.kept[v]]]
+        return found
+
     def keep(self, chosen: Mapping[int, Array]) -> None:
         """Rules out all choices of variables but these of those that are left, by position."""
         self.restore([kept[chosen[v]] if v in chosen else kept for v, kept in enumerate(self.kept)])

@@ -1,15 +1,17 @@
 """The fastest plan within a limit of memory, where the fastest one of all exceeds it.
 
 Memory is priced first (`pricing`): that bounds the time of every plan within the limit, and plans found on the way are close to the
-bound. Choices that no plan between the two makes are ruled out, variables that hold no memory at the points in question are
-eliminated, and what is left is a small integer program (`table_program`). Its solution is walked; where it exceeds the
-limit at further points, these are constrained too, and the program is posed again."""
+bound. Choices that no plan between the two makes are ruled out, and those that are left are parted by what large values hold
+(`branching`), until bounds meet. Where few are left, variables that hold no memory at the points in question are eliminated, and the others
+are a small integer program (`table_program`). Its solution is walked; where it exceeds the limit at further points, these are
+constrained too, and the program is posed again."""
 
 from __future__ import annotations
 
 from math import inf
 from time import monotonic
 
+from distir.passes.sharding_search.branching import Branching
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.pricing import EXACT, Found, Pricing
 from distir.passes.sharding_search.relaxation import Relaxation
@@ -21,12 +23,14 @@ SWEEPS = 20
 """Passes over the network for the bounds by which choices are ruled out."""
 WORTHWHILE = 0.95
 """Bounds are improved further while that leaves at most this share of the choices."""
-PROMISING = 6
-"""How many choices per variable, on average, are tried by themselves first."""
 SMALL_TABLES = 1 << 10
 """Elimination makes no larger tables for the integer program."""
-LARGEST_TABLE = 1 << 15
-"""With larger ones it is not posed."""
+LARGEST_PROGRAM = 1 << 17
+"""With more entries in all tables it is not posed."""
+MIDDLE_PROGRAM = 1 << 14
+"""A smaller one is solved at once."""
+FEW, SMALL_PROGRAM = 600, 1 << 11
+"""With so few choices and entries it is solved rather than parted."""
 SOLVER = 1e-7
 """To which share of the time the integer program is solved."""
 ROUNDS = 60
@@ -40,6 +44,7 @@ class WithinMemory:
         self.relaxation = Relaxation(choices)
         self.pricing = Pricing(self.relaxation, limit)
         self.is_infeasible = False
+        self._is_ended = False
         self._deadline = inf if seconds_limit is None else monotonic() + seconds_limit
 
     def search(self, fastest: list[int]) -> Found | None:
@@ -52,22 +57,36 @@ class WithinMemory:
         self._narrow()
         if not pricing.improve(PRICES, self._deadline):
             return None
-        if pricing.is_narrowed and not pricing.is_closed and self.relaxation.size > PROMISING * len(fastest):
-            self._look_among_promising()
+        self._solve(MIDDLE_PROGRAM)
+        if pricing.best is not None and not pricing.is_closed:
+            kept, prices = self.relaxation.kept, pricing.prices
+            Branching(pricing, self._finish, self._cross, self._deadline).run()
+            pricing.enter(kept, pricing.lower, prices)
             self._narrow()
         for _ in range(ROUNDS):
             if pricing.is_closed or monotonic() > self._deadline or not self._solve():
                 break
         return pricing.best
 
-    def _look_among_promising(self) -> None:
-        """A better plan lets bounds rule out more. It is looked for among choices with low bounds."""
-        pricing, kept, lower = self.pricing, self.relaxation.kept, self.pricing.lower
-        self.relaxation.keep(pricing.promising(PROMISING * len(kept)))
-        self._solve()
-        self.relaxation.restore(kept)
-        pricing.lower = lower
-        pricing.weigh_again()
+    def _cross(self) -> None:
+        """Looks for a plan that makes for each variable what some plan found so far does: memory is filled by what they save here and there."""
+        import numpy as np
+
+        pricing, lower, prices = self.pricing, self.pricing.lower, self.pricing.prices
+        kept = self.relaxation.kept
+        made = [np.array(sorted(set(choices))) for choices in zip(*(one.choices for one in pricing.every), strict=True)]
+        pricing.enter(made, -inf, prices)
+        self._solve(SMALL_PROGRAM)
+        pricing.enter(kept, lower, prices)
+
+    def _finish(self) -> bool:
+        """Ends a part with few choices by integer programs; whether it did."""
+        if self.relaxation.size > FEW:
+            return False
+        for _ in range(ROUNDS):
+            if not self._solve(SMALL_PROGRAM):
+                break
+        return self._is_ended
 
     @property
     def is_proven(self) -> bool:
@@ -88,17 +107,19 @@ class WithinMemory:
             left = self.relaxation.size
             self.pricing.narrow(SWEEPS)
 
-    def _solve(self) -> bool:
-        """Solves the integer program of the points known so far; whether another one is to be solved."""
-        pricing = self.pricing
+    def _solve(self, most_cells: int = LARGEST_PROGRAM) -> bool:
+        """Solves the integer program of the points known so far, unless it is larger; whether another one is to be solved."""
+        pricing, self._is_ended = self.pricing, True
         network, numbers = self.relaxation.limited()
         network.drop_dominated()
         network.eliminate(SMALL_TABLES)
         if not network.drop_impossible():
             self.is_infeasible = pricing.best is None
             return False
-        largest = (*(t.costs.size for t in network.tables), *(t.size for t in network.wide_tables))
-        if max(largest, default=0) > LARGEST_TABLE:
+        tables = (*(t.costs.size for t in network.tables), *(t.size for t in network.wide_tables))
+        limited = {(t.scope, t.costs.shape): t.costs.size for t in network.limited.values()}
+        if sum(tables) + sum(limited.values()) > most_cells:
+            self._is_ended = False
             return False
         most = inf if pricing.best is None else pricing.best.cost * (1 + EXACT)
         program = TableProgram(network, numbers, pricing.limit, pricing.lower, most)
