@@ -5,6 +5,7 @@ Kept by (operator, properties, types of the operands), because many operators in
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from math import prod
 from typing import Any, cast
@@ -43,7 +44,7 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
     tensors = [_meta(op, cast(TensorType[Any], type_)) for type_ in operand_types]
     try:
         binding = binding_of(op)
-        with torch.device("meta"), torch.no_grad():
+        with nullcontext() if tensors else torch.device("meta"), torch.no_grad():
             found = tuple(result_types(op, binding.compute()(tensors)))
         if list(operand_types) != [value.type for value in op.operands] or found != tuple(op.result_types):
             _check_by_definition(op, binding, operand_types, found)
@@ -74,10 +75,13 @@ def _check_by_definition(
     """Raises where the decomposition of the operator cannot work on these shapes. Some operators do not check them on meta
     tensors (backward of a slice), and their kernels then may read outside their operands (backward of a layer norm). It
     runs on zeros where those are few, since what a decomposition is made of may not check meta tensors either. One that
-    has not worked before says nothing, and elementwise operators check that their operands broadcast."""
+    has not worked before says nothing, elementwise operators check that their operands broadcast, and what takes one tensor and is
+    no gradient has nothing to fit together."""
     from torch._decomp import decomposition_table
 
     function = overload(binding.schema)
+    if len(types) == 1 and forward_of(function) is None:
+        return
     if torch.Tag.pointwise in function.tags or (decomposition := decomposition_table.get(function)) is None:
         return
     device = "cpu" if all(map(_is_small, (*types, *results))) else "meta"
@@ -85,7 +89,7 @@ def _check_by_definition(
     if device == "cpu":
         tensors = [torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors]
     try:
-        with torch.device(device), torch.no_grad():
+        with nullcontext() if device == "cpu" else torch.device(device), torch.no_grad():
             binding.compute(decomposition)(tensors)
         _decomposed.add(type(op))
     except Exception:

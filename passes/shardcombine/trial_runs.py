@@ -12,7 +12,6 @@ from distir.passes.shardcombine.subject import Point, Shapes, Subject
 
 _MOST_RUN = 200_000
 """Elements of any tensor of an op that is run to see whether it can."""
-_IRRATIONAL = (5**0.5 - 1) / 2
 
 
 def elements(subject: Subject, point: Point, shapes: Shapes) -> int:
@@ -31,7 +30,7 @@ def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = 
         else:
             arrays[i] = np.ones(shape, np.float64 if kind == "float" else np.bool_)
             if distinct and kind == "float":
-                arrays[i] += np.modf(np.arange(1, arrays[i].size + 1) * _IRRATIONAL)[0].reshape(shape)
+                arrays[i] += np.random.default_rng(0).random(shape)
     return arrays
 
 

@@ -17,7 +17,7 @@ the op as it was found."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
@@ -171,10 +171,11 @@ class _Windowed:
         probes = [Probe(self.subject, small) for small in self._stand_ins()]
         if not probes or not all(self._measure(probe) for probe in (*probes, *self._as_found(), *self._widened())):
             return None
-        if not all(self._is_sound(probe) for probe in probes):
+        first, *others = probes
+        if not self._is_sound(first) or not all(self._holds(probe, list(probe.float_trials())) for probe in others):
             return None
-        window, first = self.window, probes[0].small
-        steps = self._steps(first.point, first.shapes)
+        window = self.window
+        steps = self._steps(first.small.point, first.small.shapes)
         before = max(-(-a.before // a.stride) for a in steps.anchors)
         after = max(-(-a.after // a.stride) for a in steps.anchors)
         layouts: dict[int, Layout] = {}
@@ -388,13 +389,13 @@ class _Windowed:
     def _is_sound(self, probe: Probe) -> bool:
         """Whether the cut holds by the arithmetic that the rest of the rule is found with."""
         is_like = probe.start() and probe.arithmetic.found == self.found and not probe.is_constant
-        return is_like and self._holds(probe)
+        return is_like and self._holds(probe, probe.draws_tried())
 
-    def _holds(self, probe: Probe) -> bool:
+    def _holds(self, probe: Probe, trials: Iterable[Trial]) -> bool:
         """Whether shards without their margins are the parts of the whole, or their results its addends."""
         steps = self._steps(probe.small.point, probe.small.shapes)
         of_anchors = [_cuts(anchor.extent) for anchor in steps.anchors]
-        for trial in probe.draws_tried():
+        for trial in trials:
             seen: dict[object, list[Array] | None] = {}
             for cuts in zip(*of_anchors, strict=True):
                 shards = list(zip(*(pairwise(cut) for cut in cuts), strict=True))
