@@ -25,6 +25,7 @@ from distir.dialects.dist.calls import function_devices
 from distir.dialects.dist.communication import CommunicationOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.costs import Cost
+from distir.interpreters.held import HeldOp
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Library, Message, Room, Run, Slots
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import Frame, check_level, check_placed, slowed_streams
@@ -313,6 +314,8 @@ class FunctionReader:
 
     def _run(self, op: Operation, operands: list[Slots]) -> list[Slots]:
         kind = type(op)
+        if kind is HeldOp:
+            return [(STAYS,)]
         if kind is PackOp:
             key = (kind, id(op.results[0].type))
         elif kind is UnpackOp:

@@ -6,11 +6,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
+from distir.interpreters.held import HeldOp, NeedsArguments
 from distir.passes.structure import calls_first, functions
 
 
 def inline_call(call: CallOp, callee: FuncOp) -> None:
-    """Replaces one call by a copy of the callee's body."""
+    """Replaces one call by a copy of the callee's body. Raises NeedsArguments if that holds parameters: only a call says whose they are."""
+    if any(isinstance(op, HeldOp) for op in callee.body.block.ops):
+        raise NeedsArguments(f"@{callee.sym_name.data} holds parameters")
     mapping: dict[SSAValue, SSAValue] = dict(zip(callee.body.block.args, call.operands, strict=True))
     block = call.parent
     assert block is not None

@@ -173,6 +173,13 @@ class Assembler:
                     at = number * layout.tp
                     types += self._types(argument, layout, self._group(layout, stage, number))
                     ports += own[at : at + staged.ranks]
+        for call, held in staged.held.items():
+            for number in range(self.count):
+                types += [
+                    relocated(t, [d] * staged.ranks)
+                    for t, d in zip(held, self._group(layout, stage_of(call), number), strict=True)
+                ]
+        ports += [DictionaryAttr({})] * (len(types) - len(ports))
         self.block = Block(arg_types=types)
         self.replicas = [self._replica(self.block, layout, number) for number in range(self.count)]
         given, at, ranks = self.block.args, 0, staged.ranks

@@ -10,11 +10,13 @@ from typing import cast
 
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TensorType, TupleType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.ir import BlockArgument, OpResult, SSAValue, TypeAttribute
 
+from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import PackOp
-from distir.dialects.dist.attributes import on_device, placed
+from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.sharding import Partial, Sharded
+from distir.interpreters.held import HeldOp
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.pipeline.bundles import (
     Group,
@@ -137,6 +139,27 @@ class StagedProgram:
     def given(self) -> dict[BlockArgument, list[int]]:
         """The places of arguments, those that are one by the first of them."""
         return {a: stages for a, stages in self.places.items() if self._members.get(a, a) is a}
+
+    @cached_property
+    def held(self) -> dict[CallOp, list[TupleType]]:
+        """What the functions that a stage call runs hold (`interpreters/held`), by rank; calls that hold nothing are not there."""
+        known: dict[str, list[list[TypeAttribute]]] = {}
+
+        def held_in(name: str) -> list[list[TypeAttribute]]:
+            if name not in known:
+                found = known[name] = [list[TypeAttribute]() for _ in range(self.ranks)]
+                for op in self.placed_functions[name].body.block.ops:
+                    if isinstance(op, HeldOp):
+                        on = placement(op.output.type)
+                        found[0 if on is None else on.device].append(cast(TypeAttribute, op.output.type))
+                    elif isinstance(op, DistCallOp):
+                        for device, inner in zip(op.devices, held_in(op.callee_name), strict=False):
+                            if inner:
+                                found[device].append(TupleType(tuple(inner)))
+            return known[name]
+
+        by_call = {call: held_in(self.calls[call]) for call in self.stage_calls}
+        return {call: [TupleType(tuple(each)) for each in found] for call, found in by_call.items() if any(found)}
 
     def tuple_type(self, first: SSAValue, device: int) -> TupleType:
         """The type of arguments that are one, on a device."""

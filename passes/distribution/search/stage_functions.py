@@ -116,6 +116,8 @@ class StageFunctions:
                 one[tensor.type, tensor.tensor] = argument
                 for stage in stages:
                     alike[tensor.type, tensor.tensor, stage] += 1
+        for call, held in self.staged.held.items():
+            found[stage_of(call)] = found[stage_of(call)] + column_data(self.summaries.library.bytes(held[0]))
         for (type_, state, stage), times in alike.items():
             found[stage] = found[stage] + self._bytes_given(one[type_, state], 1) * times
         return found

@@ -20,8 +20,8 @@ from distir.passes.distribution.pipeline.stages import Cuts
 from distir.passes.distribution.tensor.tensor_network import Plan
 from distir.passes.structure import is_constant, shape_of
 
-Key = tuple[int, int, bool]
-"""Tensor ranks, stages, and whether the batch is cut."""
+Key = tuple[int, int, bool, bool]
+"""Tensor ranks, stages, whether the batch is cut, and whether functions hold parameters (`holding`)."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class TensorChoices:
     """By tensor ranks, whether repeated layers are cut alternately."""
     by_site: dict[int, dict[int, Choice]] = field(default_factory=dict[int, dict[int, Choice]])
     plans: dict[Key, PlanByPosition] = field(default_factory=dict[Key, PlanByPosition])
-    cuts: dict[Key, Cuts] = field(default_factory=dict[Key, Cuts])
+    cuts: dict[tuple[int, int, bool], Cuts] = field(default_factory=dict[tuple[int, int, bool], Cuts])
     """Where stages begin. What balances them at one batch does not at another where some of a stage's work does not grow with
     it, or only after rounding: a program at a batch is the one that was simulated for all."""
 

@@ -20,6 +20,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor, Windowed
+from distir.interpreters.held import HeldOp, NeedsArguments
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.tensor.space import TensorSpace, model_values
@@ -71,6 +72,8 @@ def solve(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[
     DistirError if the solver finds none."""
     if (plan := TensorNetwork(space, rows, cut, seconds).best_plan()) is not None:
         return plan
+    if any(isinstance(op, HeldOp) for function in space.functions for op in function.body.block.ops):
+        raise NeedsArguments("the integer program has parameters as arguments")
     return solve_program(space, rows, cut, seconds)
 
 
@@ -81,9 +84,9 @@ def solve_program(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Ca
     model = _Model(space, seconds, pulp.LpProblem("tensor_axis", pulp.LpMinimize))
     table = functions(space.module)
     counts = executions(space.functions, space.entry)
-    share = parameter_shares(model_values(space.functions, space.entry, table))
+    shares, held = parameter_shares(space, counts), model_values(space.functions, space.entry, table)
     for function in space.functions:
-        _add_function(model, function, counts[function.sym_name.data], share)
+        _add_function(model, function, counts[function.sym_name.data], shares, held)
     _tie_updates(model)
     for key, (producer, consumers, value, is_model) in model.flows.items():
         bytes_ = _bytes(value) // rows if value in cut else _bytes(value)
@@ -104,7 +107,9 @@ def _argmax(pairs: Any) -> Any:
     return max(pairs, key=lambda pair: pair[1] if isinstance(pair[1], int) else (pair[1].value() or 0.0))[0]
 
 
-def _add_function(model: _Model, function: FuncOp, count: int, shares: Mapping[SSAValue, float]) -> None:
+def _add_function(
+    model: _Model, function: FuncOp, count: int, shares: Mapping[SSAValue, float], held: Set[SSAValue]
+) -> None:
     """Variables for the body's operations, states for its arguments and results, conversions between them."""
     producers: dict[SSAValue, States] = {}
     consumers: dict[SSAValue, list[States]] = defaultdict(list)
@@ -125,15 +130,15 @@ def _add_function(model: _Model, function: FuncOp, count: int, shares: Mapping[S
         states = _argument_states(model, consumers[argument], is_input)
         model.arguments[argument] = producers[argument] = states
         if argument in shares:
-            model.ties.append(TIE_BREAK * count * shares[argument] * states.get(REPLICATED, 0))
+            model.ties.append(TIE_BREAK * shares[argument] * states.get(REPLICATED, 0))
     is_entry = function is model.space.entry
     model.results[function.sym_name.data] = [
         producers[v] if is_entry else _result_states(model, producers[v], consumers[v]) for v in returned
     ]
     for value, needs in consumers.items():
         if needs and not all(need is producers[value] for need in needs):
-            key = (id(producers[value]), *sorted(id(n) for n in needs), int(value in shares))
-            model.flows.setdefault(key, (producers[value], needs, value, value in shares))
+            key = (id(producers[value]), *sorted(id(n) for n in needs), int(value in held))
+            model.flows.setdefault(key, (producers[value], needs, value, value in held))
             model.weights[key] += count
     model.kept += [producers, consumers]  # flows are keyed by identity, so what they name must stay alive
 

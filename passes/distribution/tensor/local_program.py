@@ -93,6 +93,8 @@ class LocalProgram:
     rows: int
     cut: set[SSAValue]
     """Values of the local functions that grow with the rows."""
+    holds: bool = False
+    """Whether functions hold parameters (`holding`)."""
 
     @cached_property
     def functions(self) -> list[FuncOp]:

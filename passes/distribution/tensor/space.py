@@ -16,6 +16,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import Choice, Gather, InputDim, Reduce, Replicate, Sharded, UseFactor, Windowed
+from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.options import Option, chosen_option, options, rule_of
 from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text, user_of
@@ -107,7 +108,7 @@ class AxisSpace:
     def close(self) -> None:
         """Options with the pieces that neighbours use, until nothing is added."""
         pending = dict.fromkeys(
-            op for function in self.functions for op in function.body.block.ops if not isinstance(op, ReturnOp)
+            op for function in self.functions for op in function.body.block.ops if not isinstance(op, ReturnOp | HeldOp)
         )
         while pending:
             op = next(iter(pending))
@@ -127,7 +128,7 @@ class AxisSpace:
             callers += self._callers[value.block.parent_op()]
         else:
             ops.append(cast(OpResult, value).op)
-        return [op for op in (*ops, *callers) if not isinstance(op, ReturnOp)]
+        return [op for op in (*ops, *callers) if not isinstance(op, ReturnOp | HeldOp)]
 
     def _visit(self, op: Operation) -> list[SSAValue]:
         """Renews the options of an op; returns the values for which it found new pieces."""
@@ -224,7 +225,7 @@ class TensorSpace(AxisSpace):
         """Takes all choices as they are; False if one does not fit."""
         for function in self.functions:
             for op in function.body.block.ops:
-                if isinstance(op, (CallOp, ReturnOp)):
+                if isinstance(op, CallOp | ReturnOp | HeldOp):
                     continue
                 option = chosen_option(op, choices.get(op, Replicate()), self.shards)
                 if option is None:
@@ -252,6 +253,9 @@ class Reach:
             if role in ("parameter", "state")
             for d in range(_rank(v))
         }
+        for function in calls_first(module, entry.sym_name.data):
+            held = [op.output for op in function.body.block.ops if isinstance(op, HeldOp)]
+            self._model.update([self._links.find((v, d)) for v in held for d in range(_rank(v))])
         self._data = {self._links.find((arguments[i], d)) for i, d in batch.items()}
 
     def is_batch(self, value: SSAValue, dim: int) -> bool:
@@ -300,13 +304,19 @@ def _outermost(op: Operation, found: list[Option], shards: int) -> list[Option]:
 
 def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:
     """Parameters and state, as arguments of every function that they reach: values that are never gathered."""
-    roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
-    found: set[SSAValue] = {
-        v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("parameter", "state", "buffer")
-    }
+    found = set[SSAValue](model_arguments(entry))
     for function in reversed(list(functions_)):  # callers before callees
         for op in function.body.block.ops:
-            if isinstance(op, CallOp):
+            if isinstance(op, HeldOp):
+                found.add(op.output)
+            elif isinstance(op, CallOp):
                 callee = table[op.callee.string_value()].body.block
                 found |= {b for a, b in zip(op.operands, callee.args, strict=True) if a in found}
     return found
+
+
+def model_arguments(entry: FuncOp) -> list[BlockArgument]:
+    """The entry's arguments that are parameters and state."""
+    roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+    arguments = zip(entry.body.block.args, roles, strict=True)
+    return [v for v, role in arguments if role in ("parameter", "state", "buffer")]

@@ -4,7 +4,8 @@ alike or alternating."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import cast
 
@@ -14,17 +15,19 @@ from xdsl.ir import Operation
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Choice, UseFactor
 from distir.interpreters.entry import entry_function
+from distir.interpreters.held import NeedsArguments
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.stages import Cuts
 from distir.passes.distribution.tensor.choices import PlanByPosition, TensorChoices
+from distir.passes.distribution.tensor.holding import held_parameters, holding, site_numbers
 from distir.passes.distribution.tensor.ilp import solve
 from distir.passes.distribution.tensor.local_program import LocalProgram, cut_into_stages, localize
 from distir.passes.distribution.tensor.space import TensorSpace, is_contraction
 from distir.passes.distribution.tensor.tensor_network import Plan, choose
 from distir.passes.distribution.tensor.variants import alternate
-from distir.passes.structure import functions, shape_of
+from distir.passes.structure import shape_of
 
 SAME = 1e-6
 """Plans whose communication differs by less than this fraction communicate alike."""
@@ -70,6 +73,9 @@ class Variants:
     machine: Machine
     whole_layers: bool = False
     cuts: Cuts = field(default_factory=Cuts)
+    _narrow: dict[tuple[bool, frozenset[tuple[str, frozenset[int]]]], LocalProgram] = field(
+        default_factory=dict[tuple[bool, frozenset[tuple[str, frozenset[int]]]], LocalProgram]
+    )
 
     @cached_property
     def alike(self) -> LocalProgram:
@@ -77,10 +83,28 @@ class Variants:
         return self._staged(self.module.clone())
 
     @cached_property
+    def _alternated(self) -> ModuleOp | None:
+        """The module, with layers that alternate; None if nothing is repeated."""
+        module = self.module.clone()
+        return module if alternate(module, entry_function(module), 2) else None
+
+    @cached_property
     def alternating(self) -> LocalProgram | None:
         """Layers alternate; None if nothing is repeated."""
-        module = self.module.clone()
-        return self._staged(module) if alternate(module, entry_function(module), 2) else None
+        return None if self._alternated is None else self._staged(self._alternated.clone())
+
+    def narrow(self, tp: int, choices: TensorChoices) -> LocalProgram | None:
+        """The variant that was chosen, with functions that hold parameters; None if there are no such. Raises NeedsArguments if stages
+        begin inside them."""
+        module = self._alternated if choices.alternating.get(tp) else self.module
+        assert module is not None
+        held = held_parameters(module, choices.by_site.get(tp, {}), tp)
+        if not held:
+            return None
+        key = module is self.module, frozenset(held.items())
+        if key not in self._narrow:
+            self._narrow[key] = replace(self._staged(holding(module, held)), holds=True)
+        return self._narrow[key]
 
     def _staged(self, module: ModuleOp) -> LocalProgram:
         return staged_at_sites(module, self.batch, self.shards, self.stages, self.machine, self.cuts, self.whole_layers)
@@ -89,8 +113,16 @@ class Variants:
         """A copy of the variant that was chosen, to be lowered, and how it is cut (None: it is one rank); what the solver is
         asked for is added to the choices."""
         choices.cuts[layout.tp, self.stages, self.shards > 1] = self.cuts
+        with suppress(NeedsArguments):
+            if (program := self.narrow(layout.tp, choices)) is not None:
+                return self._copied(program, layout, choices)
         program = self.alternating if choices.alternating.get(layout.tp) else self.alike
         assert program is not None
+        return self._copied(program, layout, choices)
+
+    def _copied(
+        self, program: LocalProgram, layout: Layout, choices: TensorChoices
+    ) -> tuple[LocalProgram, Plan | None]:
         copy = program.copy()
         return copy, known_or_chosen(copy, layout, self.machine, choices, program)
 
@@ -103,7 +135,7 @@ class Variants:
         known.alternating[tp] = better
         known.cuts[tp, self.stages, self.shards > 1] = self.cuts
         known.by_site[tp] = {_site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes}
-        known.plans[tp, self.stages, self.shards > 1] = PlanByPosition.of(plan, program.functions)
+        known.plans[tp, self.stages, self.shards > 1, False] = PlanByPosition.of(plan, program.functions)
         return program, plan
 
 
@@ -117,8 +149,7 @@ def staged_at_sites(
     whole_layers: bool = False,
 ) -> LocalProgram:
     """Stages and parts of the batch; operations with rules are numbered before, so that their copies are recognised."""
-    ops = [op for f in functions(module).values() for op in f.body.block.ops if "dist.rule" in op.attributes]
-    for site, op in enumerate(ops):
+    for op, site in site_numbers(module).items():
         op.attributes[SITE] = IntAttr(site)
     known = cut_into_stages(module, batch, shards, stages, machine, whole_layers, cuts)
     return localize(module, batch, shards, known)
@@ -135,7 +166,7 @@ def known_or_chosen(
     the choices; of a copy, it is asked about the original, of which it may know the reach already."""
     if layout.tp == 1:
         return None
-    key = (layout.tp, layout.pp, program.shards > 1)
+    key = (layout.tp, layout.pp, program.shards > 1, program.holds)
     if key in choices.plans and (plan := choices.plans[key].on(program.functions)) is not None:
         return plan
     asked = original or program

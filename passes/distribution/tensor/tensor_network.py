@@ -8,7 +8,7 @@ that grows with distinct bodies, not with layers (`choose`); then the states in 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from distir.dialects.sharding import REPLICATED, Partial, State, UseFactor
+from distir.dialects.sharding import REPLICATED, Partial, Replicate, State, UseFactor
+from distir.interpreters.held import HeldOp, NeedsArguments
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
-from distir.passes.distribution.tensor.space import TensorSpace, model_values
+from distir.passes.distribution.tensor.space import TensorSpace, model_arguments, model_values
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
 
@@ -100,7 +101,8 @@ class TensorNetwork:
         self._users: dict[SSAValue, list[tuple[Operation, int]]] = defaultdict(list)
         self._alike: dict[object, int] = {}
         self._counts = executions(space.functions, space.entry)
-        self._shares = parameter_shares(model_values(space.functions, space.entry, self._table))
+        self._model = model_values(space.functions, space.entry, self._table)
+        self._shares = parameter_shares(space, self._counts)
         self._options: dict[Operation, int] = {}
         self._produced: dict[SSAValue, View] = {}
         self._needed: dict[SSAValue, list[View]] = {}
@@ -136,6 +138,10 @@ class TensorNetwork:
             return view.states[decided[view.variable]]
 
         options = {op: self.space.options[op][decided[v]] for op, v in self._options.items()}
+        held = {v.op: state(view) for v, view in self._produced.items() if _is_held(v)}
+        if any(isinstance(here, Partial) for here in held.values()):
+            raise NeedsArguments("the entry makes addends of parameters, once")
+        options.update((op, Option(Replicate(), (), (here,))) for op, here in held.items())
         arguments = {v: state(view) for v, view in self._produced.items() if isinstance(v, BlockArgument)}
         results = {name: [state(view) for view in views] for name, views in self._results.items()}
         seconds = sum(
@@ -156,7 +162,13 @@ class TensorNetwork:
         for argument in arguments:
             self._needed[argument] = []
         ops, returned = self._operations(function)
+        held = [op for op in ops if isinstance(op, HeldOp)]
+        arguments = [*arguments, *(op.output for op in held)]
+        for op in held:
+            self._needed[op.output] = []
         for op in ops:
+            if isinstance(op, HeldOp):
+                continue
             if isinstance(op, CallOp):
                 callee = op.callee.string_value()
                 for value, argument in zip(op.operands, self._table[callee].body.block.args, strict=True):
@@ -169,10 +181,10 @@ class TensorNetwork:
             self._produced[argument] = self._argument(self._needed[argument], is_entry)
         for argument in arguments:
             if argument in self._shares:
-                self._charge_whole(self._produced[argument], count * self._shares[argument])
+                self._charge_whole(self._produced[argument], self._shares[argument])
         self._results[name] = [self._produced[v] if is_entry else self._returned(v) for v in returned]
-        for value in (*arguments, *(r for op in ops for r in op.results)):
-            self._add_conversions(value, self._produced[value], self._needed[value], value in self._shares, count)
+        for value in (*arguments, *(r for op in ops if not isinstance(op, HeldOp) for r in op.results)):
+            self._add_conversions(value, self._produced[value], self._needed[value], value in self._model, count)
 
     def _operations(self, function: FuncOp) -> tuple[list[Operation], Sequence[SSAValue]]:
         """The operations of a function and of those that are part of it, in order, and what it returns."""
@@ -374,14 +386,23 @@ class TensorNetwork:
                     self.network.add(Table((view.variable, made), (needs, np.arange(2)), table))
 
 
+def _is_held(value: SSAValue) -> TypeGuard[OpResult]:
+    return isinstance(value, OpResult) and isinstance(value.op, HeldOp)
+
+
 def _is_call(op: object) -> TypeGuard[CallOp]:
     return isinstance(op, CallOp)
 
 
-def parameter_shares(held: set[SSAValue]) -> dict[SSAValue, float]:
-    """The part of all parameter bytes that each argument which holds a parameter is."""
+def parameter_shares(space: TensorSpace, counts: Mapping[str, int]) -> dict[SSAValue, float]:
+    """The part of all parameter bytes that each argument of the entry is, and each that calls of a function have of their own.
+    `counts` says how often functions run."""
     from distir.interpreters.work import type_bytes
 
-    sizes = {v: type_bytes(v.type) for v in held}
+    sizes: dict[SSAValue, int] = {v: type_bytes(v.type) for v in model_arguments(space.entry)}
+    for function in space.functions:
+        for op in function.body.block.ops:
+            if isinstance(op, HeldOp):
+                sizes[op.output] = type_bytes(op.output.type) * counts[function.sym_name.data]
     total = sum(sizes.values()) or 1
     return {v: size / total for v, size in sizes.items()}

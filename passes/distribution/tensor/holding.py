@@ -1,0 +1,143 @@
+"""Parameters of repeated layers, held inside the functions that take them (`interpreters/held`): a search then sees a program as wide as one
+layer. The program that is written has them as arguments of the entry, with the same figures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Set
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, TensorType
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+
+from distir.dialects.sharding import Choice, Partial, Replicate
+from distir.interpreters.entry import entry_function
+from distir.interpreters.held import HeldOp
+from distir.passes.distribution.options import RULE, chosen_option
+from distir.passes.structure import argument_attributes, functions, name_alike, result_attributes, text
+
+
+def held_parameters(module: ModuleOp, choices: Mapping[int, Choice], ranks: int) -> dict[str, frozenset[int]]:
+    """Which arguments of functions are parameters that nothing but one call of the entry takes or updates, in all of their calls. `choices`,
+    by site, are those of so many tensor ranks: what is taken as addends is no such parameter, since the entry makes them of it, once."""
+    entry = entry_function(module)
+    arguments = argument_attributes(entry)
+    updated = {text(a, "dist.name", "") for a in result_attributes(entry)}
+    free = {
+        value
+        for value, known in zip(entry.body.block.args, arguments, strict=True)
+        if text(known, "dist.role", "input") == "parameter"
+        and text(known, "dist.name", "") not in updated
+        and isinstance(value.type, TensorType)
+        and value.has_one_use()
+    }
+    table, calls = functions(module), defaultdict[str, list[CallOp]](list)
+    for function in table.values():
+        for op in function.walk():
+            if isinstance(op, CallOp):
+                calls[op.callee.string_value()].append(op)
+    sites = site_numbers(module)
+    found: dict[str, frozenset[int]] = {}
+    for name, same in calls.items():
+        block = table[name].body.block
+        own = [i for i in range(len(block.args)) if all([call.operands[i] in free for call in same])]
+        if held := [i for i in own if not _adds(block.args[i], choices, sites, ranks)]:
+            found[name] = frozenset(held)
+    return found
+
+
+def _adds(argument: BlockArgument, choices: Mapping[int, Choice], sites: Mapping[Operation, int], ranks: int) -> bool:
+    """Whether an operation takes it as an addend, or it is not known."""
+    for use in argument.uses:
+        op = use.operation
+        if op not in sites:
+            return True
+        option = chosen_option(op, choices.get(sites[op], Replicate()), ranks)
+        if option is None or isinstance(option.operands[use.index], Partial):
+            return True
+    return False
+
+
+def site_numbers(module: ModuleOp) -> dict[Operation, int]:
+    """The operations with rules, in order."""
+    ops = [op for f in functions(module).values() for op in f.body.block.ops if RULE in op.attributes]
+    return {op: number for number, op in enumerate(ops)}
+
+
+def holding(module: ModuleOp, held: Mapping[str, frozenset[int]]) -> ModuleOp:
+    """A copy of an annotated module whose functions hold these of their arguments."""
+    own: list[Operation] = []
+    entry = entry_function(module)
+    for name, function in functions(module).items():
+        if function is entry:
+            own.append(_narrowed(entry, held))
+        else:
+            own.append(copy := function.clone())
+            if name in held:
+                _hold(copy, held[name])
+    return ModuleOp(own, dict(module.attributes))
+
+
+def _hold(function: FuncOp, held: frozenset[int]) -> None:
+    """Puts operations in place of these arguments."""
+    old = function.body.block
+    kept = [argument for argument in old.args if argument.index not in held]
+    new = Block(arg_types=[argument.type for argument in kept])
+    mapping: dict[SSAValue, SSAValue] = dict(zip(kept, new.args, strict=True))
+    for argument in old.args:
+        if argument.index in held:
+            new.add_op(op := HeldOp(argument.type))
+            mapping[argument] = op.output
+    for argument, value in mapping.items():
+        name_alike([value], argument.name_hint)
+        argument.replace_all_uses_with(value)
+    for op in list(old.ops):
+        op.detach()
+        new.add_op(op)
+    function.body.detach_block(old)
+    function.body.add_block(new)
+    function.function_type = FunctionType.from_lists(new.arg_types, function.function_type.outputs.data)
+    if function.arg_attrs is not None:
+        function.arg_attrs = _without(function.arg_attrs, held)
+
+
+def _narrowed(entry: FuncOp, found: Mapping[str, frozenset[int]]) -> FuncOp:
+    """A copy of the entry without the arguments that functions hold."""
+    held: set[int] = set()
+    for op in entry.body.block.ops:
+        if isinstance(op, CallOp):
+            own = [op.operands[i] for i in found.get(op.callee.string_value(), ())]
+            held.update([v.index for v in own if isinstance(v, BlockArgument)])
+    kept = [argument for argument in entry.body.block.args if argument.index not in held]
+    body = Block(arg_types=[argument.type for argument in kept])
+    mapping: dict[SSAValue, SSAValue] = {}
+    for old, new in zip(kept, body.args, strict=True):
+        name_alike([new], old.name_hint)
+        mapping[old] = new
+    for op in entry.body.block.ops:
+        if isinstance(op, CallOp):
+            gone = found.get(op.callee.string_value(), ())
+            copy = CallOp.create(
+                operands=[mapping[v] for i, v in enumerate(op.operands) if i not in gone],
+                result_types=op.result_types,
+                properties=op.properties,
+                attributes=op.attributes,
+            )
+            body.add_op(copy)
+            for old, new in zip(op.results, copy.results, strict=True):
+                name_alike([new], old.name_hint)
+                mapping[old] = new
+        else:
+            body.add_op(op.clone(mapping))
+    last = body.last_op
+    assert isinstance(last, ReturnOp)
+    types = [argument.type for argument in kept], [v.type for v in last.operands]
+    copy = FuncOp(entry.sym_name.data, types, Region(body), entry.sym_visibility)
+    if entry.arg_attrs is not None:
+        copy.arg_attrs = _without(entry.arg_attrs, held)
+    copy.res_attrs = entry.res_attrs
+    return copy
+
+
+def _without(attributes: ArrayAttr[DictionaryAttr], held: Set[int]) -> ArrayAttr[DictionaryAttr]:
+    return ArrayAttr([each for i, each in enumerate(attributes.data) if i not in held])
