@@ -21,7 +21,7 @@ def elements(subject: Subject, point: Point, shapes: Shapes) -> int:
 
 
 def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = False) -> dict[int, Array]:
-    """Data operands of ones, or of distinct numbers around one (an invertible matrix); integers are `integer`."""
+    """Data operands of ones, or of distinct numbers between one and two (an invertible matrix); integers are `integer`."""
     arrays: dict[int, Array] = {}
     for i in subject.tensors:
         shape, kind = subject.operand_shape(point, i), subject.kind(i)
@@ -30,7 +30,7 @@ def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = 
         else:
             arrays[i] = np.ones(shape, np.float64 if kind == "float" else np.bool_)
             if distinct and kind == "float":
-                arrays[i] += np.random.default_rng(0).random(shape)
+                arrays[i] += np.random.default_rng(i).random(shape)
     return arrays
 
 
