@@ -1,0 +1,71 @@
+"""Functions that hold parameters stand for those that take them as arguments."""
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.frontends.onnx import import_model
+from distir.interpreters.entry import entry_function
+from distir.interpreters.held import HeldOp, NeedsArguments
+from distir.interpreters.machines import load_machine
+from distir.passes.distribution.inline import inline_calls
+from distir.passes.distribution.search.configurations import Configuration
+from distir.passes.distribution.search.search import Search
+from distir.passes.distribution.tensor.holding import held_parameters, holding
+from distir.passes.dtp_parallelize import prepare
+from distir.passes.structure import functions
+from examples import gpt2_onnx, mlp_onnx
+
+LAYERS = 4
+
+
+def gpt2() -> ModuleOp:
+    """Layers without gradients, each with its own parameters."""
+    built = gpt2_onnx.build(n_layer=LAYERS, d_model=16, n_head=4, vocab=24, n_ctx=8)
+    module = import_model(built, {"input1": (8, 1, 4)})
+    prepare(Context(), module)
+    return module
+
+
+def held(module: ModuleOp) -> dict[str, list[HeldOp]]:
+    found = {n: [op for op in f.body.block.ops if isinstance(op, HeldOp)] for n, f in functions(module).items()}
+    return {name: ops for name, ops in found.items() if ops}
+
+
+def test_parameters_of_layers_leave_the_entry() -> None:
+    module = gpt2()
+    entry = entry_function(module)
+    ((name, positions),) = held_parameters(module, {}, 1).items()
+    narrow = holding(module, {name: positions})
+    narrow.verify()
+    inside = entry_function(narrow)
+    assert len(entry.body.block.args) - len(inside.body.block.args) == LAYERS * len(positions)
+    assert len(inside.function_type.inputs) == len(inside.body.block.args)
+    arguments = functions(module)[name].body.block.args
+    assert [op.output.type for op in held(narrow)[name]] == [arguments[i].type for i in sorted(positions)]
+    assert not held(module), "the module that it was made of is as it was"
+
+
+def test_what_a_step_updates_is_not_held() -> None:
+    module = import_model(mlp_onnx.build([16] * 5, batch=24))
+    prepare(Context(), module)
+    assert not held_parameters(module, {}, 1)
+
+
+def test_functions_that_hold_parameters_are_not_inlined() -> None:
+    module = gpt2()
+    narrow = holding(module, held_parameters(module, {}, 1))
+    with pytest.raises(NeedsArguments, match="holds parameters"):
+        inline_calls(narrow, entry_function(narrow))
+
+
+@pytest.mark.parametrize(("dp", "tp", "pp", "microbatches"), [(1, 1, 4, 2), (2, 2, 2, 2), (1, 4, 1, 1), (1, 1, 8, 2)])
+def test_figures(dp: int, tp: int, pp: int, microbatches: int) -> None:
+    """With addends made of parameters (biases of layers that are cut by their inputs), which the entry makes once, and in stages that
+    begin inside layers, whose functions are inlined."""
+    module = gpt2()
+    search = Search(lambda _: module.clone(), load_machine("dgx-2"), "analytic", 1 << 50)
+    configuration = Configuration(8, dp, tp, pp, microbatches, "1f1b")
+    narrow, whole = search.evaluate(configuration), search.evaluate_whole(configuration)
+    assert narrow == whole
+    assert narrow.figures is not None
