@@ -3,19 +3,20 @@
 Answers are kept by operator, attributes, operand types and the values of small operands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import onnx
 import onnx.shape_inference
 from onnx import helper, numpy_helper
-from xdsl.dialects.builtin import NoneType, TensorType, UnrankedTensorType
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, NoneType, TensorType, UnrankedTensorType
 from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OnnxOperation
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
+from distir.frontends.onnx.apart import crashes, is_safe
 from distir.frontends.onnx.protos import node_proto, type_of, type_proto
 
 Array = np.ndarray[Any, Any]
@@ -26,6 +27,8 @@ LARGEST_KEY = 1024
 
 _answers: dict[object, list[Attribute | None]] = {}
 _schemas: dict[type, onnx.defs.OpSchema] = {}
+_survived: set[object] = set()
+"""Attributes and ranks that no inference of shapes has crashed on."""
 
 
 def infer_types(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | None]:
@@ -74,15 +77,44 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
         elif known is not None:
             types[names[value]] = type_proto(known)
     opsets = [helper.make_opsetid(op.schema.domain, op.schema.since_version)]
+    node = node_proto(op, names.__getitem__)
+
+    def infer() -> dict[str, onnx.TypeProto]:
+        return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+
+    _try_apart(op, operands, infer)
     try:
-        inferred = onnx.shape_inference.infer_node_outputs(
-            schema, node_proto(op, names.__getitem__), types, data, opset_imports=opsets
-        )
+        inferred = infer()
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("[ShapeInferenceError] ")
         described = ", ".join(_described(value) for value in operands)
         raise DistirError(f"{op.name} does not accept {described}: {reason}") from error
     return [None if isinstance(r.type, NoneType) else _type(inferred.get(names[r]), r.type) for r in op.results]
+
+
+def _try_apart(op: OnnxOperation, operands: Sequence[Operand], infer: Callable[[], object]) -> None:
+    """Raises DistirError if inference ends its process, tried in a fork for an integer attribute that no dim or count is: onnx does not
+    check all of them before it takes them for positions.
+
+    Once for equal attributes and ranks."""
+    ranks = [len(known.shape) if isinstance(known, np.ndarray) else _rank(known) for known in operands]
+    least = -max(ranks, default=0)
+    numbers = {name: n for name, each in op.properties.items() for n in _integers(each) if not is_safe(n, least)}
+    if not numbers or (key := (type(op), tuple(op.properties.items()), tuple(ranks))) in _survived:
+        return
+    if crashes(infer):
+        stated = ", ".join(f"{name} = {number}" for name, number in numbers.items())
+        raise DistirError(f"{op.name} does not accept {stated}: onnx's inference of shapes crashes")
+    _survived.add(key)
+
+
+def _rank(type: Attribute | None) -> int:
+    return type.get_num_dims() if isinstance(type, TensorType) else 0
+
+
+def _integers(attribute: Attribute) -> list[int]:
+    entries = cast(ArrayAttr[Attribute], attribute).data if isinstance(attribute, ArrayAttr) else (attribute,)
+    return [entry.value.data for entry in entries if isinstance(entry, IntegerAttr)]
 
 
 def _type(inferred: onnx.TypeProto | None, declared: Attribute) -> Attribute:

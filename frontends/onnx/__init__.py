@@ -27,6 +27,7 @@ from xdsl.ir import Attribute, Block, Operation, Region
 from xdsl.utils.exceptions import DiagnosticException, VerifyException
 
 from distir.dialects.errors import DistirError
+from distir.frontends.onnx.apart import crashes, integers, is_safe
 from distir.frontends.onnx.graph import GraphImporter
 from distir.frontends.onnx.loading import LoadedModel, load_model
 from distir.frontends.onnx.protos import type_of
@@ -172,8 +173,13 @@ def _value_types(loaded: LoadedModel) -> dict[str, Attribute]:
     for output in graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
+
+    def infer() -> onnx.ModelProto:
+        return onnx.shape_inference.infer_shapes(loaded.proto, data_prop=True)
+
     try:
-        graph = onnx.shape_inference.infer_shapes(loaded.proto, data_prop=True).graph
+        if all(map(is_safe, integers(loaded.proto.graph.node))) or not crashes(infer):
+            graph = infer().graph
     except onnx.shape_inference.InferenceError:
         pass  # node by node then, and `onnx-fold-shapes` names the node
     types: dict[str, Attribute] = {}

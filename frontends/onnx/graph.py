@@ -15,6 +15,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.grad import Grad
 from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, NoValue, OperatorSchema, TensorAttr, Yield
 from distir.dialects.onnx.operators import is_element_type
+from distir.frontends.onnx.apart import crashes, integers, is_safe
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
 from distir.frontends.onnx.protos import array_of, attribute_of, type_of, type_proto
 from distir.frontends.onnx.validity import label
@@ -222,10 +223,17 @@ class GraphImporter:
             if isinstance(value.owner, Constant):
                 data[name] = numpy_helper.from_array(value.owner.value.to_numpy())
         schema = onnx.defs.get_schema(node.op_type, OPSET_VERSION, node.domain)
-        try:
-            results = onnx.shape_inference.infer_node_outputs(
-                schema, node, types, data, opset_imports=[helper.make_opsetid("", OPSET_VERSION)]
+        opsets = [helper.make_opsetid("", OPSET_VERSION)]
+
+        def infer() -> dict[str, onnx.TypeProto]:
+            return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+
+        if not all(map(is_safe, integers([node]))) and crashes(infer):
+            raise DistirError(
+                f"{self.loaded.name}: onnx's inference of shapes crashes on the attributes of {node.op_type}"
             )
+        try:
+            results = infer()
         except Exception:
             return {}
         inferred = {name: type_of(type) for name, type in results.items()}

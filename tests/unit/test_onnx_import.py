@@ -303,6 +303,11 @@ def broken_files(tmp_path: Path) -> dict[str, tuple[Path, str]]:
     missing = short.with_name("missing.onnx")
     missing.write_bytes(external(tmp_path, "none").read_bytes())
     short = external(tmp_path, "short")
+    tensor = helper.make_tensor_value_info
+    gather = helper.make_node("GatherND", ["x", "i"], ["y"], batch_dims=-6)
+    absurd = helper.make_graph(
+        [gather], "g", [tensor("x", 1, [2, 3, 4]), tensor("i", 7, [2, 1])], [tensor("y", 1, None)]
+    )
     return {
         "absent": (tmp_path / "no.onnx", "cannot be read"),
         "empty": (write("empty.onnx", b""), "the file is empty"),
@@ -314,6 +319,10 @@ def broken_files(tmp_path: Path) -> dict[str, tuple[Path, str]]:
             "operator Fused of node 'add' is in the unknown domain 'com.example'",
         ),
         "unknown operator": (write("op.onnx", misspelt.SerializeToString()), "no operator Matmul"),
+        "absurd number": (
+            write("absurd.onnx", helper.make_model(absurd).SerializeToString()),
+            "onnx's inference of shapes crashes on the attributes of GatherND",
+        ),
         "data outside": (outside, "lies outside the model's folder"),
         "data missing": (missing, "is missing: no file"),
         "data cut short": (short, "needs 24 bytes at 0"),
