@@ -76,7 +76,7 @@ class WithinMemory:
         kept = self.relaxation.kept
         made = [np.array(sorted(set(choices))) for choices in zip(*(one.choices for one in pricing.every), strict=True)]
         pricing.enter(made, -inf, prices)
-        self._solve(SMALL_PROGRAM)
+        self._solve(MIDDLE_PROGRAM)
         pricing.enter(kept, lower, prices)
 
     def _finish(self) -> bool:
