@@ -191,7 +191,7 @@ class Mesh:
             if self._even.conflict(source) or self._even.conflict(target):
                 return _cheapest_route(self, elements, source, target)
             return self._even.route(elements, source, target)
-        if any(isinstance(state, Windowed) for state in target):
+        if Windowed in map(type, target):
             return _cheapest_route(self, elements, source, target)
         key = (elements, self._likeness(source, target))
         if (found := self._routes.get(key)) is None:
