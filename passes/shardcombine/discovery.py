@@ -28,7 +28,8 @@ from distir.passes.shardcombine.reach import reaching
 from distir.passes.shardcombine.shifts import shifted
 from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Shape, Subject
-from distir.passes.shardcombine.windows import altered, windows
+from distir.passes.shardcombine.window_candidates import altered
+from distir.passes.shardcombine.windows import windows
 
 
 @dataclass

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, product
 
+from distir.passes.shardcombine.cuts import Survivor
+from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
 
 LARGEST_STRIDE = 8
@@ -75,6 +77,33 @@ def _shape(shapes: Shapes, result: int) -> Shape:
     shape = shapes[result]
     assert shape is not None
     return shape
+
+
+def altered(subject: Subject, small: StandIn, survivors: Sequence[Survivor] = ()) -> frozenset[int | str]:
+    """The operands and properties of which the stand-in has other numbers than the op, not counting dims that scale, and sizes that
+    scale with what survivors cut: at its own size (all groups of a convolution), the op is what they make of smaller ones."""
+    scaled = {i for factor in small.factors for i in factor.slots}
+    cut = {i for s in survivors if s.offset is None for i in s.cut.factor.slots if small.leftovers[i] == 1}
+    both = zip(subject.slots, subject.point, small.point, strict=True)
+    return frozenset(
+        slot.owner
+        for i, (slot, own, theirs) in enumerate(both)
+        if own != theirs and i not in cut and (slot.is_size or i not in scaled)
+    )
+
+
+def with_own_strides(subject: Subject, small: StandIn, carried: Collection[int]) -> StandIn:
+    """The stand-in with the op's own numbers where types let strides grow with what they stride over, of which nothing was found."""
+    left = [f for f in small.factors if not set(carried) & set(f.slots)]
+    if not any(f in left for f in strided(subject, small)):
+        return small
+    restored = {i for factor in left for i in factor.slots}
+    point = tuple(
+        own if i in restored else n for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True))
+    )
+    if (shapes := subject.infer(point)) is None:
+        return small
+    return replace(small, point=point, shapes=shapes, factors=tuple(f for f in small.factors if f not in left))
 
 
 def window_candidates(subject: Subject, point: Point, carried: Collection[int]) -> list[Window]:

@@ -33,10 +33,10 @@ from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import Trial
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.standins import LARGEST_STAND_IN, StandIn, strided
+from distir.passes.shardcombine.standins import LARGEST_STAND_IN, StandIn
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
 from distir.passes.shardcombine.trial_runs import runs
-from distir.passes.shardcombine.window_candidates import Window, window_candidates
+from distir.passes.shardcombine.window_candidates import Window, altered, window_candidates, with_own_strides
 
 MOST_ROWS = 96
 FEWEST_ROWS = 12
@@ -45,24 +45,11 @@ _MOST_ELEMENTS = 50 * LARGEST_STAND_IN
 Range = tuple[int, int]
 
 
-def altered(subject: Subject, small: StandIn, survivors: Sequence[Survivor] = ()) -> frozenset[int | str]:
-    """The operands and properties of which the stand-in has other numbers than the op, not counting dims that scale, and sizes that
-    scale with what survivors cut: at its own size (all groups of a convolution), the op is what they make of smaller ones."""
-    scaled = {i for factor in small.factors for i in factor.slots}
-    cut = {i for s in survivors if s.offset is None for i in s.cut.factor.slots if small.leftovers[i] == 1}
-    both = zip(subject.slots, subject.point, small.point, strict=True)
-    return frozenset(
-        slot.owner
-        for i, (slot, own, theirs) in enumerate(both)
-        if own != theirs and i not in cut and (slot.is_size or i not in scaled)
-    )
-
-
 def windows(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     """The dims that no survivor carries and that can be cut with a halo. Other numbers than theirs must be the op's own: how far
     a window reaches depends on them."""
     carried = {slot for s in survivors for slot in s.cut.factor.slots}
-    subject, small = probe.subject, _with_own_strides(probe.subject, probe.small, carried)
+    subject, small = probe.subject, with_own_strides(probe.subject, probe.small, carried)
     others = altered(subject, small, survivors)
     gathered = {(r, c.dim) for s in survivors for r, c in enumerate(s.combines) if isinstance(c, Gather)}
     candidates = window_candidates(subject, small.point, carried)
@@ -77,20 +64,6 @@ def windows(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
             found.append(survivor)
             gathered |= dims
     return found
-
-
-def _with_own_strides(subject: Subject, small: StandIn, carried: Collection[int]) -> StandIn:
-    """The stand-in with the op's own numbers where types let strides grow with what they stride over, of which nothing was found."""
-    left = [f for f in small.factors if not set(carried) & set(f.slots)]
-    if not any(f in left for f in strided(subject, small)):
-        return small
-    restored = {i for factor in left for i in factor.slots}
-    point = tuple(
-        own if i in restored else n for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True))
-    )
-    if (shapes := subject.infer(point)) is None:
-        return small
-    return replace(small, point=point, shapes=shapes, factors=tuple(f for f in small.factors if f not in left))
 
 
 def _cut(window: _Windowed) -> Survivor | None:
