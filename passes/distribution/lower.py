@@ -7,7 +7,7 @@ return lists every device. Arguments and results are listed value by value, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -50,8 +50,9 @@ class Lowering:
         arguments: Mapping[BlockArgument, AxisStates],
         returned: Mapping[str, Sequence[AxisStates]] | None = None,
         entry: str | None = None,
+        shards: Callable[[Mesh], Shards] = Shards,
     ):
-        self.mesh, self.chosen, self.arguments = mesh, chosen, arguments
+        self.mesh, self.chosen, self.arguments, self.shards = mesh, chosen, arguments, shards
         self.returned, self.entry = returned or {}, entry
         self.results: dict[str, list[AxisStates]] = {}
         self.argument_states: dict[str, list[AxisStates]] = {}
@@ -60,7 +61,8 @@ class Lowering:
         """Makes a function a placed template, in place; callees must have been lowered before."""
         block = function.body.block
         sources, replaced = list(block.args), list(block.ops)
-        shards, count = Shards(self.mesh), self.mesh.devices
+        shards = self.shards(self.mesh)
+        count = len(shards.devices)
         states = [self.arguments[argument] for argument in sources]
         lowered = Block(
             arg_types=[
@@ -113,16 +115,17 @@ class OperationRunsOnShards(RewritePattern):
         positions = positions_of(op, options, mesh)
         copies: list[Operation] = []
         before: list[list[SSAValue]] = []
-        for device in range(mesh.devices):
+        self.shards.check(op, lambda: positions is None and sizes.are_alike)
+        for number, device in enumerate(self.shards.devices):
             properties, rewritten = sizes.on(device)
             own = [
-                state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[device]
+                state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[number]
                 for i, values in enumerate(operands)
             ]
             before.append(own)
             if positions is not None:
                 own = positions.before(own, positions.range(device), rewriter.insert)
-            types = [of_devices[device] for of_devices in placed]
+            types = [of_devices[number] for of_devices in placed]
             for i in range(len(types)):
                 for margin in margins_of(options, mesh, device, i):
                     types[i] = margin.widened(types[i])
@@ -138,16 +141,16 @@ class OperationRunsOnShards(RewritePattern):
             copies.append(rewriter.insert(copy))
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
-            for device in range(mesh.devices):
+            for number, device in enumerate(self.shards.devices):
                 for margin in margins_of(options, mesh, device, i):
-                    values[device] = margin.trimmed(values[device], rewriter.insert)
+                    values[number] = margin.trimmed(values[number], rewriter.insert)
             if positions is not None:
                 values = [
                     positions.after(v, own, positions.range(device), rewriter.insert)
-                    for device, (v, own) in enumerate(zip(values, before, strict=True))
+                    for device, v, own in zip(self.shards.devices, values, before, strict=True)
                 ]
             if any(i in option.means for option in options):
-                shares = [fraction_of(options, mesh, device, mean_of=i) for device in range(mesh.devices)]
+                shares = [fraction_of(options, mesh, device, mean_of=i) for device in self.shards.devices]
                 values = [
                     rewriter.insert(ScaleOp(v, *by.as_integer_ratio())).output if by != 1 else v
                     for v, by in zip(values, shares, strict=True)
@@ -164,6 +167,11 @@ class LocalSizes:
         self._known: dict[object, tuple[dict[str, Attribute], dict[int, Operation]]] = {}
         self.operands = frozenset(self.on(0)[1])
         """Operands that are rewritten."""
+
+    @property
+    def are_alike(self) -> bool:
+        """Whether they are the same on all devices."""
+        return all([self.on(device) is self.on(0) for device in range(1, self.mesh.devices)])
 
     def on(self, device: int) -> tuple[dict[str, Attribute], dict[int, Operation]]:
         """The properties, and constants that take the place of operands, of one device's copy."""
@@ -224,7 +232,7 @@ class CallRunsOnEveryDevice(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: CallOp, rewriter: PatternRewriter) -> None:
-        name, devices = op.callee.string_value(), range(self.shards.mesh.devices)
+        name, devices = op.callee.string_value(), self.shards.devices
         needed, given = self.lowering.argument_states[name], self.lowering.results[name]
         operands = [
             value

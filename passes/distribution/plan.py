@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -20,9 +21,10 @@ from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.pipeline.assemble import Assembler
 from distir.passes.distribution.pipeline.layout import Layout, Tensor
-from distir.passes.distribution.pipeline.one_rank import FirstRank
+from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer, ShardsOfFirst
 from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.stages import stage_calls
+from distir.passes.distribution.shards import Shards
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.local_program import LocalProgram
 from distir.passes.distribution.tensor.tensor_axis import Variants, known_or_chosen, staged_at_sites
@@ -31,7 +33,9 @@ from distir.passes.distribution.tensor.variants import alternate
 from distir.passes.structure import calls_first
 
 
-def lower_tensors(program: LocalProgram, tp: int, plan: Plan | None) -> Lowering:
+def lower_tensors(
+    program: LocalProgram, tp: int, plan: Plan | None, shards: Callable[[Mesh], Shards] = Shards
+) -> Lowering:
     """Lowers every function that the local entry calls to a template over `tp` devices."""
     reached = program.functions[:-1]
     chosen = {
@@ -46,7 +50,7 @@ def lower_tensors(program: LocalProgram, tp: int, plan: Plan | None) -> Lowering
         for a in function.body.block.args
     }
     returned = {name: [(state,) for state in states] for name, states in plan.results.items()} if plan else {}
-    lowering = Lowering(Mesh((("tp", tp),)), chosen, arguments, returned)
+    lowering = Lowering(Mesh((("tp", tp),)), chosen, arguments, returned, shards=shards)
     for function in reached:
         lowering.lower(function)
     lowering.argument_states[program.local.sym_name.data] = [arguments[a] for a in program.local.body.block.args]
@@ -60,6 +64,7 @@ def staged_program(
     tp: int,
     first_rank: FirstRank | None = None,
     to_run: bool = True,
+    is_first: bool = False,
 ) -> StagedProgram:
     """What every schedule of the program is assembled from; takes the staged entry out of the module, if it is there."""
     tensors: dict[SSAValue, Tensor] = {}
@@ -78,7 +83,7 @@ def staged_program(
             note(result, own, state)
     if program.local.parent is module.body.block:
         module.body.block.erase_op(program.local)
-    return StagedProgram(module, program.entry, tensors, calls, lowering, tp, first_rank, to_run)
+    return StagedProgram(module, program.entry, tensors, calls, lowering, tp, first_rank, to_run, is_first)
 
 
 def _of_part(state: State, shards: int) -> State:
@@ -128,8 +133,15 @@ def lower_stages(variants: Variants, layout: Layout, known: TensorChoices, costs
     replicas and microbatches of as many rows, but for the factors by which means over the batch are scaled; the batch must
     be cut in all of these, or in none. The variants stay as they are."""
     program, plan = variants.copy(layout, known)
+    if layout.tp == 1:
+        return staged_program(program.module, program, lower_tensors(program, 1, plan), 1, to_run=False)
+    first_rank = FirstRank(layout.tp, costs)
+    if first_rank.lie_alike:
+        with suppress(RanksDiffer):
+            lowering = lower_tensors(program, layout.tp, plan, lambda mesh: ShardsOfFirst(mesh, first_rank))
+            return staged_program(program.module, program, lowering, layout.tp, first_rank, False, is_first=True)
+        program, plan = variants.copy(layout, known)
     lowering = lower_tensors(program, layout.tp, plan)
-    first_rank = FirstRank(layout.tp, costs) if layout.tp > 1 else None
     return staged_program(program.module, program, lowering, layout.tp, first_rank, to_run=False)
 
 

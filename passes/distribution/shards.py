@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import Any, cast
@@ -36,6 +36,12 @@ class Shards:
         self.whole = (REPLICATED,) * len(mesh.axes)
         self._states: dict[SSAValue, AxisStates] = {}
         self._held: dict[tuple[SSAValue, AxisStates], list[SSAValue]] = {}
+        self.devices: Sequence[int] = range(mesh.devices)
+        """Those for which operations are written: all."""
+
+    def check(self, op: Operation, are_alike: Callable[[], bool]) -> None:
+        """Raises DistirError where what is written for these devices does not say what others do. `are_alike` says whether the op is the
+        same on all devices but for its operands."""
 
     def placed_types(self, type_: Attribute, states: AxisStates) -> list[Attribute]:
         """The type of each device's shard."""
@@ -59,6 +65,10 @@ class Shards:
             self._state_everywhere(value, insert)
             return self.get(value, needed, insert)
         self.mesh.local_shape(shape_of(value), needed)
+        values = self._held[value, needed] = self._converted(value, needed, insert)
+        return values
+
+    def _converted(self, value: SSAValue, needed: AxisStates, insert: Insert) -> list[SSAValue]:
         values, here = list(self._held[value, self._states[value]]), list(self._states[value])
         for axis, target in self.mesh.route(prod(shape_of(value)), self._states[value], needed):
             for group in self.mesh.groups(axis):
@@ -68,7 +78,6 @@ class Shards:
                 for device, new in zip(group, converted, strict=True):
                     values[device] = new
             here[axis] = target
-        self._held[value, needed] = values
         return values
 
     def _state_everywhere(self, value: SSAValue, insert: Insert) -> None:
@@ -76,11 +85,11 @@ class Shards:
         source = value.owner
         assert isinstance(source, Operation)
         if isinstance(value.type, TensorType):
-            self.define(value, self.whole, [state_on(source, d, insert) for d in range(self.mesh.devices)])
+            self.define(value, self.whole, [state_on(source, d, insert) for d in self.devices])
             return
         op = source.clone()
         insert(op)
-        self.define(value, self.whole, [op.results[0]] * self.mesh.devices)
+        self.define(value, self.whole, [op.results[0]] * len(self.devices))
 
 
 def placed_copy(region: Region, captured: Mapping[SSAValue, SSAValue], device: int) -> Region:

@@ -17,10 +17,17 @@ from distir.interpreters.cost_models import make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.pipeline.one_rank import FirstRank, lie_alike
+from distir.passes.distribution.batch.batch_axis import parse_batch
+from distir.passes.distribution.mesh import Mesh
+from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer, ShardsOfFirst, lie_alike
+from distir.passes.distribution.plan import lower_tensors
 from distir.passes.distribution.search.best_first import Program
 from distir.passes.distribution.search.configurations import grid
 from distir.passes.distribution.search.search import Search
+from distir.passes.distribution.tensor.choices import TensorChoices
+from distir.passes.distribution.tensor.tensor_axis import Variants
+from distir.passes.dtp_parallelize import prepare
 from examples import gpt2_onnx, mlp_onnx
 
 DGX2 = load_machine("dgx-2")
@@ -152,3 +159,36 @@ def test_the_figures_are_those_of_all_ranks(name: str) -> None:
     for c in configurations:
         whole, alone = search.evaluate_whole(c), search.evaluate(c)
         assert found[c] == (whole.figures, whole.dropped) == (alone.figures, alone.dropped)
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_written_at_once_or_cut_down(tp: int) -> None:
+    """Functions that are written for the first rank are those that are left of all ranks'."""
+    built = gpt2_onnx.build(n_layer=2, d_model=16, n_head=4, vocab=24, n_ctx=8)
+    model = import_model(built, {"input1": (8, 1, 4)})
+    prepare(Context(), model)
+    entry = entry_function(model)
+    variants = Variants(model, parse_batch("", entry), 2, 1, DGX2)
+    choices, layout = TensorChoices(), Layout(2, tp, 1, 1)
+    variants.choose(tp, choices)
+    texts: list[str] = []
+    for at_once in (True, False):
+        program, plan = variants.copy(layout, choices)
+        first = first_rank(tp)
+        if at_once:
+            lower_tensors(program, tp, plan, lambda mesh: ShardsOfFirst(mesh, first))
+        else:
+            lower_tensors(program, tp, plan)
+            assert first.stands_for_all(program.functions[:-1])
+            for function in program.functions[:-1]:
+                first.keep(function)
+        texts.append(str(program.module))
+    assert texts[0] == texts[1]
+    assert "dist.allreduce" in texts[0]
+
+
+def test_operations_that_depend_on_their_position_are_written_for_all() -> None:
+    """A lookup in a table of which every rank has some rows."""
+    shards = ShardsOfFirst(Mesh((("tp", 2),)), first_rank())
+    with pytest.raises(RanksDiffer, match="another one on each tensor rank"):
+        shards.check(next(iter(two_ranks(ALIKE).walk())), lambda: False)

@@ -12,8 +12,9 @@ with a value of the same size that the others need not drop before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, FunctionType, i64
@@ -29,7 +30,9 @@ from distir.dialects.sharding import State
 from distir.interpreters.costs import PARTICIPANTS, Costs, detached
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.conversions import Insert, convert
-from distir.passes.structure import name_alike
+from distir.passes.distribution.mesh import AxisStates, Mesh
+from distir.passes.distribution.shards import Shards
+from distir.passes.structure import name_alike, shape_of
 
 
 class _Step(NamedTuple):
@@ -55,6 +58,35 @@ class _Recipe:
     """Types of the results, by device."""
 
 
+class RanksDiffer(DistirError):
+    """What the first tensor rank does is not what all of them do."""
+
+
+class ShardsOfFirst(Shards):
+    """Values on the first rank of a mesh of one axis, where all ranks do the same by the way it is cut: in even shards, nothing of which
+    depends on where they are."""
+
+    def __init__(self, mesh: Mesh, first: FirstRank):
+        super().__init__(mesh)
+        self.first, self.devices = first, range(1)
+
+    def placed_types(self, type_: Attribute, states: AxisStates) -> list[Attribute]:
+        return super().placed_types(type_, states)[:1]
+
+    def check(self, op: Operation, are_alike: Callable[[], bool]) -> None:
+        if op.regions or not are_alike():
+            raise RanksDiffer(f"{op.name} is another one on each tensor rank")
+
+    def _converted(self, value: SSAValue, needed: AxisStates, insert: Insert) -> list[SSAValue]:
+        (own,), (here,) = self._held[value, self._states[value]], self._states[value]
+        for _, target in self.mesh.route(prod(shape_of(value)), (here,), needed):
+            own, spared = self.first.converted(own, here, target, insert)
+            if spared:
+                raise RanksDiffer(f"the first tensor rank is spared the conversion from {here} to {target}")
+            here = target
+        return [own]
+
+
 class FirstRank:
     """Takes the first rank's part of operations over the devices 0 to n - 1, which are tensor ranks."""
 
@@ -65,14 +97,14 @@ class FirstRank:
         self._cost_alike: dict[tuple[object, ...], bool] = {}
         self._recipes: dict[tuple[int, State, State], _Recipe] = {}
 
+    @property
+    def lie_alike(self) -> bool:
+        """Whether groups of so many devices lie alike in the machine, as far as the cost model asks."""
+        return self.costs.model.is_by_levels and lie_alike(self.costs.model.machine, self.ranks)
+
     def stands_for_all(self, functions: Sequence[FuncOp]) -> bool:
         """Whether ranks are alike in all these functions, and lie alike in the machine wherever a group of them is."""
-        model = self.costs.model
-        return (
-            model.is_by_levels
-            and lie_alike(model.machine, self.ranks)
-            and all([self.alike(f.body.block.args, list(f.body.block.ops)) for f in functions])
-        )
+        return self.lie_alike and all([self.alike(f.body.block.args, list(f.body.block.ops)) for f in functions])
 
     def keep(self, function: FuncOp) -> None:
         """Leaves of a function, whose arguments and results are listed value by value and for each device by device, what the
@@ -131,7 +163,7 @@ class FirstRank:
         ops = list(scratch.ops)
         first_goes_on = results[0] is scratch.args[0]
         if not self.alike(scratch.args, ops, results, since=1 if first_goes_on else 0):
-            raise DistirError(f"tensor ranks differ in the conversion from {source} to {target}")
+            raise RanksDiffer(f"tensor ranks differ in the conversion from {source} to {target}")
         rank = self.ranks - 1
         own = Block(arg_types=[value.type])
         values: dict[SSAValue, SSAValue] = {scratch.args[rank]: own.args[0]}

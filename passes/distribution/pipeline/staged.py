@@ -52,7 +52,7 @@ from distir.passes.structure import (
 class StagedProgram:
     """Takes the staged entry, and the functions that nothing calls any more, out of the module; what stage calls take and give
     is packed (`bundles`). `calls` maps each stage call to the placed function that it runs. With `first_rank`, functions are
-    cut down to what the first tensor rank does, if all do the same (`one_rank`). A program that is not `to_run` takes as one
+    cut down to what the first tensor rank does, if all do the same (`one_rank`); `is_first` says that they are already. A program that is not `to_run` takes as one
     argument what one call alone uses."""
 
     def __init__(
@@ -65,6 +65,7 @@ class StagedProgram:
         tp: int,
         first_rank: FirstRank | None = None,
         to_run: bool = True,
+        is_first: bool = False,
     ):
         self.module, self.entry, self.tensors, self.calls, self.lowering = module, entry, tensors, calls, lowering
         self.tp = tp
@@ -95,7 +96,7 @@ class StagedProgram:
         self._kept_for: dict[SSAValue, CallOp | None] = {}
         self._take_out()
         self.placed_functions = functions(module)
-        self.first_rank = self._one_rank(first_rank)
+        self.first_rank = first_rank if is_first else self._one_rank(first_rank)
         self.ranks = tp if self.first_rank is None else 1
         """For how many tensor ranks functions are written."""
         self.together: dict[SSAValue, list[SSAValue]] = {}
