@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpt_training import gpt_step
-from benchmarks.training_workloads import gat_step, wide_resnet_step
+from benchmarks.training_workloads import gat_step
 from distir.tools.distir import main
 from distir.tools.distir_opt import main as distir_opt
 from tests.slow_machine import written
@@ -15,7 +15,6 @@ from tests.slow_machine import written
 WORKLOADS = {
     "gpt": lambda: gpt_step(layers=2, width=30, heads=6, vocabulary=61, batch=4, sequence=7),
     "gat": lambda: gat_step(nodes=17, width=8, heads=4, classes=4),
-    "resnet": lambda: wide_resnet_step(8, 4, blocks=(2, 1), classes=8, channels=8, image=32),
 }
 
 
@@ -37,11 +36,8 @@ def number(text: str, name: str) -> float:
         ("gat", "tp=2"),
         pytest.param("gpt", "tp=2", marks=pytest.mark.long),
         pytest.param("gpt", "tp=4", marks=pytest.mark.long),
-        pytest.param("gpt", "dp=2,tp=2", marks=pytest.mark.long),
         pytest.param("gat", "tp=4", marks=pytest.mark.long),
         pytest.param("gat", "dp=2,tp=2", marks=pytest.mark.long),
-        pytest.param("resnet", "tp=2", marks=pytest.mark.long),
-        pytest.param("resnet", "tp=4", marks=pytest.mark.long),
     ],
 )
 def test_a_plan_within_a_limit_of_memory_is_verified_and_run(
