@@ -9,7 +9,7 @@ has set itself.
 
 Beside each: the time to make the annotated program, once per model, in the same run. One replica, and the first tensor rank of a
 group, are simulated for all (`passes/distribution/search/representative`). Measured on two cores without other work: `worst` 0.09 s
-(a quarter of it cutting into stages, a fifth localising and lowering, the rest the entry and its simulation; 0.7 s with choosing the
+(two fifths of it cutting into stages at the rows of a microbatch, a fifth lowering, a third the entry and its simulation; 0.7 s with choosing the
 sharding; it was 0.46 s when all 10,024 arguments were written), `large` 0.9 s (2.2 s with choosing; it was 10.2 s), `training`
 6.4 s (it was 10.7 s; two thirds are writing and reading the entries, 75,000 operations). `large` meets its target.
 """
