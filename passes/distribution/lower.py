@@ -171,6 +171,8 @@ class LocalSizes:
     @property
     def are_alike(self) -> bool:
         """Whether they are the same on all devices."""
+        if self.rule is None or not (self.rule.sizes or self.rule.offsets):
+            return True
         return all([self.on(device) is self.on(0) for device in range(1, self.mesh.devices)])
 
     def on(self, device: int) -> tuple[dict[str, Attribute], dict[int, Operation]]:
