@@ -3,6 +3,7 @@ a position (`batch_dims` of GatherND, `axis` of LayerNormalization)."""
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Callable, Iterable, Iterator
 
@@ -22,6 +23,7 @@ def crashes(infer: Callable[[], object]) -> bool:
     """Whether a call ends its process by a signal; it is made in a fork of this one."""
     if (child := os.fork()) == 0:
         try:
+            faulthandler.disable()
             infer()
         finally:
             os._exit(0)
