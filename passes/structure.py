@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
-from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr, TensorType
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, Use
 from xdsl.traits import Pure
 
@@ -56,6 +56,15 @@ def copied(region: Region, values: Mapping[SSAValue, SSAValue]) -> Region:
     copy = Region()
     region.clone_into(copy, None, dict(values))
     return copy
+
+
+def give_body(function: FuncOp, block: Block) -> None:
+    """Puts a block, which ends in a return, in place of a function's body; the function's type becomes what the block takes and
+    returns. The old body is detached."""
+    assert isinstance(block.last_op, ReturnOp)
+    function.body.detach_block(function.body.block)
+    function.body.add_block(block)
+    function.function_type = FunctionType.from_lists(block.arg_types, [v.type for v in block.last_op.operands])
 
 
 def name_alike(values: Iterable[SSAValue], hint: str | None) -> None:

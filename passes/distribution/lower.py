@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.pattern_rewriter import (
@@ -32,7 +31,7 @@ from distir.passes.distribution.options import RULE, Option, rule_of
 from distir.passes.distribution.positions import positions_of, starts_of
 from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
-from distir.passes.structure import is_constant
+from distir.passes.structure import give_body, is_constant
 
 STRATEGY, SHARDING, SITE = "dist.strategy", "dist.sharding", "dist.site"
 """`dist.site` marks an op of the annotated module, so that its copies in stages and local functions are recognised."""
@@ -86,10 +85,7 @@ class Lowering:
         for op in list(block.ops):
             op.detach()
             lowered.add_op(op)
-        function.body.detach_block(block)
-        function.body.add_block(lowered)
-        assert lowered.last_op is not None
-        function.function_type = FunctionType.from_lists(lowered.arg_types, [v.type for v in lowered.last_op.operands])
+        give_body(function, lowered)
         self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
 
 

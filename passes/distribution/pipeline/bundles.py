@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from distir.dialects.dist import AccumulateOp, PackOp, UnpackOp
 from distir.dialects.reductions import Reduction
-from distir.passes.structure import name_alike
+from distir.passes.structure import give_body, name_alike
 
 Group = tuple[int, ...]
 """Positions of operands or results that travel together; a single one travels as it is."""
@@ -85,9 +85,7 @@ def travel_packed(function: FuncOp, signature: Signature, ranks: int) -> None:
         packed([returned[i * ranks + rank] for i in group], new) for group in signature.results for rank in range(ranks)
     ]
     new.add_op(ReturnOp(*results))
-    function.body.detach_block(old)
-    function.body.add_block(new)
-    function.function_type = FunctionType.from_lists(types, [v.type for v in results])
+    give_body(function, new)
 
 
 def packed(values: Sequence[SSAValue], block: Block, name: str = "held") -> SSAValue:

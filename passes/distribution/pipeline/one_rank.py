@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
 
-from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, FunctionType, i64
+from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
@@ -32,7 +32,7 @@ from distir.interpreters.machines import Machine
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.shards import Shards
-from distir.passes.structure import name_alike, shape_of
+from distir.passes.structure import give_body, name_alike, shape_of
 
 
 class _Step(NamedTuple):
@@ -120,10 +120,7 @@ class FirstRank:
             op.detach()
             if (own := self._own(op, values)) is not None:
                 new.add_op(own)
-        function.body.detach_block(old)
-        function.body.add_block(new)
-        assert new.last_op is not None
-        function.function_type = FunctionType.from_lists(new.arg_types, [v.type for v in new.last_op.operands])
+        give_body(function, new)
 
     def converted(
         self, value: SSAValue, source: State, target: State, insert: Insert

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Set
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, TensorType
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
@@ -14,7 +14,7 @@ from distir.dialects.sharding import Choice, Partial, Replicate
 from distir.interpreters.entry import entry_function
 from distir.interpreters.held import HeldOp
 from distir.passes.distribution.options import RULE, chosen_option
-from distir.passes.structure import argument_attributes, functions, name_alike, result_attributes, text
+from distir.passes.structure import argument_attributes, functions, give_body, name_alike, result_attributes, text
 
 
 def held_parameters(module: ModuleOp, choices: Mapping[int, Choice], ranks: int) -> dict[str, frozenset[int]]:
@@ -94,9 +94,7 @@ def _hold(function: FuncOp, held: frozenset[int]) -> None:
     for op in list(old.ops):
         op.detach()
         new.add_op(op)
-    function.body.detach_block(old)
-    function.body.add_block(new)
-    function.function_type = FunctionType.from_lists(new.arg_types, function.function_type.outputs.data)
+    give_body(function, new)
     if function.arg_attrs is not None:
         function.arg_attrs = _without(function.arg_attrs, held)
 
