@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -74,15 +74,27 @@ def _arguments_of(forward: Any, given: Mapping[str, Any]) -> dict[str, Any] | No
     return found
 
 
-def convolution_fits(x: Tensor, weight: Tensor, *options: Any) -> bool:
-    """Whether a transposed convolution has the channels of its weight, which it does not look at without data: the convolution
-    that it transposes gives what it takes. Raises what that raises."""
+def convolution_fits(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> bool:
+    """What a convolution does not look at without data: whether its weight divides into groups, its bias has the channels of the
+    result, and a transposed one has the channels of its weight (the convolution that it transposes gives what it takes). Raises
+    what that raises."""
     stride, padding, dilation, transposed, more, groups = options
+    channels = weight.shape[1] * groups if transposed else weight.shape[0]
+    if weight.shape[0] % groups or (bias is not None and tuple(bias.shape) != (channels,)):
+        return False
     if not transposed:
         return True
     convolution, plain = torch.ops.aten.convolution, [0] * len(stride)
     given = convolution(x, weight, None, stride, padding, dilation, True, more, groups)
     return convolution(given, weight, None, stride, padding, dilation, False, plain, groups).shape[:2] == x.shape[:2]
+
+
+def check_convolution(function: Any, given: Mapping[str, Any]) -> None:
+    """Raises ValueError where a convolution has channels that its weight has not; other operators are not looked at."""
+    if function is torch.ops.aten.convolution.default:
+        x, weight, bias, *options = (given.get(argument.name) for argument in function._schema.arguments)
+        if not convolution_fits(cast(Tensor, x), cast(Tensor, weight), bias, *options):
+            raise ValueError(f"{function}: operands of other channels than its weight")
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
@@ -100,7 +112,9 @@ def _given_by_operator(
         return None
     if (taken := _arguments_of(forward, given)) is None:
         return None
-    results = forward(**{name: ready(value) if isinstance(value, Tensor) else value for name, value in taken.items()})
+    taken = {name: ready(value) if isinstance(value, Tensor) else value for name, value in taken.items()}
+    check_convolution(forward, taken)
+    results = forward(**taken)
     made: list[Tensor] = [results] if isinstance(results, Tensor) else list(results)
     kept = [name for name in names[1:] if name not in taken and isinstance(given.get(name), Tensor)]
     matched = {len(made): made, len(made) - 1: made[1:]}.get(len(kept), [])
@@ -180,7 +194,8 @@ class KeptIntegers(TorchDispatchMode):
 
 class FittingGradients(TorchDispatchMode):
     """While active, an operator on a gradient that does not fit raises ValueError, but for those in `excused`; an example
-    excuses what does not fit in it (operators that broadcast gradients)."""
+    excuses what does not fit in it (operators that broadcast gradients). So does a convolution of other channels than its
+    weight's."""
 
     def __init__(self, excused: set[Any], is_example: bool):
         super().__init__()
@@ -189,6 +204,9 @@ class FittingGradients(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        check_convolution(
+            func, {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **(kwargs or {})}
+        )
         if gradient_fits(func, args, kwargs or {}) is False:
             if self.is_example:
                 self.excused.add(func)

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.aten_calls import Binding, binding_of, overload, result_types, torch_dtype
-from distir.interpreters.aten_gradients import convolution_fits, forward_of, gradient_fits
+from distir.interpreters.aten_gradients import check_convolution, forward_of, gradient_fits
 
 FEW = 200_000
 """Elements that a shape is checked with: as many as discovery runs an operator on at most."""
@@ -116,14 +116,12 @@ def _check_by_forward(op: Operation, binding: Binding, types: Sequence[Attribute
 
 
 def _check_channels(op: Operation, binding: Binding, types: Sequence[Attribute]) -> None:
-    """Raises where a transposed convolution has not the channels of its weight."""
+    """Raises where a convolution has not the channels of its weight."""
     if overload(binding.schema) is not torch.ops.aten.convolution.default:
         return
 
     def check(**arguments: Any) -> list[None]:
-        x, weight, _, *options = (arguments.get(argument.name) for argument in binding.schema.arguments)
-        if not convolution_fits(cast(Any, x), cast(Any, weight), *options):
-            raise DistirError(f"{op.name}: its operand has not the channels of its weight")
+        check_convolution(torch.ops.aten.convolution.default, arguments)
         return [None]
 
     binding.compute(check)([_meta(op, cast(TensorType[Any], type_)) for type_ in types])

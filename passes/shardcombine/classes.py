@@ -81,11 +81,16 @@ def _with_equal_sizes(subject: Subject, scalings: Sequence[CoScaling], types: Ty
 
 
 def _stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[StandIn]:
-    """Candidates in the order of their likelihood; that of a view is certain."""
+    """Candidates in the order of their likelihood; that of a view is certain. Sizes that grow without any dim are numbers that the
+    op states (a dilation that its padding balances): they stay as they are."""
     shapes = reading.types(point)
     if shapes is None:
         return
-    scalings = co_scalings(subject.slots, point, reading.types, reading.likely)
+    scalings = [
+        s
+        for s in co_scalings(subject.slots, point, reading.types, reading.likely)
+        if s.results or any(not subject.slots[i].is_size for i in s.slots)
+    ]
     if reading.of_operands:
         scalings = [s for s in scalings if not all(subject.slots[i].is_size for i in s.slots)]
     if reading.of_dims:

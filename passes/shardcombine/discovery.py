@@ -180,13 +180,12 @@ def _try_factor(probe: Probe, factor: Factor, survivors: Sequence[Survivor]) -> 
     for cut in probe.cuts(factor, survivors):
         if (combines := probe.combines(cut, survivors=survivors)) is not None:
             return Survivor(cut, combines)
-    if any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
+    if (cut := next(probe.cuts(factor, survivors), None)) is None:
         return None
     carrying = {probe.subject.slots[i].owner for i in factor.slots}
     for operands in partial_candidates(probe):
         if not carrying.intersection(operands):
-            cut = next(probe.cuts(factor))
-            combines = probe.combines(cut, partial=operands)
+            combines = probe.combines(cut, operands, survivors)
             if combines is not None and Reduce(Reduction.SUM) in combines:
                 return Survivor(cut, combines, operands)
     return None

@@ -67,9 +67,10 @@ def _ranks(subject: Subject) -> list[Rank]:
 
 
 def _take_factors(
-    point: Point, shapes: Shapes, scalings: Sequence[CoScaling], rank: Rank, smallest: int
+    subject: Subject, point: Point, shapes: Shapes, scalings: Sequence[CoScaling], rank: Rank, smallest: int
 ) -> tuple[list[Factor], Point]:
-    """Factors at their extents of the point and of the results' `shapes`, and the leftovers."""
+    """Factors at their extents of the point and of the results' `shapes`, and the leftovers. What is left of a dim of one operand,
+    no result shows and is small is a kernel's; dims of several operands are summed over together."""
     left, factors, open_ = list(point), list[Factor](), list(scalings)
     results = {(r, d): dim for r, shape in enumerate(shapes) for d, dim in enumerate(shape or ())}
     while open_:
@@ -77,7 +78,9 @@ def _take_factors(
         open_.remove(scaling)
         extent = math.gcd(*(left[i] for i in scaling.slots), *(results[dim] for dim in scaling.results))
         used_before = any(left[i] != point[i] for i in scaling.slots)
-        if extent < smallest or (used_before and not scaling.results and extent <= LARGEST_LEFTOVER):
+        dims = {subject.slots[i].owner for i in scaling.slots if not subject.slots[i].is_size}
+        is_seen = scaling.results or len(dims) > 1
+        if extent < smallest or (used_before and not is_seen and extent <= LARGEST_LEFTOVER):
             continue
         factors.append(Factor(scaling.slots, scaling.results, extent))
         for i in scaling.slots:
@@ -158,7 +161,7 @@ def factorizations(
             count += len(signs) > 1
         return count
 
-    found = [_take_factors(point, shapes, scalings, rank, smallest) for rank in _ranks(subject)]
+    found = [_take_factors(subject, point, shapes, scalings, rank, smallest) for rank in _ranks(subject)]
     larger = {i for scaling in scalings if len(scaling.slots) > 3 for i in scaling.slots if subject.slots[i].is_size}
     found.sort(key=lambda f: (math.prod(f[1][i] for i in larger), math.prod(f[1]), len(f[0]), crossings(f[0])))
     return [each for i, each in enumerate(found) if each not in found[:i]]

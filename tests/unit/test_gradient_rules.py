@@ -88,8 +88,7 @@ CONVOLUTIONS: list[tuple[str, dict[str, Any], int, str, str]] = [
         12,
         "[S1, S2, S3, S4], [S2, S5, S6, S7] -> {S1: gather(0), S2: reduce(sum), S3: gather(2), S4: gather(3), S5: gather(1), "
         "S6: gather(2, outer = S3), S7: gather(3, outer = S4)}, sizes = {stride[0]: S6, stride[1]: S7}",
-        "[S1, S2, S4(fill = zero), S5(fill = zero)], [S1, S3, S4(halo = [0, 1], stride = 2), "
-        "S5(halo = [0, 1], stride = 2)], [S2, S3, _, _] -> {S1: W, S2: gather(0), S3: gather(1), S4: W, S5: W}",
+        "[S1, S2, S3, S4], [S1, S5, S3, S4], [S2, S5, _, _] -> {S1: W, S2: gather(0), S3: W, S4: W, S5: gather(1)}",
     ),
 ]
 """Of the gradient by the input and by the weight (where W is the sum): batch, output channels, input channels, rows and columns. By
@@ -164,15 +163,17 @@ def test_the_gradient_of_a_view_has_its_sizes() -> None:
 
 
 def test_groups_are_cut_together() -> None:
-    """Of a grouped convolution and its gradient, groups are independent: every channel dim and the number of groups."""
+    """Of a grouped convolution and its gradient, groups are independent: every channel dim and the number of groups. Within
+    each, input channels are summed over; a bias is then an addend, of which one shard has all."""
     grouped, depthwise = nn.Conv2d(6, 12, 3, groups=3), nn.Conv2d(6, 6, 3, groups=6, bias=False)
     forward = operations("aten.convolution", [grouped], 6, 12)[1]
     text = rule_that_holds(forward)
     assert (
-        "[S1, S2, S4(halo = [0, 2]), S5(halo = [0, 2])], [S2 * S3, _, _, _], [S2 * S3] -> {S1: gather(0), S2: gather(1)"
-        in text
+        "[S1, S2 * S3, S5(halo = [0, 2]), S6(halo = [0, 2])], [S2 * S4, S3, _, _], [S2 * S4] -> {S1: gather(0), "
+        "S2: gather(1), S3: reduce(sum), S4: gather(1, outer = S2)" in text
     )
     assert "sizes = {groups[0]: S2}" in text
+    assert "sum: S3, 2 -> 0" in text
     gradient = operations("aten.convolution_backward", [depthwise], 8, 6)[0]
     text = rule_that_holds(gradient)
     assert "S2: [identity, gather(0), identity], S3: [identity, reduce(sum), identity]" in text

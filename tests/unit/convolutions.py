@@ -1,0 +1,127 @@
+"""Convolutions as they are drawn, and as operations: forward, by their input, by their weight, transposed.
+
+What a spatial dim of one can be cut into is said here by the definition alone: row `i` of the result is the sum over the kernel's
+rows `k` of row `stride * i + dilation * k - padding` of the operand times row `k` of the kernel, and gradients are the sums over the
+same triples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from xdsl.context import Context
+from xdsl.dialects import func
+from xdsl.dialects.builtin import Builtin
+from xdsl.ir import Operation
+from xdsl.parser import Parser
+
+from distir.dialects.aten import Aten
+
+FORWARD, BY_INPUT, BY_WEIGHT, TRANSPOSED = "forward", "by input", "by weight", "transposed"
+
+
+@dataclass(frozen=True)
+class Spatial:
+    """The numbers of one spatial dim. `extent` is that of the operand that is convolved, or of what a transposed one takes."""
+
+    extent: int
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    more: int = 0
+    """The output padding of a transposed convolution."""
+
+    @property
+    def reach(self) -> int:
+        """Rows of the operand under one row of the result."""
+        return self.dilation * (self.kernel - 1) + 1
+
+    @property
+    def rows(self) -> int:
+        """Of the result of a convolution."""
+        return (self.extent + 2 * self.padding - self.reach) // self.stride + 1
+
+    @property
+    def beyond(self) -> int:
+        """Rows of the operand after those that any row of the result reads."""
+        return (self.extent + 2 * self.padding - self.reach) % self.stride
+
+    @property
+    def transposed_rows(self) -> int:
+        """Of the result of a transposed convolution of so many rows."""
+        return self.stride * (self.extent - 1) - 2 * self.padding + self.reach + self.more
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution or gradient; channels are those of one group."""
+
+    kind: str
+    spatial: tuple[Spatial, ...]
+    batch: int = 2
+    groups: int = 1
+    inputs: int = 2
+    outputs: int = 3
+    bias: bool = False
+    shapes: tuple[tuple[int, ...], ...] = field(init=False)
+    """Of its operands, and last of its result."""
+
+    def __post_init__(self) -> None:
+        inside = self.batch, self.groups * self.inputs, *(d.extent for d in self.spatial)
+        outside = self.batch, self.groups * self.outputs, *(d.rows for d in self.spatial)
+        weight = self.groups * self.outputs, self.inputs, *(d.kernel for d in self.spatial)
+        bias = [(self.groups * self.outputs,)] * self.bias
+        match self.kind:
+            case "forward":
+                shapes = inside, weight, *bias, outside
+            case "by input":
+                shapes = outside, weight, inside
+            case "by weight":
+                shapes = outside, inside, weight, weight
+            case _:
+                weight = self.groups * self.inputs, self.outputs, *weight[2:]
+                taken = (*outside[:2], *(d.transposed_rows for d in self.spatial))
+                shapes = inside, weight, *bias, taken
+        object.__setattr__(self, "shapes", shapes)
+
+    def is_valid(self) -> bool:
+        return all(n > 0 for shape in self.shapes for n in shape) and all(
+            d.more < max(d.stride, d.dilation) and d.beyond < max(d.stride, d.dilation) for d in self.spatial
+        )
+
+    def elements(self) -> int:
+        """Of the largest tensor."""
+        return max(map(prod, self.shapes))
+
+    def operation(self) -> Operation:
+        numbers: dict[str, list[int]] = {
+            "stride": [d.stride for d in self.spatial],
+            "padding": [d.padding for d in self.spatial],
+            "dilation": [d.dilation for d in self.spatial],
+            "output_padding": [{BY_INPUT: d.beyond, TRANSPOSED: d.more}.get(self.kind, 0) for d in self.spatial],
+        }
+        texts = [f"{name} = array<i64: {', '.join(map(str, of))}>" for name, of in numbers.items()]
+        texts += [f"transposed = {str(self.kind in (BY_INPUT, TRANSPOSED)).lower()}", f"groups = {self.groups} : i64"]
+        types = [f"tensor<{'x'.join(map(str, shape))}xf32>" for shape in self.shapes]
+        names = [f"%{i}" for i in range(len(types) - 1)]
+        operator, results = "convolution", types[-1]
+        if self.kind == BY_WEIGHT:
+            operator, results = "convolution_backward", f"(none, {types[-1]}, none)"
+            texts += ["bias_sizes = array<i64: 0>", "output_mask = [false, true, false]"]
+        made = "%a, %y, %b" if self.kind == BY_WEIGHT else "%y"
+        text = f"""func.func @main({", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=False))}) {{
+            {made} = "aten.{operator}"({", ".join(names)}) <{{{", ".join(texts)}}}> : ({", ".join(types[:-1])}) -> {results}
+            func.return
+        }}"""
+        context = Context()
+        for dialect in (Builtin, func.Func, Aten):
+            context.load_dialect(dialect)
+        (function,) = Parser(context, text).parse_module().ops
+        return next(op for op in function.walk() if op.name.startswith("aten."))
+
+    def operands(self, rng: np.random.Generator) -> list[Any]:
+        return [rng.standard_normal(shape) for shape in self.shapes[:-1]]
