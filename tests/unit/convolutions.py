@@ -1,8 +1,4 @@
-"""Convolutions as they are drawn, and as operations: forward, by their input, by their weight, transposed.
-
-What a spatial dim of one can be cut into is said here by the definition alone: row `i` of the result is the sum over the kernel's
-rows `k` of row `stride * i + dilation * k - padding` of the operand times row `k` of the kernel, and gradients are the sums over the
-same triples."""
+"""Convolutions as they are drawn, and as operations: forward, by their input, by their weight, transposed."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import torch
 from xdsl.context import Context
 from xdsl.dialects import func
 from xdsl.dialects.builtin import Builtin
