@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, TensorType, TupleType
 from xdsl.ir import Attribute, Block, Operation, TypeAttribute
 
-from distir.dialects.dist.attributes import placement
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import PICOSECONDS, Beside, Cost, Costs
 from distir.interpreters.machines import Machine
@@ -349,19 +348,17 @@ class BatchSummaries:
         """A function of the module that the next summary is of; `stays` says of each argument which of its storages stay."""
         return self._reader_of(module).function(name, stays)
 
-    def spent(self, ops: Sequence[Operation]) -> dict[tuple[int, str], Vector]:
+    def spent(self, ops: Sequence[tuple[Operation, int]]) -> dict[tuple[int, str], Vector]:
         """Picoseconds that operations of one device each take, by device and kind: at each number of rows."""
         alike: dict[tuple[object, ...], list[Operation]] = {}
-        for op in ops:
+        for op, device in ops:
             types = [v.type for v in (*op.operands, *op.results)]
-            alike.setdefault((type(op), *map(id, types), *map(id, op.properties.values())), []).append(op)
+            alike.setdefault((device, type(op), *map(id, types), *map(id, op.properties.values())), []).append(op)
         spent: dict[tuple[int, str], Vector] = {}
-        for same in alike.values():
-            on = placement(same[0].results[0].type)
-            assert on is not None
-            cost = self.library.costs.of(same[0], (on.device,))
-            key = on.device, cost.kind
-            spent[key] = _data(cost.picoseconds) * len(same) + spent.get(key, 0)
+        for (device, *_), same in alike.items():
+            assert isinstance(device, int)
+            cost = self.library.costs.of(same[0], (device,))
+            spent[device, cost.kind] = _data(cost.picoseconds) * len(same) + spent.get((device, cost.kind), 0)
         return spent
 
     def _reader_of(self, module: ModuleOp) -> Reader:

@@ -20,9 +20,9 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Sharded
 from distir.interpreters.costs import PARTICIPANTS
 from distir.interpreters.entry import REPLICA
-from distir.passes.distribution.pipeline.bundles import Group
 from distir.passes.distribution.pipeline.layout import Layout, Tensor, local_types, part_of
-from distir.passes.distribution.pipeline.replica import Replica
+from distir.passes.distribution.pipeline.recurring import RecurringSteps
+from distir.passes.distribution.pipeline.replica import Replica, Sums
 from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.stages import UPDATE, phase_of, stage_of
 from distir.passes.structure import name_alike, result_attributes, unique_symbol
@@ -47,7 +47,7 @@ class Assembler:
         self.block = Block()
         self.replicas: list[Replica] = []
         self.built: list[FuncOp] = []
-        """The entry, and the function of a replica."""
+        """The entry, and the functions of a replica and of steps that recur."""
         self._reduced: set[SSAValue] = set()
 
     def build(self) -> FuncOp:
@@ -57,6 +57,8 @@ class Assembler:
             self._call_replicas()
         else:
             self._loop(self.replicas)
+            if self.alone:
+                self._leaving(self.replicas[0])
         for call in self.staged.stage_calls:
             if phase_of(call) == UPDATE:
                 for value in call.operands:
@@ -72,13 +74,17 @@ class Assembler:
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def _loop(self, replicas: Sequence[Replica]) -> None:
-        """What runs before the loop, and the loop, of replicas side by side."""
-        for call, microbatch, sends in self.staged.in_order(self.schedule, self.layout):
-            for replica in replicas:
-                if sends:
-                    replica.send_results(call, microbatch)
-                else:
-                    replica.run(call, microbatch)
+        """What runs before the loop, and the loop, of replicas side by side. In a program that is not to run, steps that recur
+        are functions (`recurring`)."""
+        staged, layout = self.staged, self.layout
+        if staged.to_run or len(replicas) > 1:
+            for call, microbatch, sends in staged.in_order(self.schedule, layout):
+                for replica in replicas:
+                    replica.do(call, microbatch, sends)
+            return
+        for each in staged.before_loop():
+            replicas[0].do(*each)
+        self.built += RecurringSteps(replicas[0], self.schedule).write()
 
     def _run_once(self, call: CallOp, replicas: Sequence[Replica]) -> None:
         """A call outside the loop."""
@@ -90,7 +96,8 @@ class Assembler:
     def _call_replicas(self) -> None:
         """Writes the loop as a function over the devices of one replica, and calls it for each."""
         ranks, layout = self.staged.ranks, Layout(1, self.layout.tp, self.layout.pp, self.layout.microbatches)
-        taken = [key for key in self.replicas[0].held if key[0] in self.staged.looped]
+        held = self.replicas[0].held
+        taken = [(value, place) for value, place in held if isinstance(value, SSAValue) and value in self.staged.looped]
         types = [
             type_ for value, (stage, _) in taken for type_ in self._types(value, layout, self._group(layout, stage, 0))
         ]
@@ -126,26 +133,27 @@ class Assembler:
                 name_alike([result], value.name_hint)
             for i, value in enumerate(singles):
                 replica.held[value, (stage_of(value.op), None)] = given[i * ranks : (i + 1) * ranks]
-            for i, key in enumerate(groups, len(singles)):
-                replica.sums[key] = given[i * ranks : (i + 1) * ranks]
+            for i, sums in enumerate(groups, len(singles)):
+                replica.held[sums, (stage_of(sums.call), None)] = given[i * ranks : (i + 1) * ranks]
 
-    def _leaving(self, inner: Replica) -> tuple[list[OpResult], list[tuple[CallOp, Group]], list[SSAValue]]:
-        """What is used after the loop: single values, groups of addends, and all of them device by device."""
+    def _leaving(self, inner: Replica) -> tuple[list[OpResult], list[Sums], list[SSAValue]]:
+        """What is used after the loop: single values, groups of addends, and all of them device by device. Microbatches of a value
+        are joined now: the function of a replica ends, and one replica alone has there what it has in the function."""
         after = [call.operands for call in self.staged.stage_calls if phase_of(call) == UPDATE]
         wanted = dict.fromkeys(value for values in (*after, self._returns().operands) for value in values)
         singles: list[OpResult] = []
-        groups: dict[tuple[CallOp, Group], None] = {}
+        groups: dict[Sums, list[SSAValue]] = {}
         values: list[SSAValue] = []
         for value in wanted:
             if not isinstance(value, OpResult) or phase_of(value.op) == UPDATE:
                 continue
-            key = (cast(CallOp, value.op), self.staged.group_of(value))
-            if key in inner.sums:
-                groups[key] = None
+            sums = Sums(cast(CallOp, value.op), self.staged.group_of(value))
+            if (found := inner.find(sums, (stage_of(value.op), None))) is not None:
+                groups[sums] = found
             else:
                 singles.append(value)
                 values += inner.whole(value, stage_of(value.op))
-        return singles, list(groups), [*values, *(v for key in groups for v in inner.sums[key])]
+        return singles, list(groups), [*values, *(v for found in groups.values() for v in found)]
 
     def _replica(self, block: Block, layout: Layout, number: int) -> Replica:
         devices = [self._group(layout, stage, number) for stage in range(layout.pp)]
@@ -252,7 +260,7 @@ class Assembler:
         """What a replica returns, by rank: of a sum over replicas or tensor ranks that the others hold too, only the first
         adds."""
         replica = self.replicas[number]
-        values = replica.converted(replica.whole(value, stage), self.tensors[value].tensor, returned.tensor)
+        values = replica.converted(replica.whole(value, stage), self.tensors[value].tensor, returned.tensor, stage)
         once = SUM in (returned.batch, returned.tensor)
         if once and number > 0 and returned.batch == REPLICATED:
             return []

@@ -17,7 +17,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from distir.dialects.dist import AccumulateOp, ConcatOp, SendOp, SliceOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
-from distir.dialects.sharding import Partial, Replicated, Sharded, State
+from distir.dialects.sharding import Partial, Sharded, State
 from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.pipeline.bundles import Group, packed, unpacked
 from distir.passes.distribution.pipeline.layout import rows_of, sent_to
@@ -27,6 +27,45 @@ from distir.passes.structure import name_alike
 
 Place = tuple[int, int | None]
 """A stage, and the microbatch for which a value is held there; None is once per step."""
+
+
+class Converted(NamedTuple):
+    """A value in another state along the tensor axis."""
+
+    value: SSAValue
+    state: State
+
+
+class Together(NamedTuple):
+    """Values, in these states, as one."""
+
+    members: tuple[tuple[SSAValue, State], ...]
+
+
+class Packed(NamedTuple):
+    """What a call packs for the one that alone takes it."""
+
+    maker: CallOp
+    user: CallOp
+
+
+class Sums(NamedTuple):
+    """Addends that leave the loop together, added up so far."""
+
+    call: CallOp
+    group: Group
+
+
+class Summed(NamedTuple):
+    """One microbatch's result after the other that leaves the loop: added up so far, or the last."""
+
+    value: SSAValue
+
+
+What = SSAValue | Converted | Together | Packed | Sums | Summed
+
+Key = tuple[What, Place]
+"""What is held, and where."""
 
 
 class Given(NamedTuple):
@@ -65,23 +104,28 @@ class Replica:
     def __init__(self, staged: StagedProgram, block: Block, devices: Sequence[Sequence[int]], microbatches: int):
         self.staged, self.block, self.devices, self.microbatches = staged, block, devices, microbatches
         self.tensors, self.lowering = staged.tensors, staged.lowering
-        self.held: dict[tuple[SSAValue, Place], list[SSAValue]] = {}
+        self.held: dict[Key, list[SSAValue]] = {}
         """Device by device, on a stage."""
         self.first_stage: dict[SSAValue, int] = {}
         """Of each argument, the first stage that holds it."""
-        self.accumulated: dict[SSAValue, list[SSAValue]] = {}
-        self.sums: dict[tuple[CallOp, Group], list[SSAValue]] = {}
-        """Addends that leave the loop together, accumulated so far."""
-        self._converted: dict[tuple[SSAValue, Place, State], list[SSAValue]] = {}
         self._templates: dict[CallOp, Template] = {}
-        self._packed: dict[tuple[SSAValue, ...], SSAValue] = {}
-        self._packs: dict[tuple[CallOp, CallOp, int | None], list[SSAValue]] = {}
-        """What a call packed for another, device by device."""
         self._sends: dict[tuple[SSAValue, int, bool], list[tuple[Attribute, Attribute]]] = {}
         self._adding: dict[CallOp, dict[str, Attribute]] = {}
         """Properties of calls that add to sums, equal for all microbatches."""
-        self.spared: list[Operation] = []
-        """Where one tensor rank stands for all, what the first does not do (`one_rank`)."""
+        self.spared: list[tuple[Operation, int]] = []
+        """Where one tensor rank stands for all, what the first does not do (`one_rank`), each time that it does not, and the
+        device."""
+
+    def find(self, what: What, place: Place) -> list[SSAValue] | None:
+        """What is held on a stage, device by device."""
+        return self.held.get((what, place))
+
+    def do(self, call: CallOp, microbatch: int | None, sends: bool) -> None:
+        """Calls a stage function, or sends what it gave."""
+        if sends:
+            self.send_results(call, microbatch)
+        else:
+            self.run(call, microbatch)
 
     def run(self, call: CallOp, microbatch: int | None) -> None:
         """Calls a stage function; all microbatches share what does not depend on the microbatch."""
@@ -90,12 +134,13 @@ class Replica:
         place = (template.stage, microbatch)
         for index, source, state in template.varying:
             if isinstance(source, CallOp):
-                template.operands[index] = self._packs.pop((source, call, microbatch))
+                template.operands[index] = self._found(Packed(source, call), place)
             else:
                 template.operands[index] = self.operand(source, place, state)
         operands, properties = [value for values in template.operands for value in values], template.properties
-        if template.addends and (call, template.addends[0]) in self.sums:
-            operands += [value for group in template.addends for value in self.sums[call, group]]
+        once = (template.stage, None)
+        if template.addends and self.find(Sums(call, template.addends[0]), once) is not None:
+            operands += [value for group in template.addends for value in self._found(Sums(call, group), once)]
             properties = self._adding_properties(call)
         op = DistCallOp.create(
             operands=operands, result_types=template.result_types, properties=properties, location=UNKNOWN_LOC
@@ -110,7 +155,7 @@ class Replica:
         """After a step, what other stages use goes there."""
         for result, stages in self.staged.results_sent(call):
             for stage in stages:
-                if (result, (stage, microbatch)) not in self.held:
+                if self.find(result, (stage, microbatch)) is None:
                     self._send(result, (stage, microbatch))
 
     def operand(self, value: SSAValue, place: Place, state: State) -> list[SSAValue]:
@@ -118,38 +163,38 @@ class Replica:
         values, source = self._on_stage(value, place), self.tensors[value].tensor
         if source == state:
             return values
-        once = (place[0], None)
-        key = (value, once if values is self.held.get((value, once)) else place, state)
-        if key not in self._converted:
-            self._converted[key] = self.converted(values, source, state)
-        return self._converted[key]
+        once, what = (place[0], None), Converted(value, state)
+        where = once if values is self.find(value, once) else place
+        if (found := self.find(what, where)) is None:
+            found = self.held[what, where] = self.converted(values, source, state, place[0])
+        return found
 
-    def converted(self, values: list[SSAValue], source: State, target: State) -> list[SSAValue]:
-        """What the replica holds of a value, in another state along the tensor axis."""
+    def converted(self, values: list[SSAValue], source: State, target: State, stage: int) -> list[SSAValue]:
+        """What the replica holds of a value on a stage, in another state along the tensor axis."""
         if (first := self.staged.first_rank) is None:
             return convert(values, source, target, self.block.add_op)
         value, spared = first.converted(values[0], source, target, self.block.add_op)
-        self.spared += spared
+        self.spared += [(op, self.devices[stage][0]) for op in spared]
         return [value]
 
     def whole(self, value: SSAValue, stage: int) -> list[SSAValue]:
         """A value when the loop is over, on a stage."""
-        if (held := self.held.get((value, (stage, None)))) is not None:
+        if (held := self.find(value, (stage, None))) is not None:
             return held
         assert isinstance(value, OpResult)
         state, source = self.tensors[value].batch, stage_of(value.op)
         home = (source, None)
-        if (value, home) not in self.held:
+        if self.find(value, home) is None:
             if isinstance(state, Sharded) and self.microbatches > 1:
-                by_microbatch = [self.held[value, (source, k)] for k in range(self.microbatches)]
+                by_microbatch = [self._found(value, (source, k)) for k in range(self.microbatches)]
                 joins = [ConcatOp(parts, state.dim) for parts in zip(*by_microbatch, strict=True)]
                 self.block.add_ops(joins)
                 self.held[value, home] = [op.output for op in joins]
             else:
-                if value not in self.accumulated:
+                if self.find(Summed(value), home) is None:
                     self._unpack_sums(value)
-                self.held[value, home] = self.accumulated[value]
-        return self.held[value, home] if stage == source else self._send(value, (stage, None))
+                self.held[value, home] = self._found(Summed(value), home)
+        return self._found(value, home) if stage == source else self._send(value, (stage, None))
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -164,13 +209,13 @@ class Replica:
         group, result, user, leaves, name = given
         name_alike(values, name)
         if user is not None:
-            self._packs[call, user, place[1]] = values
+            self.held[Packed(call, user), place] = values
         elif len(group) > 1:
-            self.sums[call, group] = values
+            self.held[Sums(call, group), (place[0], None)] = values
         else:
             self.held[result, place] = values
             if leaves and place[1] is not None:
-                self._accumulate(result, values)
+                self._accumulate(result, values, place[0])
 
     def _adding_properties(self, call: CallOp) -> dict[str, Attribute]:
         """Of a call once there are sums of its addends."""
@@ -195,10 +240,11 @@ class Replica:
             if value in self.staged.together:
                 operands.append(self._on_stage(value, place))
                 continue
-            given = call.operands
-            members = [self.operand(given[i], place, states[i][0]) for i in positions]
-            operands.append([self._pack(values) for values in zip(*members, strict=True)])
-            if len(positions) == 1 and self.staged.varies(value):
+            if len(positions) > 1:
+                operands.append(self._pack([(call.operands[i], states[i][0]) for i in positions], place[0]))
+                continue
+            operands.append(self.operand(value, place, state))
+            if self.staged.varies(value):
                 varying.append((index, value, state))
         results = [self._given(call, group) for group in self.staged.signatures[call].results]
         types = [relocated(t, devices) for t in types]
@@ -206,30 +252,30 @@ class Replica:
             place[0], types, dict(prototype.properties), operands, varying, results, self.staged.addends(call)
         )
 
-    def _pack(self, values: tuple[SSAValue, ...]) -> SSAValue:
-        """The values as one; calls that take the same ones share the tuple."""
-        if len(values) == 1:
-            return values[0]
-        if (found := self._packed.get(values)) is None:
-            found = self._packed[values] = packed(values, self.block)
+    def _pack(self, members: Sequence[tuple[SSAValue, State]], stage: int) -> list[SSAValue]:
+        """Values on a stage, which are there once per step, as one; calls that take the same ones share the tuple."""
+        key = Together(tuple(members)), (stage, None)
+        if (found := self.find(*key)) is None:
+            values = [self.operand(value, key[1], state) for value, state in members]
+            found = self.held[key] = [packed(each, self.block) for each in zip(*values, strict=True)]
         return found
 
     # --- values on stages ------------------------------------------------------------------------------------------
 
     def _on_stage(self, value: SSAValue, place: Place) -> list[SSAValue]:
         """A value on a stage: held there, sent there before, a slice of an input, or sent now."""
-        if (held := self.held.get((value, place))) is not None:
+        if (held := self.find(value, place)) is not None:
             return held
         stage, microbatch = place
         if isinstance(value, OpResult) and phase_of(value.op) in (FORWARD, BACKWARD):
             return self.whole(value, stage) if microbatch is None else self._send(value, place)
         once = (stage, None)
-        if (value, once) not in self.held:
-            self._send(value, once)
+        if (whole := self.find(value, once)) is None:
+            whole = self._send(value, once)
         state = self.tensors[value].batch
         if microbatch is None or not isinstance(state, Sharded) or self.microbatches == 1:
-            return self.held[value, once]
-        parts = self._rows(self.held[value, once], state.dim, microbatch)
+            return whole
+        parts = self._rows(whole, state.dim, microbatch)
         self.held[value, place] = parts
         return parts
 
@@ -246,7 +292,7 @@ class Replica:
 
     def _send(self, value: SSAValue, target: Place) -> list[SSAValue]:
         """Sends a value from where it is held to another stage, rank by rank."""
-        source = self.held[value, (self._home(value), target[1])]
+        source = self._found(value, (self._home(value), target[1]))
         key = (value, target[0], target[1] is None)
         if (types := self._sends.get(key)) is None:
             devices = self.devices[target[0]]
@@ -266,22 +312,30 @@ class Replica:
 
     # --- leaving the batch axis ------------------------------------------------------------------------------------
 
-    def _accumulate(self, value: SSAValue, values: list[SSAValue]) -> None:
+    def _accumulate(self, value: SSAValue, values: list[SSAValue], stage: int) -> None:
         """Adds one microbatch's addends to those before; parts are kept for one concatenation at the end."""
-        state = self.tensors[value].batch
-        if value not in self.accumulated or isinstance(state, Replicated):
-            self.accumulated[value] = values
-        elif isinstance(state, Partial):
-            sums = [AccumulateOp(pair, state.reduction) for pair in zip(self.accumulated[value], values, strict=True)]
-            self.block.add_ops(sums)
-            self.accumulated[value] = [op.output for op in sums]
-            name_alike(self.accumulated[value], value.name_hint)
+        state, key = self.tensors[value].batch, (Summed(value), (stage, None))
+        if isinstance(state, Sharded) and self.microbatches > 1:
+            return
+        if not isinstance(state, Partial) or (before := self.find(*key)) is None:
+            self.held[key] = values
+            return
+        sums = [AccumulateOp(pair, state.reduction) for pair in zip(before, values, strict=True)]
+        self.block.add_ops(sums)
+        self.held[key] = [op.output for op in sums]
+        name_alike(self.held[key], value.name_hint)
 
     def _unpack_sums(self, value: OpResult) -> None:
         """What a call gave together with this value, one by one."""
         call = cast(CallOp, value.op)
-        group = self.staged.group_of(value)
-        tuples = [unpacked(v, len(group), self.block) for v in self.sums[call, group]]
+        group, home = self.staged.group_of(value), (stage_of(call), None)
+        tuples = [unpacked(v, len(group), self.block) for v in self._found(Sums(call, group), home)]
         for position, values in zip(group, zip(*tuples, strict=True), strict=True):
             name_alike(values, call.results[position].name_hint)
-            self.accumulated[call.results[position]] = list(values)
+            self.held[Summed(call.results[position]), home] = list(values)
+
+    def _found(self, what: What, place: Place) -> list[SSAValue]:
+        """What is held there."""
+        found = self.find(what, place)
+        assert found is not None
+        return found

@@ -4,13 +4,13 @@ and schedule have in common. `assemble` makes the entry of one of them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TensorType, TupleType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import BlockArgument, OpResult, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, BlockArgument, OpResult, SSAValue, TypeAttribute
 
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import PackOp
@@ -38,7 +38,7 @@ from distir.passes.distribution.pipeline.stages import (
     stage_calls,
     stage_of,
 )
-from distir.passes.distribution.pipeline.tasks import steps
+from distir.passes.distribution.pipeline.tasks import Task, steps
 from distir.passes.structure import (
     argument_attributes,
     calls_first,
@@ -47,6 +47,9 @@ from distir.passes.structure import (
     text,
     unique_symbol,
 )
+
+Doing = tuple[CallOp, int | None, bool]
+"""A stage call with its microbatch or, with True, that its results are sent."""
 
 
 class StagedProgram:
@@ -68,7 +71,7 @@ class StagedProgram:
         is_first: bool = False,
     ):
         self.module, self.entry, self.tensors, self.calls, self.lowering = module, entry, tensors, calls, lowering
-        self.tp = tp
+        self.tp, self.to_run = tp, to_run
         self.stage_calls = stage_calls(entry)
         self.homes = parameter_homes(entry)
         self.argument_attributes = argument_attributes(entry)
@@ -105,25 +108,39 @@ class StagedProgram:
             self._give_together()
         self._members = {v: members[0] for members in self.together.values() for v in members}
         self._tuples: dict[tuple[SSAValue, int], TupleType] = {}
+        self._moved: dict[tuple[int, int], tuple[Attribute, Attribute]] = {}
+        """By the identity of types, which stay."""
         self.signatures = {call: self._signature(call) for call in self.stage_calls}
         for call, signature in self.signatures.items():
             travel_packed(self.placed_functions[calls[call]], signature, self.ranks)
 
-    def in_order(self, schedule: str, layout: Layout) -> Iterator[tuple[CallOp, int | None, bool]]:
-        """What a replica does before the loop and in it: stage calls with their microbatches and, after the calls of each step,
-        again with True, when their results are sent."""
+    @property
+    def is_trained(self) -> bool:
+        """Whether the loop has a backward part."""
+        return bool(self.by_phase[BACKWARD])
+
+    def in_order(self, schedule: str, layout: Layout) -> Iterator[Doing]:
+        """What a replica does before the loop and in it."""
+        yield from self.before_loop()
+        for step in steps(schedule, layout.pp, layout.microbatches, self.is_trained):
+            yield from self.in_step(step)
+
+    def before_loop(self) -> Iterator[Doing]:
+        """What a replica does before the loop."""
         for call in self.by_phase[BEFORE]:
             yield call, None, False
             yield call, None, True
-        for step in steps(schedule, layout.pp, layout.microbatches, bool(self.by_phase[BACKWARD])):
-            called = [
-                (call, task.microbatch)
-                for task in step
-                for call in self.by_task[BACKWARD if task.backward else FORWARD, task.stage]
-            ]
-            for sends in (False, True):
-                for call, microbatch in called:
-                    yield call, microbatch, sends
+
+    def in_step(self, step: Sequence[Task]) -> Iterator[Doing]:
+        """What a replica does in a step: the calls of all stages, then what they send."""
+        called = [
+            (call, task.microbatch)
+            for task in step
+            for call in self.by_task[BACKWARD if task.backward else FORWARD, task.stage]
+        ]
+        for sends in (False, True):
+            for call, microbatch in called:
+                yield call, microbatch, sends
 
     @cached_property
     def places(self) -> dict[BlockArgument, list[int]]:
@@ -172,6 +189,14 @@ class StagedProgram:
             known = PackOp.packed_type([types[id(t.type), t.tensor] for t in tensors])
             self._tuples[first, device] = known
         return known
+
+    def moved(self, type_: Attribute, device: int) -> Attribute:
+        """A placed type on another device. Types are recognised by identity: a plan moves the same ones often."""
+        if (known := self._moved.get((id(type_), device))) is None:
+            on = placement(type_)
+            there = type_ if on is None else placed(type_, on_device(device, on.stream))
+            known = self._moved[id(type_), device] = type_, there
+        return known[1]
 
     def _give_together(self) -> None:
         """Finds the arguments that only one call uses, as they are given and whatever the microbatch."""

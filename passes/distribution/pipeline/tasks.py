@@ -6,9 +6,10 @@ a message that it could have taken later (the swap of the paper's Figures 2 and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from distir.dialects.errors import DistirError
 
@@ -93,6 +94,54 @@ def steps(schedule: str, stages: int, microbatches: int, training: bool) -> Sequ
         done.update(step)
         found.append(step)
     return found
+
+
+class Recurring(NamedTuple):
+    """Steps that come so many times in a row, each time for microbatches that are `shift` later."""
+
+    steps: Sequence[Sequence[Task]]
+    """The first time."""
+    times: int
+    shift: int
+
+
+@lru_cache(maxsize=64)
+def step_numbers(schedule: str, stages: int, microbatches: int, training: bool) -> Mapping[Task, int]:
+    """In which step each task is."""
+    found = steps(schedule, stages, microbatches, training)
+    return {task: number for number, step in enumerate(found) for task in step}
+
+
+@lru_cache(maxsize=64)
+def recurring(schedule: str, stages: int, microbatches: int, training: bool, fewest: int) -> Sequence[Recurring]:
+    """A schedule in parts: what comes at least `fewest` times in a row, and single steps. What recurs does nothing for the first
+    time: each kind of task of each stage was in an earlier part."""
+    found = steps(schedule, stages, microbatches, training)
+    runs = [(period, shift, _equal_since(found, period, shift)) for period in (1, 2, 3, 4) for shift in (1, -1)]
+    parts: list[Recurring] = []
+    begun: set[tuple[int, bool]] = set()
+    at = 0
+    while at < len(found):
+        times, period, shift = max(
+            [(1 + equal[at] // period, period, shift) for period, shift, equal in runs],
+            key=lambda each: (each[0] * each[1], -each[1]),
+        )
+        kinds = {(task.stage, task.backward) for step in found[at : at + period] for task in step}
+        if times < fewest or not kinds <= begun:
+            times, period = 1, 1
+        parts.append(Recurring(found[at : at + period], times, shift))
+        begun.update([(task.stage, task.backward) for step in parts[-1].steps for task in step])
+        at += period * times
+    return parts
+
+
+def _equal_since(found: Sequence[Sequence[Task]], period: int, shift: int) -> list[int]:
+    """From each step on, how many steps in a row are again there `period` steps later, for microbatches that are `shift` later."""
+    equal = [0] * (len(found) + 1)
+    for at in reversed(range(len(found) - period)):
+        later = [Task(task.stage, task.microbatch + shift, task.backward) for task in found[at]]
+        equal[at] = equal[at + 1] + 1 if later == found[at + period] else 0
+    return equal
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,6 @@ from math import fsum
 
 from xdsl.ir import Operation
 
-from distir.dialects.dist.attributes import placement
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import Summary, SummaryMemo, summarize
@@ -34,8 +33,8 @@ class Representative:
     """Replicas that it stands for."""
     ranks: int
     """Tensor ranks that each of its devices stands for."""
-    spared: Sequence[Operation]
-    """What the first of these ranks does not do."""
+    spared: Sequence[tuple[Operation, int]]
+    """What the first of these ranks does not do, each time that it does not, and its device."""
 
     def busy(self, all_: Busy, first: Busy) -> list[tuple[str, float]]:
         """Kinds, and the seconds that any device spends on them: of what is simulated, and of the first rank of each."""
@@ -48,7 +47,7 @@ def representative(staged: StagedProgram, layout: Layout, schedule: str, model: 
     alone = layout.dp > 1 and model.is_by_levels and _replicas_are_alike(layout, model.machine)
     assembler = Assembler(staged, layout, schedule, alone=alone)
     assembler.build()
-    spared = [op for replica in assembler.replicas for op in replica.spared]
+    spared = [each for replica in assembler.replicas for each in replica.spared]
     try:
         yield Representative(layout.dp if alone else 1, layout.tp // staged.ranks, spared)
     finally:
@@ -84,11 +83,9 @@ def figures_of_one(
     with representative(staged, layout, schedule, costs.model) as part:
         summary = summarize(staged.module, machine, cost_model, memo=memo)
     busy = {device: dict(kinds) for device, kinds in summary.busy_picoseconds.items()}
-    for op in part.spared:
-        on = placement(op.results[0].type)
-        assert on is not None
-        cost = costs.of(op, (on.device,))
-        busy[on.device][cost.kind] -= cost.picoseconds
+    for op, device in part.spared:
+        cost = costs.of(op, (device,))
+        busy[device][cost.kind] -= cost.picoseconds
     return figures_of(summary, part.busy(summary.busy_seconds, in_seconds(busy)))
 
 
