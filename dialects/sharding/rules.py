@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, cast
 
 from distir.dialects.reductions import Reduction
@@ -171,7 +172,7 @@ class Rule:
         """Those that need no offset."""
         return tuple(factor for factor in self.combines if factor not in self.offsets)
 
-    @property
+    @cached_property
     def windowed(self) -> frozenset[str]:
         """Factors whose shards overlap."""
         inputs = {d.factor for dims in self.inputs for d in dims if d.is_windowed and d.factor is not None}

@@ -160,6 +160,11 @@ class LocalSizes:
     def __init__(self, op: Operation, options: Sequence[Option], mesh: Mesh):
         self.op, self.options, self.mesh = op, options, mesh
         self.rule = rule_of(op)
+        cut = {o.choice.factor for o in options if isinstance(o.choice, UseFactor)}
+        sizes = self.rule.sizes.values() if self.rule is not None and cut else ()
+        self._scaled = sorted({factor for factors in sizes for factor in factors} & cut)
+        """Factors that are cut and that sizes scale with."""
+        self._shifts = self.rule is not None and any([factor in self.rule.offsets for factor in cut])
         self._known: dict[object, tuple[dict[str, Attribute], dict[int, Operation]]] = {}
         self.operands = frozenset(self.on(0)[1])
         """Operands that are rewritten."""
@@ -167,20 +172,17 @@ class LocalSizes:
     @property
     def are_alike(self) -> bool:
         """Whether they are the same on all devices."""
-        if self.rule is None or not (self.rule.sizes or self.rule.offsets):
+        if not self._scaled and not self._shifts:
             return True
         return all([self.on(device) is self.on(0) for device in range(1, self.mesh.devices)])
 
     def on(self, device: int) -> tuple[dict[str, Attribute], dict[int, Operation]]:
         """The properties, and constants that take the place of operands, of one device's copy."""
-        rule = self.rule
-        cut = {o.choice.factor for o in self.options if isinstance(o.choice, UseFactor)}
-        carried = {factor for factors in rule.sizes.values() for factor in factors} & cut if rule is not None else ()
-        factors = {f: 1 / fraction_of(self.options, self.mesh, device, factor=f) for f in sorted(carried)}
-        starts = starts_of(self.op, self.options, self.mesh, device)
+        factors = {f: 1 / fraction_of(self.options, self.mesh, device, factor=f) for f in self._scaled}
+        starts = starts_of(self.op, self.options, self.mesh, device) if self._shifts else {}
         key = *factors.items(), *starts.items()
         if key not in self._known:
-            changes = changes_of(rule, factors, starts)
+            changes = changes_of(self.rule, factors, starts) if key else {}
             self._known[key] = local_properties(self.op, changes), local_constants(self.op, changes)
         return self._known[key]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
@@ -78,19 +78,20 @@ def dividing(
     uneven: bool = False,
     overlapping: bool = False,
     offsets: bool = True,
+    of: Collection[str] | None = None,
 ) -> Iterator[Option]:
-    """The same without replication, one after the other."""
+    """The same without replication, one after the other; those that cut these factors only, if any are given."""
     if rule is None:
         return
     windowed = rule.windowed
-    for factor in (f for f in rule.factors if overlapping or f not in windowed):
+    for factor in (f for f in rule.factors if (overlapping or f not in windowed) and (of is None or f in of)):
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
         candidates = {option for option in cuts if option is not None}
         yield from candidates if len(candidates) == 1 else sorted(candidates, key=str)
-    for factor in rule.offsets if offsets else ():  # in one piece: a shard's positions follow each other
+    for factor in rule.offsets if offsets and of is None else ():  # in one piece: a shard's positions follow each other
         if (option := factor_option(op, rule, factor, shards, None, uneven)) is not None:
             yield option
-    for index, partial in enumerate(rule.partials):
+    for index, partial in enumerate(rule.partials if of is None else ()):
         if partial.factor is None and (instance := partial_instance(rule, index, len(op.results))) is not None:
             yield Option(UsePartial(index), instance.operands, instance.results)
 

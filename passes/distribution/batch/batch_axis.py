@@ -19,7 +19,7 @@ from xdsl.traits import ConstantLike
 
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Sharded, State
+from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Rule, Sharded, State
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.literals import rule_with_literals
 from distir.passes.distribution.options import SUM, Option, dividing, options, replicate, rule_of, whole_pieces
@@ -135,7 +135,9 @@ class BatchPropagation:
             return replicate(op)
         cuts = {s.pieces for s in operands if isinstance(s, Sharded)}
         available: list[Option] = []
-        for option in dividing(op, self.shards, cuts, rule_of(op), offsets=False):
+        rule = rule_of(op)
+        carried = None if rule is None else _carried(rule, operands)
+        for option in dividing(op, self.shards, cuts, rule, offsets=False, of=carried):
             if option.operands == operands:
                 return option
             available.append(option)
@@ -221,6 +223,14 @@ class BatchAxis:
     phases: dict[Operation, Phase]
     propagation: BatchPropagation
     """What is known of the functions that the entry calls."""
+
+
+def _carried(rule: Rule, operands: Sequence[State]) -> tuple[str, ...] | None:
+    """The factors that the first dim which is cut carries; no other can have cut it. None if no dim is cut."""
+    for index, state in enumerate(operands[: len(rule.inputs)]):
+        if isinstance(state, Sharded):
+            return rule.inputs[index][state.dim].factors
+    return None
 
 
 def is_zero(value: SSAValue) -> bool:

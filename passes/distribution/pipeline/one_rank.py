@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import ExchangeOp
@@ -31,6 +31,7 @@ from distir.interpreters.costs import PARTICIPANTS, Costs, detached
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
+from distir.passes.distribution.pipeline.bundles import packed, unpacked
 from distir.passes.distribution.shards import Shards
 from distir.passes.structure import give_body, name_alike, shape_of
 
@@ -322,6 +323,28 @@ class FirstRank:
     def _device(value: SSAValue) -> int | None:
         on = placement(value.type)
         return None if on is None else on.device
+
+
+def converting(
+    name: str, types: Sequence[Attribute], members: Sequence[tuple[State, State]], first_rank: FirstRank | None
+) -> tuple[FuncOp, list[Operation]]:
+    """A function that converts the members of a tuple, of which every rank has one of these types, each from one state to another.
+    Also what the first rank is spared, if that stands for all."""
+    block = Block(arg_types=types)
+    tuples = [unpacked(argument, len(members), block) for argument in block.args]
+    converted: list[Sequence[SSAValue]] = []
+    spared: list[Operation] = []
+    for values, (source, target) in zip(zip(*tuples, strict=True), members, strict=True):
+        if first_rank is None:
+            converted.append(convert(list(values), source, target, block.add_op))
+            continue
+        value, ops = first_rank.converted(values[0], source, target, block.add_op)
+        converted.append([value])
+        spared += ops
+    block.add_op(ReturnOp(*[packed(own, block) for own in zip(*converted, strict=True)]))
+    assert isinstance(block.last_op, ReturnOp)
+    results = [v.type for v in block.last_op.operands]
+    return FuncOp(name, (types, results), Region(block), visibility="private"), spared
 
 
 def lie_alike(machine: Machine, ranks: int) -> bool:

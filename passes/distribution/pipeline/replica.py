@@ -36,6 +36,12 @@ class Converted(NamedTuple):
     state: State
 
 
+class Given(NamedTuple):
+    """Arguments that are one, by their first, in the states that their call needs."""
+
+    first: SSAValue
+
+
 class Together(NamedTuple):
     """Values, in these states, as one."""
 
@@ -62,13 +68,13 @@ class Summed(NamedTuple):
     value: SSAValue
 
 
-What = SSAValue | Converted | Together | Packed | Sums | Summed
+What = SSAValue | Converted | Given | Together | Packed | Sums | Summed
 
 Key = tuple[What, Place]
 """What is held, and where."""
 
 
-class Given(NamedTuple):
+class Result(NamedTuple):
     """Results that a stage call gives together."""
 
     group: Group
@@ -92,7 +98,7 @@ class Template:
     """Group by group and device by device."""
     varying: list[tuple[int, SSAValue | CallOp, State]]
     """Which groups vary: what a group's value is, and in which state, or the call that packed it."""
-    results: list[Given]
+    results: list[Result]
     """Group by group."""
     addends: list[Group]
     """Those that are added up over microbatches."""
@@ -198,13 +204,13 @@ class Replica:
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    def _given(self, call: CallOp, group: Group) -> Given:
+    def _result(self, call: CallOp, group: Group) -> Result:
         result = call.results[group[0]]
         user = self.staged.kept_for(result) if len(group) > 1 else None
         name = result.name_hint if len(group) == 1 else "addends" if user is None else "held"
-        return Given(group, result, user, self.staged.leaves_loop(result), name)
+        return Result(group, result, user, self.staged.leaves_loop(result), name)
 
-    def _made(self, call: CallOp, given: Given, values: list[SSAValue], place: Place) -> None:
+    def _made(self, call: CallOp, given: Result, values: list[SSAValue], place: Place) -> None:
         """Records what a call gave."""
         group, result, user, leaves, name = given
         name_alike(values, name)
@@ -238,7 +244,7 @@ class Replica:
                 varying.append((index, cast(CallOp, value.op), state))
                 continue
             if value in self.staged.together:
-                operands.append(self._on_stage(value, place))
+                operands.append(self._as_needed(value, (place[0], None)))
                 continue
             if len(positions) > 1:
                 operands.append(self._pack([(call.operands[i], states[i][0]) for i in positions], place[0]))
@@ -246,11 +252,29 @@ class Replica:
             operands.append(self.operand(value, place, state))
             if self.staged.varies(value):
                 varying.append((index, value, state))
-        results = [self._given(call, group) for group in self.staged.signatures[call].results]
+        results = [self._result(call, group) for group in self.staged.signatures[call].results]
         types = [relocated(t, devices) for t in types]
         return Template(
             place[0], types, dict(prototype.properties), operands, varying, results, self.staged.addends(call)
         )
+
+    def _as_needed(self, first: SSAValue, place: Place) -> list[SSAValue]:
+        """Arguments that are one, in the states that their call needs."""
+        if (conversion := self.staged.conversion(first)) is None:
+            return self._on_stage(first, place)
+        key = Given(first), place
+        if (found := self.find(*key)) is None:
+            devices = self.devices[place[0]]
+            op = DistCallOp.create(
+                operands=self._on_stage(first, place),
+                result_types=[self.staged.moved(t, d) for t, d in zip(conversion.types, devices, strict=True)],
+                properties=DistCallOp(conversion.name, [], devices, []).properties,
+                location=UNKNOWN_LOC,
+            )
+            self.block.add_op(op)
+            self.spared += [(spared, devices[0]) for spared in conversion.spared]
+            found = self.held[key] = list(op.results)
+        return found
 
     def _pack(self, members: Sequence[tuple[SSAValue, State]], stage: int) -> list[SSAValue]:
         """Values on a stage, which are there once per step, as one; calls that take the same ones share the tuple."""

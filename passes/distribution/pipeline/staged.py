@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TensorType, TupleType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument, OpResult, SSAValue, TypeAttribute
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue, TypeAttribute
 
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import PackOp
 from distir.dialects.dist.attributes import on_device, placed, placement
-from distir.dialects.sharding import Partial, Sharded
+from distir.dialects.sharding import Partial, Sharded, State
 from distir.interpreters.held import HeldOp
 from distir.passes.distribution.lower import Lowering
 from distir.passes.distribution.pipeline.bundles import (
@@ -27,7 +27,7 @@ from distir.passes.distribution.pipeline.bundles import (
     travel_packed,
 )
 from distir.passes.distribution.pipeline.layout import Layout, Tensor, local_types
-from distir.passes.distribution.pipeline.one_rank import FirstRank
+from distir.passes.distribution.pipeline.one_rank import FirstRank, converting
 from distir.passes.distribution.pipeline.stages import (
     BACKWARD,
     BEFORE,
@@ -47,6 +47,16 @@ from distir.passes.structure import (
     text,
     unique_symbol,
 )
+
+
+class Conversion(NamedTuple):
+    """A function that converts arguments which are one, and what the first tensor rank is spared of it (`one_rank`)."""
+
+    name: str
+    types: Sequence[Attribute]
+    """Of its results, by rank."""
+    spared: Sequence[Operation]
+
 
 Doing = tuple[CallOp, int | None, bool]
 """A stage call with its microbatch or, with True, that its results are sent."""
@@ -104,6 +114,9 @@ class StagedProgram:
         """For how many tensor ranks functions are written."""
         self.together: dict[SSAValue, list[SSAValue]] = {}
         """Arguments of the entry that are one, by their first."""
+        self._needed: dict[SSAValue, list[State]] = {}
+        """Of those, the states in which they are needed, where any differs from how it is given."""
+        self._conversions: dict[SSAValue, Conversion] = {}
         if not to_run:
             self._give_together()
         self._members = {v: members[0] for members in self.together.values() for v in members}
@@ -199,19 +212,39 @@ class StagedProgram:
         return known[1]
 
     def _give_together(self) -> None:
-        """Finds the arguments that only one call uses, as they are given and whatever the microbatch."""
+        """Finds the arguments that only one call uses, whatever the microbatch."""
         known = {a: text(each, "dist.name", "") for a, each in zip(self.places, self.argument_attributes, strict=True)}
         for call in self.stage_calls:
             states = self.lowering.argument_states[self.calls[call]]
-            own: list[BlockArgument] = []
+            own: list[tuple[BlockArgument, State]] = []
             for value, (state,) in zip(call.operands, states, strict=True):
                 if not isinstance(value, BlockArgument) or self.varies(value) or known[value] in self.updated:
                     continue
-                if isinstance(value.type, TensorType) and state == self.tensors[value].tensor and sole_user(value):
-                    own.append(value)
+                if isinstance(value.type, TensorType) and sole_user(value):
+                    own.append((value, state))
             if len(own) > 1:
-                own.sort(key=lambda argument: argument.index)
-                self.together[own[0]] = list(own)
+                own.sort(key=lambda each: each[0].index)
+                first = own[0][0]
+                self.together[first] = [value for value, _ in own]
+                if any([state != self.tensors[value].tensor for value, state in own]):
+                    self._needed[first] = [state for _, state in own]
+
+    def conversion(self, first: SSAValue) -> Conversion | None:
+        """The function that takes arguments that are one and gives them as one in the states that their call needs; None if they are
+        given so. It is over the tensor ranks of one stage."""
+        if first not in self._needed:
+            return None
+        if first not in self._conversions:
+            members = [(self.tensors[value].tensor, state) for value, state in self._own_states(first)]
+            types = [self.tuple_type(first, rank) for rank in range(self.ranks)]
+            name = unique_symbol(self.module, "given")
+            function, spared = converting(name, types, members, self.first_rank)
+            self.module.body.block.add_op(function)
+            self._conversions[first] = Conversion(name, function.function_type.outputs.data, spared)
+        return self._conversions[first]
+
+    def _own_states(self, first: SSAValue) -> Iterator[tuple[SSAValue, State]]:
+        return zip(self.together[first], self._needed[first], strict=True)
 
     def _one_rank(self, first_rank: FirstRank | None) -> FirstRank | None:
         """Cuts all functions down to the first rank, if it stands for all."""

@@ -25,6 +25,7 @@ from distir.passes.distribution.batch.batch_axis import Phase, parse_batch
 from distir.passes.distribution.batch.entry_axis import axis_of_entry
 from distir.passes.distribution.options import SUM
 from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.streams import overlap_communication
 from distir.passes.distribution.plan import distribute, lower_stages
 from distir.passes.distribution.search.best_first import BestFirst, Program
@@ -53,8 +54,9 @@ class Search:
     wanted: int = 0
     """How many of the fastest plans are wanted: others, and what cannot fit, are not simulated where bounds say so
     (`bounds`), and no stage begins inside a repeated layer. 0: the figures of all."""
+    choices: TensorChoices = field(default_factory=TensorChoices)
+    """What is known of the tensor axis, to which is added what is found."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
-    _choices: TensorChoices = field(default_factory=TensorChoices)
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
     _any_batch: ModuleOp | None = None
     _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
@@ -62,6 +64,10 @@ class Search:
     _summed: int | None = None
     _variants: dict[tuple[int, int, bool], Variants] = field(default_factory=dict[tuple[int, int, bool], Variants])
     """By shards of the batch, stages, and whether these are of whole layers."""
+    _staged: dict[tuple[int, int, bool, int], StagedProgram] = field(
+        default_factory=dict[tuple[int, int, bool, int], StagedProgram]
+    )
+    """By ranks, stages, whether the batch is cut, and rows of a microbatch: what configurations that are evaluated one by one share."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
     """By shards of the batch, into how many stages the model can be cut between its layers, once that was too few."""
 
@@ -88,7 +94,7 @@ class Search:
         """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
         module = self.base(configuration.batch).clone()
         c = configuration
-        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self._choices, not self.overlap)
+        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self.choices, not self.overlap)
         if self.overlap:
             overlap_communication(module, entry_function(module))
         return module
@@ -179,7 +185,7 @@ class Search:
             layout = Layout(shards, first.tp, first.pp, 1)
             whole = bool(self.wanted) and not self.exhaustive
             variants = self._variants_of(shards, first.pp, whole)
-            staged = lower_stages(variants, layout, self._choices, summaries.library.costs)
+            staged = lower_stages(variants, layout, self.choices, summaries.library.costs)
         except CutsLayers as error:
             self._most_stages[shards] = error.operations
             yield from _cutting(group, error)
@@ -242,8 +248,8 @@ class Search:
 
     def _choose_tensors(self, tp: int, shards: int) -> None:
         """Chooses the tensor axis once for all numbers of stages: on one stage, where repeated layers are tied."""
-        if tp > 1 and tp not in self._choices.by_site:
-            self._variants_of(shards, 1).choose(tp, self._choices)
+        if tp > 1 and tp not in self.choices.by_site:
+            self._variants_of(shards, 1).choose(tp, self.choices)
 
     def _variants_of(self, shards: int, stages: int, whole_layers: bool = False) -> Variants:
         """The program of any batch in so many stages."""
@@ -273,15 +279,23 @@ class Search:
         return self._outcome(configuration, figures)
 
     def _figures_of_one(self, configuration: Configuration) -> Figures:
+        layout = configuration.layout
+        key = (layout.tp, layout.pp, layout.dp * layout.microbatches > 1, configuration.rows)
+        if key not in self._staged:
+            self._staged[key] = self._staged_at(configuration)
+        staged = self._staged[key]
+        return figures_of_one(staged, layout, configuration.schedule, self.machine, self.cost_model, self._memo)
+
+    def _staged_at(self, configuration: Configuration) -> StagedProgram:
+        """The stage functions of a configuration, at its rows of a microbatch."""
         module, layout = self.base(configuration.batch), configuration.layout
         shards = layout.dp * layout.microbatches
-        cuts = self._choices.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
-        variants = Variants(module, self.dims(module), shards, layout.pp, self.machine, cuts=cuts)
-        if layout.tp > 1 and layout.tp not in self._choices.by_site:
-            variants.choose(layout.tp, self._choices)
+        cuts = self.choices.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
+        variants = Variants(module, self.dims(module), shards, layout.pp, self.machine, cuts=cuts, used_once=True)
+        if layout.tp > 1 and layout.tp not in self.choices.by_site:
+            variants.choose(layout.tp, self.choices)
         costs = self._memo.known(self.machine, self.cost_model, ()).library.costs
-        staged = lower_stages(variants, layout, self._choices, costs)
-        return figures_of_one(staged, layout, configuration.schedule, self.machine, self.cost_model, self._memo)
+        return lower_stages(variants, layout, self.choices, costs)
 
     def _outcome(self, configuration: Configuration, figures: Figures) -> Outcome:
         if figures.peak_memory_bytes > self.memory_limit_bytes:

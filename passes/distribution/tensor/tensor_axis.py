@@ -73,6 +73,8 @@ class Variants:
     machine: Machine
     whole_layers: bool = False
     cuts: Cuts = field(default_factory=Cuts)
+    used_once: bool = False
+    """What is lowered is what was cut into stages, not a copy of it."""
     _narrow: dict[tuple[bool, frozenset[tuple[str, frozenset[int]]]], LocalProgram] = field(
         default_factory=dict[tuple[bool, frozenset[tuple[str, frozenset[int]]]], LocalProgram]
     )
@@ -123,8 +125,17 @@ class Variants:
     def _copied(
         self, program: LocalProgram, layout: Layout, choices: TensorChoices
     ) -> tuple[LocalProgram, Plan | None]:
+        if self.used_once:
+            self._forget()
+            return program, known_or_chosen(program, layout, self.machine, choices)
         copy = program.copy()
         return copy, known_or_chosen(copy, layout, self.machine, choices, program)
+
+    def _forget(self) -> None:
+        """Cuts the module into stages anew when it is next asked for."""
+        self._narrow.clear()
+        for name in ("alike", "alternating"):
+            self.__dict__.pop(name, None)
 
     def choose(self, tp: int, known: TensorChoices) -> tuple[LocalProgram, Plan]:
         """The variant that communicates less on `tp` ranks, and how it is cut, which is added to what is known."""
