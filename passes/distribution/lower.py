@@ -133,6 +133,7 @@ class OperationRunsOnShards(RewritePattern):
                 properties=properties,
                 attributes=attributes,
                 regions=regions,
+                location=op.location,
             )
             copies.append(rewriter.insert(copy))
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
@@ -172,9 +173,16 @@ class LocalSizes:
     @property
     def are_alike(self) -> bool:
         """Whether they are the same on all devices."""
-        if not self._scaled and not self._shifts:
+        if not self._shifts and (not self._scaled or self._are_even):
             return True
         return all([self.on(device) is self.on(0) for device in range(1, self.mesh.devices)])
+
+    @property
+    def _are_even(self) -> bool:
+        """Whether every axis cuts in equal shards."""
+        axes = zip(self.options, self.mesh.sizes, strict=True)
+        cut = [(s, size) for o, size in axes for s in (*o.operands, *o.results) if isinstance(s, Sharded)]
+        return all([state.is_even(size) for state, size in cut])
 
     def on(self, device: int) -> tuple[dict[str, Attribute], dict[int, Operation]]:
         """The properties, and constants that take the place of operands, of one device's copy."""
@@ -251,6 +259,7 @@ class CallRunsOnEveryDevice(RewritePattern):
             result_types=types,
             properties=dict(self.properties[name]),
             attributes=dict(op.attributes),
+            location=op.location,
         )
         rewriter.insert(call)
         n = len(devices)

@@ -41,7 +41,7 @@ def changes_of(
 ) -> dict[tuple[str, int], Change]:
     """How a rule's integers change when these factors are cut into so many shards, and where the positions of a shard start of
     those factors that shift one."""
-    if rule is None:
+    if rule is None or not (factors or starts):
         return {}
     divisors = {slot: prod(factors.get(f, 1) for f in carried) for slot, carried in rule.sizes.items()}
     changes = {slot: Change(divisor) for slot, divisor in divisors.items() if divisor != 1}
@@ -81,6 +81,8 @@ def _changed(attribute: Attribute, index: int, change: Change, op: Operation) ->
 def local_constants(op: Operation, changes: Changes) -> dict[int, Operation]:
     """Per operand index, a new constant op in place of a constant operand of which entries change; the caller inserts it."""
     replaced: dict[int, Operation] = {}
+    if not changes:
+        return replaced
     for index, name in enumerate(operand_names(op)):
         entries = {i: change for (slot, i), change in changes.items() if slot == name and slot not in op.properties}
         if entries:

@@ -133,7 +133,7 @@ class BatchPropagation:
         operands = tuple(axis.states[v] for v in values_read(op))
         if all(isinstance(s, Replicated) for s in operands):
             return replicate(op)
-        cuts = {s.pieces for s in operands if isinstance(s, Sharded)}
+        cuts = {s.pieces for s in operands if isinstance(s, Sharded) and len(s.pieces) > 1}
         available: list[Option] = []
         rule = rule_of(op)
         carried = None if rule is None else _carried(rule, operands)

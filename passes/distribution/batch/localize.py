@@ -101,6 +101,7 @@ class Localizer:
             result_types=types,
             properties={"callee": SymbolRefAttr(callee.sym_name)},
             attributes=dict(call.attributes),
+            location=call.location,
         )
         body.add_op(copy)
         self._note(copy.results, self.propagation.function(call.callee.string_value(), states).results)
@@ -120,6 +121,7 @@ class Localizer:
             properties=local_properties(op, changes),
             attributes=dict(op.attributes),
             regions=[copied(region, mapping) for region in op.regions],
+            location=op.location,
         )
         body.add_op(copy)
         self._note(copy.results, option.results)

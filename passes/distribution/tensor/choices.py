@@ -78,6 +78,8 @@ class TensorChoices:
     alternating: dict[int, bool] = field(default_factory=dict[int, bool])
     """By tensor ranks, whether repeated layers are cut alternately."""
     by_site: dict[int, dict[int, Choice]] = field(default_factory=dict[int, dict[int, Choice]])
+    held: dict[int, dict[str, frozenset[int]]] = field(default_factory=dict[int, dict[str, frozenset[int]]])
+    """Which arguments of functions can be held inside them (`holding`)."""
     plans: dict[Key, PlanByPosition] = field(default_factory=dict[Key, PlanByPosition])
     cuts: dict[tuple[int, int, bool], Cuts] = field(default_factory=dict[tuple[int, int, bool], Cuts])
     """Where stages begin. What balances them at one batch does not at another where some of a stage's work does not grow with

@@ -120,6 +120,7 @@ def _narrowed(entry: FuncOp, found: Mapping[str, frozenset[int]]) -> FuncOp:
                 result_types=op.result_types,
                 properties=op.properties,
                 attributes=op.attributes,
+                location=op.location,
             )
             body.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):

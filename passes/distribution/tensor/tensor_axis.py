@@ -100,7 +100,8 @@ class Variants:
         begin inside them."""
         module = self._alternated if choices.alternating.get(tp) else self.module
         assert module is not None
-        held = held_parameters(module, choices.by_site.get(tp, {}), tp)
+        if (held := choices.held.get(tp)) is None:
+            held = choices.held[tp] = held_parameters(module, choices.by_site.get(tp, {}), tp)
         if not held:
             return None
         key = module is self.module, frozenset(held.items())
