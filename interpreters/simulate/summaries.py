@@ -25,6 +25,7 @@ from distir.interpreters.simulate.reading import Entry, Reader
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import entry_devices, updating
 from distir.interpreters.simulate.timing import Frame, Frames
+from distir.interpreters.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,12 @@ def summarize(
     entry: str = "main",
     functions: Sequence[InterpreterFunctions] = (),
     memo: SummaryMemo | None = None,
+    reader: Reader | None = None,
 ) -> Summary:
     """The time and memory of the program, equal to those of `simulate`, which accepts the same modules and raises the
-    same errors. With a `memo`, functions equal to those of earlier programs are not simulated again."""
-    return open_program(module, machine, cost_model, entry, functions, memo).summary()
+    same errors. With a `memo`, functions equal to those of earlier programs are not simulated again; with a `reader` of this module
+    and memo, those that it has read are not read again."""
+    return open_program(module, machine, cost_model, entry, functions, memo, reader).summary()
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,14 @@ def open_program(
     entry: str = "main",
     functions: Sequence[InterpreterFunctions] = (),
     memo: SummaryMemo | None = None,
+    reader: Reader | None = None,
 ) -> OpenProgram:
     """Reads a program; the same arguments and errors as `summarize`."""
     known = (memo or SummaryMemo()).known(machine, cost_model, functions)
-    reader = Reader(module, known.library)
-    function = reader.walk.function(entry)
+    reader = reader or Reader(module, known.library)
+    assert reader.module is module
+    assert reader.library is known.library
+    function = Walk(module).function(entry)
     count = entry_devices(module, function)
     known.machine.check_devices(count)
     read, devices = reader.entry(entry, count), tuple(range(count))

@@ -14,6 +14,7 @@ from distir.interpreters.cost_models import CostModel
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import Summary, SummaryMemo, summarize
 from distir.interpreters.simulate.batches import BatchSummaries, BatchSummary
+from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.summaries import in_seconds
 from distir.interpreters.work import Kind
 from distir.passes.distribution.pipeline.assemble import Assembler
@@ -76,12 +77,18 @@ def figures_of_batches(
 
 
 def figures_of_one(
-    staged: StagedProgram, layout: Layout, schedule: str, machine: Machine, cost_model: str, memo: SummaryMemo
+    staged: StagedProgram,
+    layout: Layout,
+    schedule: str,
+    machine: Machine,
+    cost_model: str,
+    memo: SummaryMemo,
+    reader: Reader,
 ) -> Figures:
-    """The figures of a plan whose staged program is at its own batch."""
+    """The figures of a plan whose staged program is at its own batch. The reader is of the program's module."""
     costs = memo.known(machine, cost_model, ()).library.costs
     with representative(staged, layout, schedule, costs.model) as part:
-        summary = summarize(staged.module, machine, cost_model, memo=memo)
+        summary = summarize(staged.module, machine, cost_model, memo=memo, reader=reader)
     busy = {device: dict(kinds) for device, kinds in summary.busy_picoseconds.items()}
     for op, device in part.spared:
         cost = costs.of(op, (device,))

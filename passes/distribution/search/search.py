@@ -20,6 +20,7 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import SummaryMemo, summarize
 from distir.interpreters.simulate.batches import MARK, BatchSummaries
+from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase, parse_batch
 from distir.passes.distribution.batch.entry_axis import axis_of_entry
@@ -36,6 +37,10 @@ from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.local_program import CutsLayers
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.structure import argument_attributes, text
+
+
+MOST_STAGED = 128
+"""Programs of stages that are kept for configurations that are evaluated one by one: those that were used last."""
 
 
 @dataclass
@@ -64,8 +69,8 @@ class Search:
     _summed: int | None = None
     _variants: dict[tuple[int, int, bool], Variants] = field(default_factory=dict[tuple[int, int, bool], Variants])
     """By shards of the batch, stages, and whether these are of whole layers."""
-    _staged: dict[tuple[int, int, bool, int], StagedProgram] = field(
-        default_factory=dict[tuple[int, int, bool, int], StagedProgram]
+    _staged: dict[tuple[int, int, bool, int], tuple[StagedProgram, Reader]] = field(
+        default_factory=dict[tuple[int, int, bool, int], tuple[StagedProgram, Reader]]
     )
     """By ranks, stages, whether the batch is cut, and rows of a microbatch: what configurations that are evaluated one by one share."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
@@ -281,10 +286,13 @@ class Search:
     def _figures_of_one(self, configuration: Configuration) -> Figures:
         layout = configuration.layout
         key = (layout.tp, layout.pp, layout.dp * layout.microbatches > 1, configuration.rows)
-        if key not in self._staged:
-            self._staged[key] = self._staged_at(configuration)
-        staged = self._staged[key]
-        return figures_of_one(staged, layout, configuration.schedule, self.machine, self.cost_model, self._memo)
+        if (known := self._staged.pop(key, None)) is None:
+            staged = self._staged_at(configuration)
+            known = staged, Reader(staged.module, self._memo.known(self.machine, self.cost_model, ()).library)
+        self._staged[key] = staged, reader = known
+        if len(self._staged) > MOST_STAGED:
+            del self._staged[next(iter(self._staged))]
+        return figures_of_one(staged, layout, configuration.schedule, self.machine, self.cost_model, self._memo, reader)
 
     def _staged_at(self, configuration: Configuration) -> StagedProgram:
         """The stage functions of a configuration, at its rows of a microbatch."""
