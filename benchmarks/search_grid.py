@@ -27,7 +27,7 @@ from benchmarks.gpt2_175b import level1
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch.batch_axis import parse_batch
-from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
+from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, Outcome, grid
 from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.tools.commands.model import load_model
@@ -46,7 +46,7 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="The 1035-configuration grid of GPT-2 175B.")
     parser.add_argument(
-        "--batch", type=int, default=4096, choices=BATCHES, help="whose configurations are built one by one"
+        "--batch", type=int, default=4096, choices=BATCHES, help="of which some are built for all devices"
     )
     batch = parser.parse_args().batch
     leave_collector_off()  # as the command does
@@ -58,22 +58,28 @@ def main() -> None:
     bind = _binder(model, "GPT-2 175B", {}, parse_batch("", entry_function(model)))
     prepared, base = timed(lambda: _prepared(bind))
     print(f"level 1 to annotated program, once        {prepared:8.2f} s")
-    search = Search(lambda _: base.clone(), load_machine("dgx-2"), "analytic", 10**15)
+
+    def new_search() -> Search:
+        return Search(lambda _: base.clone(), load_machine("dgx-2"), "analytic", 10**15)
+
+    search = new_search()
     configurations = grid(16, BATCHES, PAPER_MICROBATCHES, ["1f1b"])
     seconds, outcomes = timed(lambda: list(search.outcomes(configurations)))
     plans = len({(c.layout, c.schedule) for c in configurations})
     print(f"{len(configurations)} configurations, {plans} programs        {seconds:8.2f} s")
-    sample = [o for o in outcomes if o.configuration.batch == batch]
-    share = len(configurations) / len(sample)
-    alone, found = timed(lambda: [search.evaluate(o.configuration) for o in sample])
-    assert found == sample, "a configuration on its own has other figures"
-    print(f"a program each                            {alone * share:8.2f} s (from {len(sample)}; figures equal)")
-    few = sample[::8]
+    each, found = timed(lambda: list(new_search().one_by_one(configurations)))
+    assert sorted(found, key=by_configuration) == sorted(outcomes, key=by_configuration), "others have other figures"
+    print(f"a program each                            {each:8.2f} s (figures equal)")
+    few = [o for o in outcomes if o.configuration.batch == batch][::8]
     whole, found = timed(lambda: [search.evaluate_whole(o.configuration) for o in few])
     assert found == few, "the program of all devices has other figures"
     whole *= len(configurations) / len(few)
     print(f"the program of all devices for each       {whole:8.2f} s (from {len(few)}; figures equal)")
-    print(f"ratios to a program per plan              {alone * share / seconds:8.1f}, {whole / seconds:.1f}")
+    print(f"ratios to a program per plan              {each / seconds:8.1f}, {whole / seconds:.1f}")
+
+
+def by_configuration(outcome: Outcome) -> str:
+    return str(outcome.configuration)
 
 
 def _prepared(bind: Callable[[int], Any]) -> Any:

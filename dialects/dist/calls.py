@@ -6,7 +6,8 @@ into `dist.call`; projection turns each into a `func.call` of the callee's proje
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from xdsl.dialects.builtin import I64, DenseArrayBase, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp
@@ -47,8 +48,14 @@ class CallOp(IRDLOperation):
         super().__init__(
             operands=[arguments],
             result_types=[result_types],
-            properties={"callee": SymbolRefAttr(callee), "on": DenseArrayBase.from_list(i64, list(devices))},
+            properties=dict(self.stating(callee, tuple(devices))),
         )
+
+    @staticmethod
+    @lru_cache(maxsize=1 << 12)
+    def stating(callee: str, devices: tuple[int, ...]) -> Mapping[str, Attribute]:
+        """The properties of a call of this function on these devices."""
+        return {"callee": SymbolRefAttr(callee), "on": DenseArrayBase.from_list(i64, list(devices))}
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -82,10 +89,7 @@ class CallOp(IRDLOperation):
         return cls.create(
             operands=parser.resolve_operands(operands, types.inputs.data, position),
             result_types=types.outputs.data,
-            properties={
-                "callee": SymbolRefAttr(callee),
-                "on": DenseArrayBase.from_list(i64, devices),
-            },
+            properties=cls.stating(callee, tuple(devices)),
             attributes=attributes,
         )
 

@@ -8,7 +8,7 @@ return lists every device. Arguments and results are listed value by value, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -235,8 +235,6 @@ class CallRunsOnEveryDevice(RewritePattern):
 
     shards: Shards
     lowering: Lowering
-    properties: dict[str, dict[str, Attribute]] = field(default_factory=dict[str, dict[str, Attribute]])
-    """Of a call of each function."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: CallOp, rewriter: PatternRewriter) -> None:
@@ -252,12 +250,10 @@ class CallRunsOnEveryDevice(RewritePattern):
             for r, states in zip(op.results, given, strict=True)
             for type_ in self.shards.placed_types(r.type, states)
         ]
-        if name not in self.properties:
-            self.properties[name] = DistCallOp(name, [], devices, []).properties
         call = DistCallOp.create(
             operands=operands,
             result_types=types,
-            properties=dict(self.properties[name]),
+            properties=DistCallOp.stating(name, tuple(devices)),
             attributes=dict(op.attributes),
             location=op.location,
         )

@@ -83,7 +83,9 @@ def staged_program(
             note(result, own, state)
     if program.local.parent is module.body.block:
         module.body.block.erase_op(program.local)
-    return StagedProgram(module, program.entry, tensors, calls, lowering, tp, first_rank, to_run, is_first)
+    return StagedProgram(
+        module, program.entry, tensors, calls, lowering.argument_states, tp, first_rank, to_run, is_first
+    )
 
 
 def _of_part(state: State, shards: int) -> State:

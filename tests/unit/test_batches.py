@@ -62,6 +62,7 @@ def test_random_models(program: random_models.Program) -> None:
     together = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
     found = figures(list(together.outcomes(configurations)))
     assert found == figures([together.evaluate_whole(c) for c in configurations])
+    assert found == figures(list(together.one_by_one(configurations)))
     apart = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
     own = [c for c in configurations if c.batch == 12]
     assert {c: found[c] for c in own} == figures([apart.evaluate_whole(c) for c in own])
@@ -75,6 +76,8 @@ def test_a_model_bound_to_each_batch() -> None:
     apart = Search(lambda n: import_model(mlp_onnx.build([16] * 5, batch=n)), DGX2, "analytic", 1 << 50)
     assert found == figures([apart.evaluate_whole(c) for c in configurations])
     assert all(f is not None for f, _ in found.values())  # type: ignore[misc]
+    assert found == figures(list(search.one_by_one(configurations)))
+    assert any(program.ranks < program.tp for program, _ in search._staged.values())  # pyright: ignore[reportPrivateUsage]
 
 
 def weights_made_in_the_loop(layers: int, head: int) -> ModuleOp:
@@ -105,6 +108,7 @@ def test_stages_are_cut_alike_at_every_batch() -> None:
     search = Search(lambda _: model.clone(), DGX2, "analytic", 1 << 50)
     found = figures(list(search.outcomes(configurations)))
     assert found == figures([search.evaluate_whole(c) for c in configurations])
+    assert found == figures(list(search.one_by_one(configurations)))
 
 
 def test_replicas_are_not_alike_where_pairs_of_devices_are_not() -> None:

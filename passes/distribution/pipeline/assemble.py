@@ -121,11 +121,10 @@ class Assembler:
         for number, replica in enumerate(self.replicas):
             devices = [d for stage in range(layout.pp) for d in self.layout.group(stage, number)]
             name = function.sym_name.data
-            properties = DistCallOp(name, [], devices, []).properties
             op = DistCallOp.create(
                 operands=[v for key in taken for v in replica.held[key]],
                 result_types=[relocated(v.type, devices) for v in values],
-                properties=properties,
+                properties=DistCallOp.stating(name, tuple(devices)),
             )
             self.block.add_op(op)
             given: list[SSAValue] = list(op.results)
@@ -184,8 +183,7 @@ class Assembler:
         for call, held in staged.held.items():
             for number in range(self.count):
                 types += [
-                    relocated(t, [d] * staged.ranks)
-                    for t, d in zip(held, self._group(layout, stage_of(call), number), strict=True)
+                    staged.moved(t, d) for t, d in zip(held, self._group(layout, stage_of(call), number), strict=True)
                 ]
         ports += [DictionaryAttr({})] * (len(types) - len(ports))
         self.block = Block(arg_types=types)

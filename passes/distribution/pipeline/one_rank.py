@@ -35,6 +35,8 @@ from distir.passes.distribution.pipeline.bundles import packed, unpacked
 from distir.passes.distribution.shards import Shards
 from distir.passes.structure import give_body, name_alike, shape_of
 
+Devices = tuple[int, ...]
+
 
 class _Step(NamedTuple):
     """An operation of a conversion: operands are numbers of values, of which 0 is what is converted; results have types on no
@@ -96,12 +98,18 @@ class FirstRank:
         self._plain: dict[int, tuple[Attribute, Attribute]] = {}
         self._canonical: dict[Attribute, Attribute] = {}
         self._cost_alike: dict[tuple[object, ...], bool] = {}
+        self._compared: list[tuple[tuple[Operation, Devices], tuple[Operation, Devices]]] = []
+        """Copies of the operations whose costs were compared, with participants."""
         self._recipes: dict[tuple[int, State, State], _Recipe] = {}
 
     @property
     def lie_alike(self) -> bool:
         """Whether groups of so many devices lie alike in the machine, as far as the cost model asks."""
         return self.costs.model.is_by_levels and lie_alike(self.costs.model.machine, self.ranks)
+
+    def holds_at(self, costs: Costs, at: Callable[[Operation], Operation]) -> bool:
+        """Whether what was found to cost the same does so for what these operations are elsewhere."""
+        return all([costs.of(at(a), on) == costs.of(at(b), beside) for (a, on), (b, beside) in self._compared])
 
     def stands_for_all(self, functions: Sequence[FuncOp]) -> bool:
         """Whether ranks are alike in all these functions, and lie alike in the machine wherever a group of them is."""
@@ -289,6 +297,7 @@ class FirstRank:
             part.attributes[PARTICIPANTS] = DenseArrayBase.from_list(i64, range(self.ranks))
             together = self.costs.of(whole, tuple(range(self.ranks)))
             known = self._cost_alike[first] = together == self.costs.of(part, (0,))
+            self._compared.append(((whole, tuple(range(self.ranks))), (part, (0,))))
         return known
 
     def _same(self, one: Operation, other: Operation, numbers: Mapping[SSAValue, int]) -> bool:
@@ -305,8 +314,10 @@ class FirstRank:
             return True
         keys = [self._key(op, [*op.operands, *op.results]) for op in (one, other)]
         if (known := self._cost_alike.get((*keys,))) is None:
-            found = [self.costs.of(detached(op, op.operands, op.results), (0,)) for op in (one, other)]
+            copies = [detached(op, op.operands, op.results) for op in (one, other)]
+            found = [self.costs.of(copy, (0,)) for copy in copies]
             known = self._cost_alike[(*keys,)] = found[0] == found[1]
+            self._compared.append(((copies[0], (0,)), (copies[1], (0,))))
         return known
 
     def _key(self, op: Operation, values: Sequence[SSAValue]) -> tuple[object, ...]:

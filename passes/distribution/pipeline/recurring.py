@@ -152,7 +152,7 @@ class RecurringSteps:
                 for (_, (stage, _)), types in periods.outputs
                 for type_, device in zip(types, replica.devices[stage], strict=True)
             ],
-            properties=DistCallOp(periods.name, [], devices, []).properties,
+            properties=DistCallOp.stating(periods.name, tuple(devices)),
             location=UNKNOWN_LOC,
         )
         replica.block.add_op(op)

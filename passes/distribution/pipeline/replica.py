@@ -6,7 +6,7 @@ values, so what they say of themselves (types, properties) is worked out once.""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -16,7 +16,6 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import AccumulateOp, ConcatOp, SendOp, SliceOp
 from distir.dialects.dist import CallOp as DistCallOp
-from distir.dialects.dist.attributes import relocated
 from distir.dialects.sharding import Partial, Sharded, State
 from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.pipeline.bundles import Group, packed, unpacked
@@ -93,7 +92,7 @@ class Template:
 
     stage: int
     result_types: list[Attribute]
-    properties: dict[str, Attribute]
+    properties: Mapping[str, Attribute]
     operands: list[list[SSAValue]]
     """Group by group and device by device."""
     varying: list[tuple[int, SSAValue | CallOp, State]]
@@ -109,14 +108,14 @@ class Replica:
 
     def __init__(self, staged: StagedProgram, block: Block, devices: Sequence[Sequence[int]], microbatches: int):
         self.staged, self.block, self.devices, self.microbatches = staged, block, devices, microbatches
-        self.tensors, self.lowering = staged.tensors, staged.lowering
+        self.tensors = staged.tensors
         self.held: dict[Key, list[SSAValue]] = {}
         """Device by device, on a stage."""
         self.first_stage: dict[SSAValue, int] = {}
         """Of each argument, the first stage that holds it."""
         self._templates: dict[CallOp, Template] = {}
         self._sends: dict[tuple[SSAValue, int, bool], list[tuple[Attribute, Attribute]]] = {}
-        self._adding: dict[CallOp, dict[str, Attribute]] = {}
+        self._adding: dict[CallOp, Mapping[str, Attribute]] = {}
         """Properties of calls that add to sums, equal for all microbatches."""
         self.spared: list[tuple[Operation, int]] = []
         """Where one tensor rank stands for all, what the first does not do (`one_rank`), each time that it does not, and the
@@ -223,18 +222,16 @@ class Replica:
             if leaves and place[1] is not None:
                 self._accumulate(result, values, place[0])
 
-    def _adding_properties(self, call: CallOp) -> dict[str, Attribute]:
+    def _adding_properties(self, call: CallOp) -> Mapping[str, Attribute]:
         """Of a call once there are sums of its addends."""
         if call not in self._adding:
-            devices = self.devices[stage_of(call)]
-            self._adding[call] = DistCallOp(self.staged.adding(call), [], devices, []).properties
+            self._adding[call] = DistCallOp.stating(self.staged.adding(call), tuple(self.devices[stage_of(call)]))
         return self._adding[call]
 
     def _template(self, call: CallOp, place: Place) -> Template:
         name, devices = self.staged.calls[call], self.devices[place[0]]
         types = self.staged.placed_functions[name].function_type.outputs.data
-        prototype = DistCallOp(name, [], devices, [])
-        states = self.lowering.argument_states[name]
+        states = self.staged.argument_states[name]
         operands: list[list[SSAValue]] = []
         varying: list[tuple[int, SSAValue | CallOp, State]] = []
         for index, positions in enumerate(self.staged.signatures[call].operands):
@@ -253,9 +250,16 @@ class Replica:
             if self.staged.varies(value):
                 varying.append((index, value, state))
         results = [self._result(call, group) for group in self.staged.signatures[call].results]
-        types = [relocated(t, devices) for t in types]
+        moved = self.staged.moved
+        types = [moved(t, devices[i % len(devices)]) for i, t in enumerate(types)]
         return Template(
-            place[0], types, dict(prototype.properties), operands, varying, results, self.staged.addends(call)
+            place[0],
+            types,
+            DistCallOp.stating(name, tuple(devices)),
+            operands,
+            varying,
+            results,
+            self.staged.addends(call),
         )
 
     def _as_needed(self, first: SSAValue, place: Place) -> list[SSAValue]:
@@ -268,7 +272,7 @@ class Replica:
             op = DistCallOp.create(
                 operands=self._on_stage(first, place),
                 result_types=[self.staged.moved(t, d) for t, d in zip(conversion.types, devices, strict=True)],
-                properties=DistCallOp(conversion.name, [], devices, []).properties,
+                properties=DistCallOp.stating(conversion.name, tuple(devices)),
                 location=UNKNOWN_LOC,
             )
             self.block.add_op(op)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from typing import NamedTuple, cast
 
@@ -17,7 +18,7 @@ from distir.dialects.dist import PackOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.sharding import Partial, Sharded, State
 from distir.interpreters.held import HeldOp
-from distir.passes.distribution.lower import Lowering
+from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.pipeline.bundles import (
     Group,
     Signature,
@@ -64,9 +65,10 @@ Doing = tuple[CallOp, int | None, bool]
 
 class StagedProgram:
     """Takes the staged entry, and the functions that nothing calls any more, out of the module; what stage calls take and give
-    is packed (`bundles`). `calls` maps each stage call to the placed function that it runs. With `first_rank`, functions are
-    cut down to what the first tensor rank does, if all do the same (`one_rank`); `is_first` says that they are already. A program that is not `to_run` takes as one
-    argument what one call alone uses."""
+    is packed (`bundles`). `calls` maps each stage call to the placed function that it runs, `argument_states` each such function to
+    the states in which it needs its arguments. With `first_rank`, functions are cut down to what the first tensor rank does, if all do the
+    same (`one_rank`); `is_first` says that they are already. A program that is not `to_run` takes as one argument what one call alone
+    uses."""
 
     def __init__(
         self,
@@ -74,13 +76,14 @@ class StagedProgram:
         entry: FuncOp,
         tensors: Mapping[SSAValue, Tensor],
         calls: Mapping[CallOp, str],
-        lowering: Lowering,
+        argument_states: Mapping[str, Sequence[AxisStates]],
         tp: int,
         first_rank: FirstRank | None = None,
         to_run: bool = True,
         is_first: bool = False,
     ):
-        self.module, self.entry, self.tensors, self.calls, self.lowering = module, entry, tensors, calls, lowering
+        self.module, self.entry, self.tensors, self.calls = module, entry, tensors, calls
+        self.argument_states = argument_states
         self.tp, self.to_run = tp, to_run
         self.stage_calls = stage_calls(entry)
         self.homes = parameter_homes(entry)
@@ -102,9 +105,6 @@ class StagedProgram:
                     self.users[value].add(stage_of(call))
         roles = [text(a, "dist.role", "input") for a in self.argument_attributes]
         self._inputs = {v for v, role in zip(entry.body.block.args, roles, strict=True) if role in ("input", "label")}
-        self._adding: dict[CallOp, str] = {}
-        self.ports: dict[SSAValue, list[DictionaryAttr]] = {}
-        """Attributes of the parts of entry arguments that do not depend on the plan, by tensor rank."""
         self._sent: dict[CallOp, list[tuple[SSAValue, list[int]]]] = {}
         self._kept_for: dict[SSAValue, CallOp | None] = {}
         self._take_out()
@@ -114,18 +114,46 @@ class StagedProgram:
         """For how many tensor ranks functions are written."""
         self.together: dict[SSAValue, list[SSAValue]] = {}
         """Arguments of the entry that are one, by their first."""
-        self._needed: dict[SSAValue, list[State]] = {}
-        """Of those, the states in which they are needed, where any differs from how it is given."""
-        self._conversions: dict[SSAValue, Conversion] = {}
+        self._converted: set[SSAValue] = set()
+        """The first of those of which any is needed in another state than that in which it is given."""
         if not to_run:
             self._give_together()
         self._members = {v: members[0] for members in self.together.values() for v in members}
-        self._tuples: dict[tuple[SSAValue, int], TupleType] = {}
-        self._moved: dict[tuple[int, int], tuple[Attribute, Attribute]] = {}
-        """By the identity of types, which stay."""
         self.signatures = {call: self._signature(call) for call in self.stage_calls}
         for call, signature in self.signatures.items():
             travel_packed(self.placed_functions[calls[call]], signature, self.ranks)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forgets what depends on types."""
+        self.ports: dict[SSAValue, list[DictionaryAttr]] = {}
+        """Attributes of the parts of entry arguments that do not depend on the plan, by tensor rank."""
+        self._adding: dict[CallOp, str] = {}
+        self._conversions: dict[SSAValue, Conversion] = {}
+        self._tuples: dict[tuple[SSAValue, int], TupleType] = {}
+        self._moved: dict[tuple[int, int], tuple[Attribute, Attribute]] = {}
+        """By the identity of types, which stay."""
+        self.__dict__.pop("held", None)
+
+    def with_functions(
+        self,
+        module: ModuleOp,
+        tensors: Mapping[SSAValue, Tensor],
+        argument_states: Mapping[str, Sequence[AxisStates]],
+        first_rank: FirstRank | None,
+    ) -> StagedProgram:
+        """The same program with functions, tensors and states at other shapes. The functions are all of the module."""
+        other = copy(self)
+        other.module, other.tensors, other.argument_states, other.first_rank = (
+            module,
+            tensors,
+            argument_states,
+            first_rank,
+        )
+        other.placed_functions = functions(module)
+        other._next = None
+        other._forget()
+        return other
 
     @property
     def is_trained(self) -> bool:
@@ -215,7 +243,7 @@ class StagedProgram:
         """Finds the arguments that only one call uses, whatever the microbatch."""
         known = {a: text(each, "dist.name", "") for a, each in zip(self.places, self.argument_attributes, strict=True)}
         for call in self.stage_calls:
-            states = self.lowering.argument_states[self.calls[call]]
+            states = self.argument_states[self.calls[call]]
             own: list[tuple[BlockArgument, State]] = []
             for value, (state,) in zip(call.operands, states, strict=True):
                 if not isinstance(value, BlockArgument) or self.varies(value) or known[value] in self.updated:
@@ -227,24 +255,24 @@ class StagedProgram:
                 first = own[0][0]
                 self.together[first] = [value for value, _ in own]
                 if any([state != self.tensors[value].tensor for value, state in own]):
-                    self._needed[first] = [state for _, state in own]
+                    self._converted.add(first)
 
     def conversion(self, first: SSAValue) -> Conversion | None:
         """The function that takes arguments that are one and gives them as one in the states that their call needs; None if they are
         given so. It is over the tensor ranks of one stage."""
-        if first not in self._needed:
+        if first not in self._converted:
             return None
         if first not in self._conversions:
-            members = [(self.tensors[value].tensor, state) for value, state in self._own_states(first)]
+            (user,) = [use.operation for use in first.uses]
+            assert isinstance(user, CallOp)
+            needed = dict(zip(user.operands, self.argument_states[self.calls[user]], strict=True))
+            members = [(self.tensors[value].tensor, needed[value][0]) for value in self.together[first]]
             types = [self.tuple_type(first, rank) for rank in range(self.ranks)]
             name = unique_symbol(self.module, "given")
             function, spared = converting(name, types, members, self.first_rank)
             self.module.body.block.add_op(function)
             self._conversions[first] = Conversion(name, function.function_type.outputs.data, spared)
         return self._conversions[first]
-
-    def _own_states(self, first: SSAValue) -> Iterator[tuple[SSAValue, State]]:
-        return zip(self.together[first], self._needed[first], strict=True)
 
     def _one_rank(self, first_rank: FirstRank | None) -> FirstRank | None:
         """Cuts all functions down to the first rank, if it stands for all."""
@@ -317,7 +345,7 @@ class StagedProgram:
         made, used = cast(CallOp, value.op), (phase_of(value.op), phase_of(user))
         if stage_of(made) != stage_of(user) or not set(used) <= {FORWARD, BACKWARD}:
             return None
-        (needed,) = self.lowering.argument_states[self.calls[user]][list(user.operands).index(value)]
+        (needed,) = self.argument_states[self.calls[user]][list(user.operands).index(value)]
         return user if needed == self.tensors[value].tensor else None
 
     def varies(self, value: SSAValue) -> bool:

@@ -16,15 +16,17 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import SummaryMemo, summarize
-from distir.interpreters.simulate.batches import MARK, BatchSummaries
+from distir.interpreters.simulate.batches import MARK, BatchCosts, BatchSummaries
 from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase, parse_batch
 from distir.passes.distribution.batch.entry_axis import axis_of_entry
 from distir.passes.distribution.options import SUM
+from distir.passes.distribution.pipeline.at_rows import staged_at
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.streams import overlap_communication
@@ -37,7 +39,6 @@ from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.local_program import CutsLayers
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.structure import argument_attributes, text
-
 
 MOST_STAGED = 128
 """Programs of stages that are kept for configurations that are evaluated one by one: those that were used last."""
@@ -69,10 +70,14 @@ class Search:
     _summed: int | None = None
     _variants: dict[tuple[int, int, bool], Variants] = field(default_factory=dict[tuple[int, int, bool], Variants])
     """By shards of the batch, stages, and whether these are of whole layers."""
-    _staged: dict[tuple[int, int, bool, int], tuple[StagedProgram, Reader]] = field(
-        default_factory=dict[tuple[int, int, bool, int], tuple[StagedProgram, Reader]]
+    _for_all_rows: dict[tuple[int, int, int], StagedProgram] = field(
+        default_factory=dict[tuple[int, int, int], StagedProgram]
     )
-    """By ranks, stages, whether the batch is cut, and rows of a microbatch: what configurations that are evaluated one by one share."""
+    """By ranks, stages and parts of the batch (one, or more): what those at each number of rows are made of."""
+    _staged: dict[tuple[int, int, int, int], tuple[StagedProgram, Reader]] = field(
+        default_factory=dict[tuple[int, int, int, int], tuple[StagedProgram, Reader]]
+    )
+    """By ranks, stages, parts of the batch (one, or more), and rows of a microbatch: what configurations that are evaluated one by one share."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
     """By shards of the batch, into how many stages the model can be cut between its layers, once that was too few."""
 
@@ -169,7 +174,7 @@ class Search:
             for c in group:
                 yield self._too_large(c, ceil(least), "needs", " for parameters and state alone")
             return
-        shards = 1 if first.dp * first.microbatches == 1 else 2
+        shards = _shards(first.layout)
         if first.pp > (most := self._most_stages.get(shards, first.pp)):
             yield from _cutting(group, CutsLayers(most, first.pp))
             return
@@ -265,6 +270,14 @@ class Search:
             self._variants[key] = Variants(module, self.dims(module), shards, stages, self.machine, whole_layers)
         return self._variants[key]
 
+    def one_by_one(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
+        """Simulates configurations one after the other, each by a program at its own batch; those of equal stages and rows share the
+        stage functions."""
+        if configurations and not self.overlap:
+            self._take_any_batch(configurations[0].batch)
+        with collector_paused():
+            yield from map(self.evaluate, configurations)
+
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration: what stands for its program at its own batch."""
         if self.overlap:
@@ -285,7 +298,7 @@ class Search:
 
     def _figures_of_one(self, configuration: Configuration) -> Figures:
         layout = configuration.layout
-        key = (layout.tp, layout.pp, layout.dp * layout.microbatches > 1, configuration.rows)
+        key = (layout.tp, layout.pp, _shards(layout), configuration.rows)
         if (known := self._staged.pop(key, None)) is None:
             staged = self._staged_at(configuration)
             known = staged, Reader(staged.module, self._memo.known(self.machine, self.cost_model, ()).library)
@@ -296,14 +309,31 @@ class Search:
 
     def _staged_at(self, configuration: Configuration) -> StagedProgram:
         """The stage functions of a configuration, at its rows of a microbatch."""
+        if self._any_batch is not None:
+            with suppress(DistirError):  # these rows have functions of their own
+                return staged_at(self._staged_for_all(configuration), configuration.rows, self._costs)
         module, layout = self.base(configuration.batch), configuration.layout
         shards = layout.dp * layout.microbatches
         cuts = self.choices.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
         variants = Variants(module, self.dims(module), shards, layout.pp, self.machine, cuts=cuts, used_once=True)
         if layout.tp > 1 and layout.tp not in self.choices.by_site:
             variants.choose(layout.tp, self.choices)
-        costs = self._memo.known(self.machine, self.cost_model, ()).library.costs
-        return lower_stages(variants, layout, self.choices, costs)
+        return lower_stages(variants, layout, self.choices, self._costs)
+
+    def _staged_for_all(self, configuration: Configuration) -> StagedProgram:
+        """The stage functions of a configuration, for all rows that a microbatch may have."""
+        tp, pp, shards = configuration.tp, configuration.pp, _shards(configuration.layout)
+        if (tp, pp, shards) not in self._for_all_rows:
+            self._choose_tensors(tp, shards)
+            costs = BatchCosts(self._costs.model, [configuration.rows])
+            staged = lower_stages(self._variants_of(shards, pp), Layout(shards, tp, pp, 1), self.choices, costs)
+            self._for_all_rows[tp, pp, shards] = staged
+        return self._for_all_rows[tp, pp, shards]
+
+    @property
+    def _costs(self) -> Costs:
+        """Of operations at one batch."""
+        return self._memo.known(self.machine, self.cost_model, ()).library.costs
 
     def _outcome(self, configuration: Configuration, figures: Figures) -> Outcome:
         if figures.peak_memory_bytes > self.memory_limit_bytes:
@@ -323,6 +353,11 @@ class Search:
         shares = [sum(time.compute for time in times) / total, sum(time.communication for time in times) / total]
         peak = max(summary.peak_memory_bytes.values(), default=0)
         return Figures(summary.makespan_seconds, peak, *shares)
+
+
+def _shards(layout: Layout) -> int:
+    """Parts of the batch in a program that serves any number of them: one, or more."""
+    return 1 if layout.dp * layout.microbatches == 1 else 2
 
 
 def _cutting(group: Sequence[Configuration], error: CutsLayers) -> Iterator[Outcome]:

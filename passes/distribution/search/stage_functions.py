@@ -80,7 +80,7 @@ class StageFunctions:
     def _body(self, call: CallOp, adds: bool = False) -> Body:
         """The stage function as the program calls it: what the entry is given stays, unless it is converted or sliced."""
         staged, name = self.staged, self.staged.calls[call]
-        states = staged.lowering.argument_states[name]
+        states = staged.argument_states[name]
         stays = [
             tuple([self._is_given(call.operands[i], states[i]) for i in group])
             for group in staged.signatures[call].operands
@@ -198,7 +198,7 @@ class StageFunctions:
         converted: set[tuple[SSAValue, int]] = set()
         for call in [*self.staged.by_phase[FORWARD], *self.staged.by_phase[BACKWARD]]:
             body, stage, name = self.bodies[call], stage_of(call), self.staged.calls[call]
-            states = self.staged.lowering.argument_states[name]
+            states = self.staged.argument_states[name]
             for number, group in enumerate(self.staged.signatures[call].operands):
                 slots = _slots(body, number * self.staged.ranks)
                 if len(slots) != len(group):
