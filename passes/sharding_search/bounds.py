@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.sharding_search.elimination import MOST_ENTRIES, Network, Table
+from distir.passes.sharding_search.sparse_elimination import cheapest_within
 from distir.passes.sharding_search.wide_tables import WideTable
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-SMALL_TABLES = 1 << 14
+SMALL_TABLES = 1 << 16
 """Up to which size of tables elimination goes at first: larger ones make each pass slower."""
 TRIED_TABLES = 1 << 16
 """The same for promising choices."""
 GROWTH = 4
 """By how much larger tables are made when bounds hardly get better."""
-SWEEPS = 12
+SWEEPS = 24
 """Passes over the network, each forth and back, between eliminations."""
 ROUNDS = 80
 """After so many of these there is no answer."""
@@ -38,6 +39,10 @@ PROGRESS = 0.05
 """The share of the distance between the bounds, or of the choices left, that a round of passes should take away."""
 WORTH_DIVING = 0.75
 """Another dive is worth while once at most this share of the choices is left."""
+SWEEPS_A_STEP, MOMENTUM = 1, 0.9
+"""After so many passes forth and back, costs are moved on by at most this share of what was moved in them."""
+WORTH_FINISHING, MOST_ROWS = 0.8, 1 << 21
+"""Sparse elimination is tried again once at most this share of the choices is left; its tables have at most so many rows."""
 GRAIN = 2.0**-10
 """What is moved are multiples of this: sums of picoseconds, or bytes, stay exact, and equal ones equal."""
 
@@ -46,7 +51,7 @@ def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST
     """The choice of every variable in a cheapest assignment; None if it was not found with tables of at most `largest` entries.
     The network is used up."""
     search = _Search(network)
-    entries = smallest
+    entries, finished = smallest, inf
     network.drop_dominated()
     is_stuck = False
     for _ in range(ROUNDS):
@@ -57,6 +62,10 @@ def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST
             return None
         if search.is_closed:
             return search.best
+        if search.best is not None and network.size <= WORTH_FINISHING * finished:
+            finished = network.size
+            if (found := cheapest_within(network, search.upper * (1 + ROUNDING), MOST_ROWS)) is not None:
+                return found
         is_stuck = search.distance >= (1 - PROGRESS) * distance and network.size >= (1 - PROGRESS) * size
         if is_stuck:
             if entries >= largest:
@@ -78,6 +87,11 @@ class _Search:
     def distance(self) -> float:
         """Between the bounds."""
         return self._upper - self._lower
+
+    @property
+    def upper(self) -> float:
+        """The cost of the best assignment found."""
+        return self._upper
 
     @property
     def is_closed(self) -> bool:
@@ -148,26 +162,48 @@ class Bounds:
         self._later = {v: [max(scope) != v for scope in found] for v, found in scopes.items()}
         self._earlier = {v: [min(scope) != v for scope in found] for v, found in scopes.items()}
         self._least = {v: float(own.min()) for v, own in self._own.items()}
+        least = [*self._least.values(), *(table.minimum for table in self._tables)]
+        self._total, self._is_impossible = sum(least), inf in least
         self.with_choice: dict[int, Array] = {}
         """Per variable and choice: no assignment with that choice costs less."""
 
     @property
     def lower(self) -> float:
         """No assignment costs less."""
-        return sum(self._least.values()) + sum(table.minimum for table in self._tables)
+        return inf if self._is_impossible else self._total
 
     def improve(self, sweeps: int) -> None:
-        """Moves costs towards later variables, then towards earlier ones, so often."""
-        for last in range(sweeps - 1, -1, -1):
+        """Moves costs towards later variables, then towards earlier ones, so often; every so many times further in the direction in which
+        they went, as long as that makes the bound better (Nesterov's extrapolation, restarted; O'Donoghue & Candes, 2015)."""
+        steps, best = 0, -inf
+        for sweep in range(1, sweeps + 1):
+            is_counted = sweep % SWEEPS_A_STEP == 0 or sweep == sweeps
             for v in self._own:
-                self._pass_on(v, self._later[v], not last)
+                self._pass_on(v, self._later[v], is_counted)
             for v in reversed(self._own):
-                self._pass_on(v, self._earlier[v], not last)
+                self._pass_on(v, self._earlier[v], is_counted)
+            if is_counted:
+                steps = steps + 1 if self.lower > best else 0
+                best = max(best, self.lower)
+                if sweep < sweeps and not self._is_impossible:
+                    self._extrapolate(min(steps / (steps + 3), MOMENTUM))
 
     def write(self) -> None:
         """Leaves the costs of the network where they were moved."""
         tables = [table.costs for table in self._tables if isinstance(table, _Dense)]
         self._network.reweigh(self._own, tables, [table.table for table in self._tables if isinstance(table, _Wide)])
+
+    def _extrapolate(self, share: float) -> None:
+        """Moves this share of what was moved since the last time, once more."""
+        import numpy as np
+
+        for v, tables in self._of.items():
+            for table, axis in tables:
+                further = np.floor((table.moved[axis] - table.before[axis]) * (share / GRAIN)) * GRAIN
+                table.before[axis] = table.moved[axis]
+                if share:
+                    table.move(axis, further)
+                    self._own[v] = self._own[v] - further[table.classes[axis]]
 
     def _pass_on(self, variable: int, onward: Sequence[bool], is_last: bool) -> None:
         """Collects what all tables say about a variable, and gives it to those that go on. The bound of each choice is known when
@@ -182,23 +218,32 @@ class Bounds:
         is_finite = own.max() < inf
         if is_last:
             for (table, _), least in zip(tables, found, strict=True):
-                table.minimum = 0.0 if is_finite or least.min() < inf else inf
+                self._settle(table, 0.0 if is_finite or least.min() < inf else inf)
+            self._total -= self._least[variable]
             self._least[variable] = 0.0
-            self.with_choice[variable] = own + self.lower
+            self.with_choice[variable] = own + self._total
         share = 1.0 / (GRAIN * max(sum(onward), len(tables) - sum(onward), 1))
         for (table, axis), least, goes_on in zip(tables, found, onward, strict=True):
             taken = least if is_finite else np.where(np.isfinite(least), least, 0.0)
             if not goes_on:
-                table.add(axis, -taken)
+                table.move(axis, -taken)
                 continue
             given = np.floor(table.gathered(axis, own) * share) * GRAIN
-            table.add(axis, given - taken)
+            table.move(axis, given - taken)
             if is_last and table.minimum < inf:
-                table.minimum = float(given.min())
+                self._settle(table, float(given.min()))
             own = own - (given if is_finite else np.where(np.isfinite(given), given, 0.0))[table.classes[axis]]
         self._own[variable] = own
         if is_last:
             self._least[variable] = float(own.min())
+            self._total += self._least[variable]
+            self._is_impossible |= self._least[variable] == inf
+
+    def _settle(self, table: _Dense | _Wide, minimum: float) -> None:
+        """Takes note of a table's least cost."""
+        self._total += minimum - table.minimum
+        table.minimum = minimum
+        self._is_impossible |= minimum == inf
 
 
 class _Moved:
@@ -213,12 +258,26 @@ class _Moved:
         self._starts = [
             np.searchsorted(c[order], np.arange(c.max() + 1)) for c, order in zip(classes, self._sorted, strict=True)
         ]
+        self.moved: list[Array] = [np.zeros(len(starts)) for starts in self._starts]
+        """Per variable and class, what was added in all."""
+        self.before = list(self.moved)
+        """The same at an earlier time."""
 
     def gathered(self, axis: int, costs: Array) -> Array:
         """Per class of one variable, the least of these costs of its choices."""
         import numpy as np
 
         return np.minimum.reduceat(costs[self._sorted[axis]], self._starts[axis])
+
+    def move(self, axis: int, costs: Array) -> None:
+        """Adds costs per class of one variable."""
+        import numpy as np
+
+        self.moved[axis] = self.moved[axis] + np.where(np.isfinite(costs), costs, 0.0)
+        self.add(axis, costs)
+
+    def add(self, axis: int, costs: Array) -> None:
+        raise NotImplementedError
 
 
 class _Dense(_Moved):
@@ -235,7 +294,6 @@ class _Dense(_Moved):
         return self.costs.min(axis=self._others[axis])
 
     def add(self, axis: int, costs: Array) -> None:
-        """Adds costs per class of one variable."""
         self.costs = self.costs + costs.reshape(self._along[axis])
 
 

@@ -30,7 +30,7 @@ class WideTable:
     opening: Array
     """The same, and per state, what it takes beyond that to have the value in this state."""
     needs: tuple[Array, ...]
-    """Per use, the state that each of its classes needs: an index into the last axis of `opening`."""
+    """Per use, the state that each of its classes needs, each another one: an index into the last axis of `opening`."""
     added: tuple[Array, ...] = ()
     """Per use, what each of its classes pays by itself."""
 
@@ -120,7 +120,7 @@ class WideTable:
         at_state: list[Array] = []
         for need, own in zip(self.needs, self.added, strict=True):
             spread = np.full(states, np.inf)
-            np.minimum.at(spread, need, own)
+            spread[need] = own
             at_state.append(spread)
         if axis < first:
             total = self.paid + self._shared(_alone(at_state, states))[-1]
@@ -137,13 +137,13 @@ class WideTable:
     def _shared(self, alone: Array) -> Array:
         """Per set of uses and source the least cost, uses being split into groups that share a state; `alone` are the uses' own costs
         in each state."""
-        import numpy as np
 
         states = alone.shape[-1]
         group = (self.opening + alone.reshape(len(alone), *(1,) * self.paid.ndim, states)).min(axis=-1)
-        best = np.zeros_like(group)
-        for members, (groups, others) in enumerate(_splits(len(alone)), start=1):
-            best[members] = (group[groups] + best[others]).min(axis=0)
+        best = group.copy()
+        best[0] = 0.0
+        for sets, groups, others in _splits(len(alone)):
+            best[sets] = (group[groups] + best[others]).min(axis=1)
         return best
 
 
@@ -158,13 +158,18 @@ def _alone(at_state: Sequence[Array], states: int) -> Array:
 
 
 @cache
-def _splits(sets: int) -> Sequence[tuple[Array, Array]]:
-    """For each set but the empty one: its subsets with its first member, and what each leaves of it."""
+def _splits(sets: int) -> Sequence[tuple[Array, Array, Array]]:
+    """Sets of two members, of three, and so on: the sets; of each, its subsets with its first member; what each leaves of it."""
     import numpy as np
 
-    found: list[tuple[Array, Array]] = []
-    for members in range(1, sets):
-        first = members & -members
-        groups = [part for part in range(first, members + 1) if part & ~members == 0 and part & first]
-        found.append((np.array(groups), members - np.array(groups)))
+    found: list[tuple[Array, Array, Array]] = []
+    for size in range(2, sets.bit_length()):
+        same = [members for members in range(sets) if members.bit_count() == size]
+        groups = np.array([[part for part in range(members + 1) if _is_first_group(part, members)] for members in same])
+        found.append((np.array(same), groups, np.array(same)[:, None] - groups))
     return found
+
+
+def _is_first_group(part: int, members: int) -> bool:
+    """Whether a set is a part of another and has its first member."""
+    return part & ~members == 0 and part & members & -members != 0

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from distir.passes.sharding_search.bounds import Bounds, cheapest
 from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.sharding_search.sparse_elimination import cheapest_within
+from distir.passes.sharding_search.sparse_tables import SparseTable
 from distir.passes.sharding_search.wide_tables import WideTable
 
 COSTS = st.one_of(st.integers(0, 20).map(float), st.just(inf))
@@ -55,6 +57,29 @@ def test_the_minimum_is_that_of_all_assignments(drawn: tuple[list[list[float]], 
         assert least == inf if found is None else cost(own, tables, tuple(found)) == least
 
 
+@given(networks(), st.integers(0, 3))
+@settings(max_examples=50)
+def test_the_minimum_within_a_bound_is_that_of_all_assignments(
+    drawn: tuple[list[list[float]], list[Table]], beyond: int
+):
+    """After costs were moved too; none is found below the minimum."""
+    own, tables = drawn
+    least = min(cost(own, tables, choices) for choices in product(*(range(len(costs)) for costs in own)))
+    if least == inf:
+        return
+    for sweeps in (0, 4):
+        network = built(own, tables)
+        network.eliminate(2)
+        if sweeps and network.left:
+            bounds = Bounds(network)
+            bounds.improve(sweeps)
+            bounds.write()
+        found = cheapest_within(network, least + beyond, 1 << 20)
+        assert found is not None
+        assert cost(own, tables, tuple(found)) == least
+        assert not network.left or cheapest_within(network, least - 1, 1 << 20) is None
+
+
 @given(networks())
 @settings(max_examples=50)
 def test_bounds_are_bounds(drawn: tuple[list[list[float]], list[Table]]):
@@ -64,7 +89,7 @@ def test_bounds_are_bounds(drawn: tuple[list[list[float]], list[Table]]):
     if min(cost(own, tables, choices) for choices in every) == inf:
         return
     bounds = Bounds(built(own, tables))
-    bounds.improve(2)
+    bounds.improve(6)
     assert bounds.lower <= min(cost(own, tables, choices) for choices in every) + 1e-9
     for v, bound in bounds.with_choice.items():
         for i in range(len(bound)):
@@ -89,8 +114,11 @@ def test_a_state_that_several_uses_need_is_paid_once(
     """Without writing the table down, in its bounds and in the minimum that is found."""
     own, tables, opening, needs = drawn
     network = built(own, tables)
-    classes = tuple(np.arange(len(costs)) for costs in own)
-    table = WideTable(tuple(range(len(own))), classes, np.zeros(len(own[0])), opening, tuple(needs))
+    distinct = [np.unique(need, return_inverse=True) for need in needs]
+    classes = (np.arange(len(own[0])), *(found.reshape(-1) for _, found in distinct))
+    table = WideTable(
+        tuple(range(len(own))), classes, np.zeros(len(own[0])), opening, tuple(need for need, _ in distinct)
+    )
     network.add_wide(table)
 
     def total(choices: tuple[int, ...]) -> float:
@@ -101,13 +129,24 @@ def test_a_state_that_several_uses_need_is_paid_once(
     assert all(network.cost(choices) == found for choices, found in every.items())
     if min(every.values()) < inf:
         bounds = Bounds(network)
-        bounds.improve(2)
+        bounds.improve(6)
         assert bounds.lower <= min(every.values()) + 1e-9
         for v, bound in bounds.with_choice.items():
             for i in range(len(bound)):
                 assert bound[i] <= min(found for choices, found in every.items() if choices[v] == i) + 1e-9
     for axis in range(len(own)):
         least = [min(table.cost(c) for c in every if c[axis] == i) for i in range(len(own[axis]))]
-        np.testing.assert_array_equal(table.least(axis), least)
+        np.testing.assert_array_equal(table.least(axis)[classes[axis]], least)
+    finite = sorted(set(map(table.cost, every)) - {inf})
+    for most in finite[:: max(1, len(finite) // 3)]:
+        found = SparseTable.of_wide(table, most, 1 << 20)
+        rows = set(zip(*(row.tolist() for row in found.rows), found.costs.tolist(), strict=True))
+        assert len(rows) == len(found.costs)
+        of = {tuple(int(c[i]) for c, i in zip(classes, choice, strict=True)): table.cost(choice) for choice in every}
+        assert rows == {(*row, cost) for row, cost in of.items() if cost <= most}
+    if min(every.values()) < inf:
+        within = cheapest_within(network.copy(), min(every.values()), 1 << 20)
+        assert within is not None
+        assert every[tuple(within)] == min(every.values())
     found = cheapest(network, 1)
     assert min(every.values()) == inf if found is None else every[tuple(found)] == min(every.values())

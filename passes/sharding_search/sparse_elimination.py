@@ -1,0 +1,173 @@
+"""The exact minimum of a network of which a good assignment is known, by eliminating variables in tables that hold only what can be
+part of a better one.
+
+Once bounds have moved costs so that every variable and table costs at least 0 beside a constant, whatever is part of an assignment within a
+bound is within it by itself. So combinations beyond it are left out: of tables, of joins while they are made, and of what
+elimination leaves (mini-buckets' bounds as in Kask & Dechter, 2001, on the relations of bucket elimination; Dechter, 1999). Where bounds are
+close, few of the millions of combinations are left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from distir.passes.sharding_search.elimination import Network
+from distir.passes.sharding_search.sparse_tables import SparseTable, TooManyRows
+from distir.passes.sharding_search.wide_tables import WideTable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+ROWS_EACH = 2000
+"""With more rows per variable at first, joins would be far too large in the end."""
+
+
+def cheapest_within(network: Network, most: float, most_rows: int) -> list[int] | None:
+    """The choice of every variable in a cheapest assignment that costs at most `most`; None if there is none, or tables would have
+    more than so many rows. Costs stay as they are, so bounds should have been `written`."""
+    try:
+        return _SparseElimination(network, most, most_rows).run()
+    except TooManyRows:
+        return None
+
+
+@dataclass
+class _Eliminated:
+    variable: int
+    tables: list[SparseTable]
+
+
+class _SparseElimination:
+    def __init__(self, network: Network, most: float, most_rows: int):
+        self._network, self._most_rows = network, most_rows
+        least = {v: float(network.own[v].min()) for v in network.left}
+        self._own = {v: network.own[v] - least[v] for v in network.left}
+        tables = [(table, float(table.costs.min())) for table in network.tables]
+        wide = [(table, float(table.least(0).min())) for table in network.wide_tables]
+        self._most = most - network.settled - sum(least.values()) - sum(low for _, low in (*tables, *wide))
+        """What choices may cost beyond what they cost at least."""
+        self._left = {v: own <= self._most for v, own in self._own.items()}
+        """Of the choices of each variable, which are left."""
+        self._tables: dict[int, SparseTable] = {}
+        self._of: dict[int, set[int]] = {v: set() for v in self._own}
+        self._steps: list[_Eliminated] = []
+        self._made = 0
+        rows = ROWS_EACH * len(self._own)
+        for table, low in tables:
+            self._add(SparseTable.of(table, self._most + low), low)
+            rows -= len(self._tables[self._made - 1].costs)
+        for table, low in sorted(wide, key=lambda found: found[0].size):
+            if rows < 0:
+                raise TooManyRows
+            found = self._written(table, self._most + low, rows)
+            rows -= len(found.costs)
+            self._add(found, low)
+            self._narrow([self._made - 1])
+
+    def _written(self, table: WideTable, most: float, most_rows: int) -> SparseTable:
+        """The combinations of the choices that are left."""
+        import numpy as np
+
+        for v in table.scope:
+            table = table.keep(v, self._left[v].nonzero()[0])
+        found = SparseTable.of_wide(table, most, most_rows)
+        positions = (np.maximum(np.cumsum(self._left[v]) - 1, 0) for v in found.scope)
+        classes = tuple(c[position] for c, position in zip(found.classes, positions, strict=True))
+        return SparseTable(found.scope, classes, found.rows, found.costs)
+
+    def run(self) -> list[int] | None:
+        self._narrow(self._tables)
+        sizes = {v: self._size(v) for v in self._own}
+        while sizes:
+            v = min(sizes, key=sizes.__getitem__)
+            del sizes[v]
+            for neighbour in self._eliminate(v):
+                sizes[neighbour] = self._size(neighbour)
+        return self._decided()
+
+    def _add(self, table: SparseTable, low: float = 0.0) -> None:
+        """Adds a table, less its least cost."""
+        if low:
+            table = SparseTable(table.scope, table.classes, table.rows, table.costs - low)
+        self._tables[self._made] = table
+        for v in table.scope:
+            self._of[v].add(self._made)
+        self._made += 1
+
+    def _narrow(self, tables: Iterable[int]) -> None:
+        """Drops choices that are in no combination of some table, or cost too much, and combinations of choices that are dropped, until there
+        are none."""
+        pending = dict.fromkeys(tables)
+        while pending:
+            number = next(iter(pending))
+            del pending[number]
+            table = self._tables[number] = self._tables[number].among(self._left)
+            for v in table.scope:
+                costs = self._own[v] + sum(self._tables[t].least[self._tables[t].scope.index(v)] for t in self._of[v])
+                is_left = self._left[v] & (costs <= self._most)
+                if is_left.sum() < self._left[v].sum():
+                    self._left[v] = is_left
+                    pending.update(dict.fromkeys(self._of[v]))
+
+    def _size(self, variable: int) -> float:
+        """Rows at most when a variable is eliminated."""
+        import numpy as np
+
+        views: dict[int, Array] = {}
+        rows = 1.0
+        for t in self._of[variable]:
+            table = self._tables[t]
+            rows *= len(table.costs)
+            for v, classes in zip(table.scope, table.classes, strict=True):
+                left = classes[self._left[v]]
+                known = views.get(v)
+                views[v] = left if known is None else known.astype(np.int64) * (int(left.max(initial=0)) + 1) + left
+        combinations = float(self._left[variable].sum())
+        for v, joint in views.items():
+            if v != variable:
+                combinations *= len(set(joint.tolist()))
+        return min(rows, combinations)
+
+    def _eliminate(self, variable: int) -> list[int]:
+        """Eliminates a variable; its neighbours."""
+        import numpy as np
+
+        numbers = sorted(self._of[variable])
+        tables = [self._tables[t] for t in numbers]
+        choices = np.arange(len(self._own[variable]))
+        left = self._left[variable].nonzero()[0]
+        joined = SparseTable((variable,), (choices,), (left,), self._own[variable][left])
+        pending = list(tables)
+        while pending:
+            one = max(pending, key=lambda t: (len(set(t.scope) & set(joined.scope)), -len(t.costs)))
+            pending = [table for table in pending if table is not one]
+            joined = joined.joined(one, self._left, self._most, self._most_rows)
+        self._steps.append(_Eliminated(variable, tables))
+        for number in numbers:
+            for v in self._tables.pop(number).scope:
+                self._of[v].discard(number)
+        rest = joined.without(variable)
+        low = float(rest.costs.min(initial=inf))
+        self._most -= low
+        if rest.scope:
+            self._add(rest, low)
+            self._narrow([self._made - 1])
+        return list(rest.scope)
+
+    def _decided(self) -> list[int] | None:
+        """Every variable's choice, those eliminated last first; None if none is within the bound."""
+        import numpy as np
+
+        found: dict[int, int] = {}
+        for step in reversed(self._steps):
+            costs = np.where(self._left[step.variable], self._own[step.variable], inf)
+            for table in step.tables:
+                costs = costs + table.along(step.variable, found)
+            if costs.min() == inf:
+                return None
+            found[step.variable] = int(np.argmin(costs))
+        return self._network.decided({v: self._network.original(v, choice) for v, choice in found.items()})
