@@ -5,7 +5,7 @@ that sums are exact and their order does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -153,6 +153,18 @@ class Costs:
             ((kind, seconds),) = self._domain.run(op, participants)
             cost = self._memo[key] = Cost(kind, round(seconds * PICOSECONDS))
         return cost
+
+    def spent(self, ops: Iterable[tuple[Operation, int]]) -> dict[tuple[int, str], int]:
+        """What operations take that each run on one device, by device and kind: picoseconds."""
+        alike: dict[tuple[int, *tuple[object, ...]], list[Operation]] = {}
+        for op, device in ops:
+            types = [v.type for v in (*op.operands, *op.results)]
+            alike.setdefault((device, type(op), *map(id, types), *map(id, op.properties.values())), []).append(op)
+        spent: dict[tuple[int, str], int] = {}
+        for (device, *_), same in alike.items():
+            cost = self.of(same[0], (device,))
+            spent[device, cost.kind] = cost.picoseconds * len(same) + spent.get((device, cost.kind), 0)
+        return spent
 
     def beside(self, cost: Cost) -> Beside:
         """The cost of a message that runs beside computation."""

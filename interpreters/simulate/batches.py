@@ -142,7 +142,9 @@ class BatchCosts(Costs):
                 parts = (*[v.type for v in op.operands], *op.result_types, *op.properties.values())
                 one = not any(map(grows, parts))
                 self._at[op] = [op] * len(self.rows) if one else [operation_at(op, rows) for rows in self.rows]
-            costs = [super(BatchCosts, self).of(each, participants) for each in self._at[op]]
+            distinct = {id(each): each for each in self._at[op]}
+            found = {key: super(BatchCosts, self).of(each, participants) for key, each in distinct.items()}
+            costs = [found[id(each)] for each in self._at[op]]
             data = np.array([each.picoseconds for each in costs], np.int64)
             cost = self._columns[key] = Cost(costs[0].kind, cast(int, Columns(data)))
         return cost
@@ -350,16 +352,7 @@ class BatchSummaries:
 
     def spent(self, ops: Sequence[tuple[Operation, int]]) -> dict[tuple[int, str], Vector]:
         """Picoseconds that operations of one device each take, by device and kind: at each number of rows."""
-        alike: dict[tuple[object, ...], list[Operation]] = {}
-        for op, device in ops:
-            types = [v.type for v in (*op.operands, *op.results)]
-            alike.setdefault((device, type(op), *map(id, types), *map(id, op.properties.values())), []).append(op)
-        spent: dict[tuple[int, str], Vector] = {}
-        for (device, *_), same in alike.items():
-            assert isinstance(device, int)
-            cost = self.library.costs.of(same[0], (device,))
-            spent[device, cost.kind] = _data(cost.picoseconds) * len(same) + spent.get((device, cost.kind), 0)
-        return spent
+        return {key: _data(spent) for key, spent in self.library.costs.spent(ops).items()}
 
     def _reader_of(self, module: ModuleOp) -> Reader:
         if self._reader is None or self._reader.module is not module:

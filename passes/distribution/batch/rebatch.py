@@ -12,7 +12,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from distir.dialects.sharding import REPLICATED
 from distir.interpreters.entry import entry_function
-from distir.passes.distribution.batch.batch_axis import BatchPropagation, Phase
+from distir.passes.distribution.batch.batch_axis import Phase
 from distir.passes.distribution.batch.entry_axis import axis_of_entry
 from distir.passes.distribution.batch.localize import Localizer
 from distir.passes.distribution.inline import erase_unreached
@@ -27,7 +27,7 @@ def rebatch(module: ModuleOp, batch: Mapping[int, int], rows: int) -> ModuleOp:
     index, dim = next(iter(batch.items()))
     size = shape_of(entry.body.block.args[index])[dim]
     axis = axis_of_entry(copy, entry, batch, size)
-    localizer = Localizer(copy, BatchPropagation(copy, size), Fraction(size, rows))
+    localizer = Localizer(copy, axis.propagation, Fraction(size, rows))
     states = axis.body.states
     arguments = entry.body.block.args
     types = [localizer.local_type(v.type, states[v]) for v in arguments]

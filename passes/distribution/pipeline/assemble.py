@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, UnitAttr, i64
+from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, UnitAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from distir.dialects.dist import AllReduceOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
-from distir.dialects.reductions import Reduction
+from distir.dialects.reductions import Reduction, ReductionAttr
 from distir.dialects.sharding import REPLICATED, Partial, Sharded
 from distir.interpreters.costs import PARTICIPANTS
 from distir.interpreters.entry import REPLICA
@@ -49,6 +49,7 @@ class Assembler:
         self.built: list[FuncOp] = []
         """The entry, and the functions of a replica and of steps that recur."""
         self._reduced: set[SSAValue] = set()
+        self._participants: dict[tuple[int, int], Attribute] = {}
 
     def build(self) -> FuncOp:
         """The new entry, in the module of the staged program."""
@@ -272,6 +273,13 @@ class Assembler:
             stages = [stage for held, (stage, _) in self.replicas[0].held if held is value]
         return [(stage, number) for stage in dict.fromkeys(stages) for number in range(self.count)]
 
+    def _replicas_of(self, stage: int, rank: int) -> Attribute:
+        """The devices of all replicas that are one rank of a stage."""
+        if (known := self._participants.get((stage, rank))) is None:
+            devices = [self.layout.group(stage, replica)[rank] for replica in range(self.layout.dp)]
+            known = self._participants[stage, rank] = DenseArrayBase.from_list(i64, devices)
+        return known
+
     def _reduce(self, value: SSAValue) -> None:
         """Makes the addends of all replicas one value on each of them."""
         state = self.tensors[value].batch
@@ -285,10 +293,13 @@ class Assembler:
             return
         whole: list[list[SSAValue]] = []
         for rank, of_rank in enumerate(zip(*addends, strict=True)):
-            op = AllReduceOp(of_rank, state.reduction)
-            if self.alone:
-                participants = [self.layout.group(stage, replica)[rank] for replica in range(self.layout.dp)]
-                op.attributes[PARTICIPANTS] = DenseArrayBase.from_list(i64, participants)
+            op = AllReduceOp.create(
+                operands=of_rank,
+                result_types=[v.type for v in of_rank],
+                properties={"reduction": ReductionAttr(state.reduction)},
+                attributes={PARTICIPANTS: self._replicas_of(stage, rank)} if self.alone else {},
+                location=UNKNOWN_LOC,
+            )
             self.block.add_op(op)
             name_alike(op.results, value.name_hint)
             whole.append(list(op.results))

@@ -90,9 +90,8 @@ def figures_of_one(
     with representative(staged, layout, schedule, costs.model) as part:
         summary = summarize(staged.module, machine, cost_model, memo=memo, reader=reader)
     busy = {device: dict(kinds) for device, kinds in summary.busy_picoseconds.items()}
-    for op, device in part.spared:
-        cost = costs.of(op, (device,))
-        busy[device][cost.kind] -= cost.picoseconds
+    for (device, kind), picoseconds in costs.spent(part.spared).items():
+        busy[device][kind] -= picoseconds
     return figures_of(summary, part.busy(summary.busy_seconds, in_seconds(busy)))
 
 

@@ -137,7 +137,7 @@ class Search:
         with suppress(DistirError):
             base = self.base(batch)
             rebatch(base, self.dims(base), 1)
-            self._any_batch = rebatch(base, self.dims(base), batch)
+            self._any_batch = base
             self._bases.clear()
 
     def _best_first(self, groups: Sequence[list[Configuration]], summaries: BatchSummaries) -> Iterator[Outcome]:
