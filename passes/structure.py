@@ -120,19 +120,17 @@ def shape_of(value: SSAValue) -> tuple[int, ...]:
     return tensor_type(value).get_shape() if isinstance(value.type, TensorType) else ()
 
 
-def _attribute_dicts(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[dict[str, Attribute]]:
-    if attributes is None:
-        return [{} for _ in range(count)]
-    return [dict(d.data) for d in attributes]
+def _attribute_dicts(attributes: ArrayAttr[DictionaryAttr] | None, count: int) -> list[Mapping[str, Attribute]]:
+    return [{}] * count if attributes is None else [each.data for each in attributes.data]
 
 
-def argument_attributes(function: FuncOp) -> list[dict[str, Attribute]]:
-    """One mutable copy of the attribute dictionary per argument."""
+def argument_attributes(function: FuncOp) -> list[Mapping[str, Attribute]]:
+    """The attributes of each argument, by name."""
     return _attribute_dicts(function.arg_attrs, len(function.function_type.inputs))
 
 
-def result_attributes(function: FuncOp) -> list[dict[str, Attribute]]:
-    """One mutable copy of the attribute dictionary per result."""
+def result_attributes(function: FuncOp) -> list[Mapping[str, Attribute]]:
+    """The attributes of each result, by name."""
     return _attribute_dicts(function.res_attrs, len(function.function_type.outputs))
 
 

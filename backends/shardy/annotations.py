@@ -105,7 +105,7 @@ def ports(function: FuncOp) -> dict[Port, tuple[SSAValue, Attributes]]:
     for own, (kind, attributes) in zip(values, kinds, strict=True):
         if len(own) != len(attributes):
             raise DistirError(f"@{function.sym_name.data} has {len(own)} {kind}s and attributes of {len(attributes)}")
-        found |= {(kind, i): entry for i, entry in enumerate(zip(own, attributes, strict=True))}
+        found |= {(kind, i): (value, dict(known)) for i, (value, known) in enumerate(zip(own, attributes, strict=True))}
     return found
 
 

@@ -122,14 +122,14 @@ def annotate(problem: Problem, plan: Plan) -> None:
             choices = {axis: o.choice for (axis, _), o in zip(mesh.axes, option.options, strict=True)}
             op.attributes[STRATEGY] = StrategyAttr.of(MESH, choices)
     for function in problem.functions:
-        arguments = argument_attributes(function)
+        arguments = [dict(known) for known in argument_attributes(function)]
         for attributes, argument in zip(arguments, function.body.block.args, strict=True):
             attributes.pop(FORBID, None)
             attributes[SHARDING] = _sharding(problem, argument, plan.arguments[argument])
         function.arg_attrs = ArrayAttr([DictionaryAttr(a) for a in arguments])
         last = function.body.block.last_op
         values: Sequence[SSAValue] = last.operands if last is not None else ()
-        results = result_attributes(function)
+        results = [dict(known) for known in result_attributes(function)]
         for i, (attributes, value) in enumerate(zip(results, values, strict=True)):
             attributes.pop(FORBID, None)
             attributes[SHARDING] = _sharding(problem, value, returned(problem, plan, function, i, value))

@@ -146,7 +146,7 @@ def searched(module: ModuleOp, axes: dict[str, int], pins: dict[str, str]) -> Mo
     context = Context()
     context.load_dialect(Dist)
     entry = entry_function(module)
-    attributes = argument_attributes(entry)
+    attributes = [dict(known) for known in argument_attributes(entry)]
     for argument in attributes:
         name = argument["dist.name"]
         assert isinstance(name, StringAttr)

@@ -178,7 +178,7 @@ def annotate(draw: st.DrawFn, module: ModuleOp, mesh: dict[str, int]) -> None:
     for op in function.body.block.ops:
         if "dist.rule" in op.attributes:
             op.attributes["dist.strategy"] = StrategyAttr.of("mesh", _choices(draw, op, mesh))
-    attributes = argument_attributes(function)
+    attributes = [dict(known) for known in argument_attributes(function)]
     for argument, known in zip(function.body.block.args, attributes, strict=True):
         free = [d for d, n in enumerate(shape_of(argument)) if all(n % size == 0 for size in mesh.values())]
         states: dict[str, State] = {}

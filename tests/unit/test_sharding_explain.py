@@ -49,7 +49,7 @@ def test_explain_within_a_limit_prices_what_fits_and_says_what_binds():
     lines = explain(problem, result, "w1", 6000).splitlines()
     whole = mlp().module.clone()
     main = entry_function(whole)
-    attributes = argument_attributes(main)
+    attributes = [dict(known) for known in argument_attributes(main)]
     (weight,) = [a for a in attributes if str(a["dist.name"]) == '"w1"']
     weight["dist.sharding"] = ShardingAttr.of("mesh", 2, {})
     main.arg_attrs = ArrayAttr([DictionaryAttr(a) for a in attributes])

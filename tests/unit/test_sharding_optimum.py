@@ -64,7 +64,7 @@ def strategies(module: ModuleOp, shards: int) -> Iterator[ModuleOp]:
             copied: list[Operation] = [op for op in main.body.block.ops if op.operands and "dist.rule" in op.attributes]
             for op, option in zip(copied, choices, strict=True):
                 op.attributes["dist.strategy"] = StrategyAttr.of("mesh", {"tp": option.choice})
-            attributes = argument_attributes(main)
+            attributes = [dict(known) for known in argument_attributes(main)]
             for argument, state in zip(shared, states, strict=True):
                 attributes[argument.index]["dist.sharding"] = ShardingAttr.of("mesh", 2, state)
             main.arg_attrs = ArrayAttr([DictionaryAttr(a) for a in attributes])

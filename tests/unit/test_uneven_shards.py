@@ -57,7 +57,7 @@ def with_any_strategy(module: ModuleOp, axes: dict[str, int], rng: random.Random
                 choices = {axis: option.choice for axis, option in zip(axes, picked, strict=True)}
                 op.attributes["dist.strategy"] = StrategyAttr.of("mesh", choices)
                 break
-    attributes = argument_attributes(function)
+    attributes = [dict(known) for known in argument_attributes(function)]
     for argument, known in zip(function.body.block.args, attributes, strict=True):
         shape = shape_of(argument)
         cuts: list[State] = [REPLICATED, *(Sharded(d, (n,)) for d, n in enumerate(shape))]

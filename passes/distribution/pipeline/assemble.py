@@ -6,7 +6,7 @@ The loop is written once: each replica calls it on its own devices (`outlined`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, UnitAttr, i64
@@ -205,7 +205,7 @@ class Assembler:
         types = local_types(self.tensors[value], layout)
         return [types[device] for device in devices]
 
-    def _ports(self, argument: BlockArgument, known: dict[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
+    def _ports(self, argument: BlockArgument, known: Mapping[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
         """Attributes of the entry arguments that are the parts of one argument on one stage, replica by replica. Equal ones
         are one; those of what all replicas hold whole are made once for all plans."""
         layout, ports = self.layout, self.staged.ports

@@ -234,10 +234,14 @@ class StagedProgram:
     def moved(self, type_: Attribute, device: int) -> Attribute:
         """A placed type on another device. Types are recognised by identity: a plan moves the same ones often."""
         if (known := self._moved.get((id(type_), device))) is None:
-            on = placement(type_)
-            there = type_ if on is None else placed(type_, on_device(device, on.stream))
-            known = self._moved[id(type_), device] = type_, there
+            known = self._moved[id(type_), device] = type_, self._there(type_, device)
         return known[1]
+
+    def _there(self, type_: Attribute, device: int) -> Attribute:
+        if isinstance(type_, TupleType):
+            return TupleType(tuple([cast(TypeAttribute, self.moved(t, device)) for t in type_.types.data]))
+        on = placement(type_)
+        return type_ if on is None else placed(type_, on_device(device, on.stream))
 
     def _give_together(self) -> None:
         """Finds the arguments that only one call uses, whatever the microbatch."""
