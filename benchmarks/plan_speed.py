@@ -8,10 +8,11 @@ has set itself.
 `training`: one batch size of the MLP 103B training step on 16 devices, all degrees, 1f1b: 75 configurations (target 5 s).
 
 Beside each: the time to make the annotated program, once per model, in the same run. One replica, and the first tensor rank of a
-group, are simulated for all (`passes/distribution/search/representative`). Measured on two cores without other work: `worst` 0.09 s
-(two fifths of it cutting into stages at the rows of a microbatch, a fifth lowering, a third the entry and its simulation; 0.7 s with choosing the
-sharding; it was 0.46 s when all 10,024 arguments were written), `large` 0.9 s (2.2 s with choosing; it was 10.2 s), `training`
-6.4 s (it was 10.7 s; two thirds are writing and reading the entries, 75,000 operations). `large` meets its target.
+group, are simulated for all (`passes/distribution/search/representative`); steps of the schedule that recur are functions. Nothing
+is known but what the tensor axis chose. Measured on two cores, of which other work took one: `worst` 0.07 s (two fifths of it cutting
+into stages at the rows of a microbatch, a sixth lowering, two fifths the entry and its simulation; 0.6 s with choosing the sharding), `large`
+0.3 s (1.5 s with choosing), `training` 4.8 to 5.1 s (two fifths are writing and reading the entries). `large` meets its target, `training`
+does at times.
 """
 
 from __future__ import annotations
