@@ -164,7 +164,7 @@ def tight(module: ModuleOp, mesh: Mesh, machine: str, shares: list[float], workl
         print(
             f"{workload} {shape:>6}  within {limit / 1e9:5.2f} GB (data parallel needs {whole / 1e9:5.2f})  "
             f"step {seconds * 1e3:9.3f} ms ({seconds / free.seconds:5.2f}x)  peak {peak / 1e9:6.2f} GB  "
-            f"search {spent:6.1f} s CPU  gap {result.gap:.0%}",
+            f"search {spent:6.1f} s CPU  gap {result.gap:.2%}",
             flush=True,
         )
 

@@ -9,11 +9,13 @@ elimination finds the minimum of the rest."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.sharding_search.elimination import MOST_ENTRIES, Network, Table
 from distir.passes.sharding_search.sparse_elimination import cheapest_within
+from distir.passes.sharding_search.sparse_tables import TooManyRows
 from distir.passes.sharding_search.wide_tables import WideTable
 
 if TYPE_CHECKING:
@@ -64,8 +66,9 @@ def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST
             return search.best
         if search.best is not None and network.size <= WORTH_FINISHING * finished:
             finished = network.size
-            if (found := cheapest_within(network, search.upper * (1 + ROUNDING), MOST_ROWS)) is not None:
-                return found
+            with suppress(TooManyRows):
+                found = cheapest_within(network, search.upper * (1 + ROUNDING), MOST_ROWS)
+                return search.best if found is None else found
         is_stuck = search.distance >= (1 - PROGRESS) * distance and network.size >= (1 - PROGRESS) * size
         if is_stuck:
             if entries >= largest:

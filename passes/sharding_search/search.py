@@ -79,8 +79,13 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
             bound = seconds if search.is_proven else seconds * proven
             prices = [price * 1e-12 / memory_limit for price in search.pricing.prices]
             return result_of(problem, found.plan, bound, found.memory, points, prices)
+        plans = [plan.choices for plan in search.pricing.found]
         if search.is_infeasible:
-            raise _too_little(choices, memory_limit, [plan.choices for plan in search.pricing.found])
+            raise _too_little(choices, memory_limit, plans)
+        try:
+            return by_integer_program(problem, memory_limit, seconds_limit)
+        except Infeasible:
+            raise _too_little(choices, memory_limit, plans) from None
     return by_integer_program(problem, memory_limit, seconds_limit)
 
 
@@ -95,7 +100,7 @@ def by_integer_program(problem: Problem, memory_limit: int | None, seconds_limit
         except Infeasible as error:
             if memory_limit is None:
                 raise error from None
-            raise DistirError(
+            raise Infeasible(
                 f"memory-limit {memory_limit} bytes: no sharding fits: raise memory-limit, or use more devices"
             ) from None
         found = footprint(problem, solution.plan)

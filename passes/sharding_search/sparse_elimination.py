@@ -8,12 +8,12 @@ close, few of the millions of combinations are left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.elimination import Network
+from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.sparse_tables import SparseTable, TooManyRows
 from distir.passes.sharding_search.wide_tables import WideTable
 
@@ -26,24 +26,43 @@ ROWS_EACH = 2000
 """With more rows per variable at first, joins would be far too large in the end."""
 
 
-def cheapest_within(network: Network, most: float, most_rows: int) -> list[int] | None:
-    """The choice of every variable in a cheapest assignment that costs at most `most`; None if there is none, or tables would have
-    more than so many rows. Costs stay as they are, so bounds should have been `written`."""
-    try:
-        return _SparseElimination(network, most, most_rows).run()
-    except TooManyRows:
-        return None
+@dataclass(frozen=True)
+class Resource:
+    """What is limited, beside costs."""
+
+    tables: Sequence[Table]
+    """What choices take of it."""
+    limit: float
+    price: float
+    """Of one of it, which costs have in them."""
+
+
+def cheapest_within(
+    network: Network, most: float, most_rows: int, resources: Sequence[Resource] = ()
+) -> list[int] | None:
+    """The choice of every variable in a cheapest assignment that costs at most `most`, and takes no more of resources than there is; None if
+    there is none. Raises TooManyRows if tables would have more than so many. Costs stay as they are, so bounds should have been
+    `written`. Prices of resources are in the costs, and are taken off to say what is cheapest."""
+    return _SparseElimination(network, most, most_rows, resources).run()
 
 
 @dataclass
 class _Eliminated:
+    """For the rows that were left of a join: the choice of the variable, and the rows of the tables joined."""
+
     variable: int
-    tables: list[SparseTable]
+    choices: Array
+    numbers: Mapping[int, Array]
 
 
 class _SparseElimination:
-    def __init__(self, network: Network, most: float, most_rows: int):
+    def __init__(self, network: Network, most: float, most_rows: int, resources: Sequence[Resource]):
+        import numpy as np
+
         self._network, self._most_rows = network, most_rows
+        self._prices = [resource.price for resource in resources]
+        self._room = np.array([resource.limit for resource in resources])
+        """What may be taken of each resource beyond what is taken at least."""
         least = {v: float(network.own[v].min()) for v in network.left}
         self._own = {v: network.own[v] - least[v] for v in network.left}
         tables = [(table, float(table.costs.min())) for table in network.tables]
@@ -54,12 +73,16 @@ class _SparseElimination:
         """Of the choices of each variable, which are left."""
         self._tables: dict[int, SparseTable] = {}
         self._of: dict[int, set[int]] = {v: set() for v in self._own}
-        self._steps: list[_Eliminated] = []
+        self._steps: dict[int, _Eliminated] = {}
+        """By the number of the table that was left."""
         self._made = 0
         rows = ROWS_EACH * len(self._own)
         for table, low in tables:
-            self._add(SparseTable.of(table, self._most + low), low)
+            self._add(SparseTable.of(table, self._most + low, len(resources)), low)
             rows -= len(self._tables[self._made - 1].costs)
+        for number, resource in enumerate(resources):
+            for table in resource.tables:
+                self._add(self._taken(table, number))
         for table, low in sorted(wide, key=lambda found: found[0].size):
             if rows < 0:
                 raise TooManyRows
@@ -68,16 +91,24 @@ class _SparseElimination:
             self._add(found, low)
             self._narrow([self._made - 1])
 
+    def _taken(self, table: Table, resource: int) -> SparseTable:
+        """What choices take of a resource."""
+        import numpy as np
+
+        free = SparseTable.of(Table(table.scope, table.classes, np.zeros(table.costs.shape)), 0.0, len(self._room))
+        amounts = free.amounts.copy()
+        amounts[resource] = table.costs.reshape(-1)
+        return replace(free, amounts=amounts)
+
     def _written(self, table: WideTable, most: float, most_rows: int) -> SparseTable:
         """The combinations of the choices that are left."""
         import numpy as np
 
         for v in table.scope:
             table = table.keep(v, self._left[v].nonzero()[0])
-        found = SparseTable.of_wide(table, most, most_rows)
+        found = SparseTable.of_wide(table, most, most_rows, len(self._room))
         positions = (np.maximum(np.cumsum(self._left[v]) - 1, 0) for v in found.scope)
-        classes = tuple(c[position] for c, position in zip(found.classes, positions, strict=True))
-        return SparseTable(found.scope, classes, found.rows, found.costs)
+        return replace(found, classes=tuple(c[at] for c, at in zip(found.classes, positions, strict=True)))
 
     def run(self) -> list[int] | None:
         self._narrow(self._tables)
@@ -90,10 +121,16 @@ class _SparseElimination:
         return self._decided()
 
     def _add(self, table: SparseTable, low: float = 0.0) -> None:
-        """Adds a table, less its least cost."""
-        if low:
-            table = SparseTable(table.scope, table.classes, table.rows, table.costs - low)
-        self._tables[self._made] = table
+        """Adds a table, less its least cost and the least that it takes."""
+        import numpy as np
+
+        least = table.amounts.min(axis=1, initial=np.inf)
+        if not len(table.costs):
+            least = np.zeros(len(self._room))
+        self._room = self._room - least
+        self._tables[self._made] = replace(
+            table, costs=table.costs - low, amounts=table.amounts - least[:, None]
+        ).named(self._made)
         for v in table.scope:
             self._of[v].add(self._made)
         self._made += 1
@@ -114,7 +151,7 @@ class _SparseElimination:
                     pending.update(dict.fromkeys(self._of[v]))
 
     def _size(self, variable: int) -> float:
-        """Rows at most when a variable is eliminated."""
+        """Rows at most when a variable is eliminated, if nothing is limited."""
         import numpy as np
 
         views: dict[int, Array] = {}
@@ -137,37 +174,48 @@ class _SparseElimination:
         import numpy as np
 
         numbers = sorted(self._of[variable])
-        tables = [self._tables[t] for t in numbers]
         choices = np.arange(len(self._own[variable]))
         left = self._left[variable].nonzero()[0]
-        joined = SparseTable((variable,), (choices,), (left,), self._own[variable][left])
-        pending = list(tables)
+        joined = SparseTable.made((variable,), (choices,), (left,), self._own[variable][left], len(self._room))
+        pending = [self._tables[t] for t in numbers]
         while pending:
             one = max(pending, key=lambda t: (len(set(t.scope) & set(joined.scope)), -len(t.costs)))
             pending = [table for table in pending if table is not one]
             joined = joined.joined(one, self._left, self._most, self._most_rows)
-        self._steps.append(_Eliminated(variable, tables))
+            if len(self._room):
+                joined = joined.take(np.all(joined.amounts <= self._room[:, None], axis=0))
         for number in numbers:
             for v in self._tables.pop(number).scope:
                 self._of[v].discard(number)
-        rest = joined.without(variable)
-        low = float(rest.costs.min(initial=inf))
+        best = joined.take(joined.best_without(variable, self._prices))
+        axis = joined.scope.index(variable)
+        choice = np.zeros(int(best.classes[axis].max()) + 1, dtype=np.intp)
+        choice[best.classes[axis][left]] = left
+        self._steps[self._made] = _Eliminated(variable, choice[best.rows[axis]], best.numbers)
+        low = float(best.costs.min(initial=inf))
+        rest = [v for v in best.scope if v != variable]
         self._most -= low
-        if rest.scope:
-            self._add(rest, low)
+        self._add(best.over(rest), low)
+        if rest:
             self._narrow([self._made - 1])
-        return list(rest.scope)
+        return rest
 
     def _decided(self) -> list[int] | None:
-        """Every variable's choice, those eliminated last first; None if none is within the bound."""
+        """Every variable's choice, of the best rows of the tables that are left: those of no variable. None if none is within the bound."""
         import numpy as np
 
+        left = SparseTable.made((), (), (), np.zeros(1), len(self._room))
+        for table in self._tables.values():
+            left = left.joined(table, self._left, self._most + float(table.costs.min(initial=0.0)), self._most_rows)
+        left = left.take(np.all(left.amounts <= self._room[:, None], axis=0))
+        if not len(left.costs):
+            return None
+        row = int(np.argmin(left.costs - np.array(self._prices) @ left.amounts))
+        pending = [(number, int(rows[row])) for number, rows in left.numbers.items()]
         found: dict[int, int] = {}
-        for step in reversed(self._steps):
-            costs = np.where(self._left[step.variable], self._own[step.variable], inf)
-            for table in step.tables:
-                costs = costs + table.along(step.variable, found)
-            if costs.min() == inf:
-                return None
-            found[step.variable] = int(np.argmin(costs))
+        while pending:
+            number, row = pending.pop()
+            if (step := self._steps.get(number)) is not None:
+                found[step.variable] = int(step.choices[row])
+                pending += [(number, int(rows[row])) for number, rows in step.numbers.items()]
         return self._network.decided({v: self._network.original(v, choice) for v, choice in found.items()})

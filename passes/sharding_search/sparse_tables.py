@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LARGEST_KEY = 1 << 62
 """Combinations are numbered up to this."""
+COMPARED = 6
+"""With so many predecessors a row is compared."""
 AT_ONCE = 1 << 20
 """Rows that are extended together."""
 
@@ -36,15 +38,34 @@ class SparseTable:
     rows: tuple[Array, ...]
     """For each variable of the scope, its class in each combination."""
     costs: Array
+    amounts: Array
+    """[resource, row]: what each combination takes of resources that are limited."""
+    numbers: Mapping[int, Array]
+    """Of what tables this one was joined from: which row of each."""
 
     @staticmethod
-    def of(table: Table, most: float) -> SparseTable:
+    def of(table: Table, most: float, resources: int = 0) -> SparseTable:
         """The combinations of a table that cost at most so much."""
         rows = (table.costs <= most).nonzero()
-        return SparseTable(table.scope, table.classes, rows, table.costs[rows])
+        return SparseTable.made(table.scope, table.classes, rows, table.costs[rows], resources)
 
     @staticmethod
-    def of_wide(table: WideTable, most: float, most_rows: int) -> SparseTable:
+    def made(
+        scope: tuple[int, ...], classes: tuple[Array, ...], rows: tuple[Array, ...], costs: Array, resources: int
+    ) -> SparseTable:
+        """A table that takes of no resource."""
+        import numpy as np
+
+        return SparseTable(scope, classes, rows, costs, np.zeros((resources, len(costs))), {})
+
+    def named(self, number: int) -> SparseTable:
+        """The same, as the table with this number: its rows are numbered as they are now."""
+        import numpy as np
+
+        return replace(self, numbers={number: np.arange(len(self.costs), dtype=np.int32)})
+
+    @staticmethod
+    def of_wide(table: WideTable, most: float, most_rows: int, resources: int = 0) -> SparseTable:
         """The same of a table that is not written down. Raises TooManyRows.
 
         Uses are added one by one. What those that are missing take at least is known exactly for each source and set of open states: each of
@@ -79,7 +100,7 @@ class SparseTable:
             is_open[np.arange(len(kept)), state] = True
             alone = np.minimum(alone[kept], at_state[:, state].T)
             rows = (*(part[kept] for part in rows), taken.astype(np.int32))
-        return SparseTable(table.scope, table.classes, rows, costs)
+        return SparseTable.made(table.scope, table.classes, rows, costs, resources)
 
     @cached_property
     def least(self) -> tuple[Array, ...]:
@@ -106,7 +127,14 @@ class SparseTable:
         return self if is_left.all() else self.take(is_left)
 
     def take(self, which: Array) -> SparseTable:
-        return SparseTable(self.scope, self.classes, tuple(row[which] for row in self.rows), self.costs[which])
+        """Some of the rows."""
+        return replace(
+            self,
+            rows=tuple(row[which] for row in self.rows),
+            costs=self.costs[which],
+            amounts=self.amounts[:, which],
+            numbers={t: rows[which] for t, rows in self.numbers.items()},
+        )
 
     def joined(self, other: SparseTable, left: Mapping[int, Array], most: float, most_rows: int) -> SparseTable:
         """The sums of both tables for all combinations that go together and cost at most so much. Raises TooManyRows before there are
@@ -132,11 +160,14 @@ class SparseTable:
         repeated, offsets = _expanded(counts)
         there = order[first[repeated] + offsets]
         new = [i for i, v in enumerate(other.scope) if v not in shared]
+        mine_too, theirs_too = here.take(repeated), other.take(there)
         return SparseTable(
             (*here.scope, *(other.scope[i] for i in new)),
             (*here.classes, *(other.classes[i] for i in new)),
-            (*(row[repeated] for row in here.rows), *(other.rows[i][there] for i in new)),
-            here.costs[repeated] + other.costs[there],
+            (*mine_too.rows, *(theirs_too.rows[i] for i in new)),
+            mine_too.costs + theirs_too.costs,
+            mine_too.amounts + theirs_too.amounts,
+            {**mine_too.numbers, **theirs_too.numbers},
         )
 
     def _refined(self, variable: int, other: Array, left: Array, most_rows: int) -> tuple[SparseTable, Array]:
@@ -154,39 +185,57 @@ class SparseTable:
         if counts.sum() > 8 * most_rows:
             raise TooManyRows
         repeated, offsets = _expanded(counts)
-        rows = [part[repeated] for part in self.rows]
+        more = self.take(repeated)
+        rows = [*more.rows]
         rows[axis] = (starts[row][repeated] + offsets).astype(np.int32)
         all_classes = (*self.classes[:axis], classes, *self.classes[axis + 1 :])
-        return SparseTable(self.scope, all_classes, tuple(rows), self.costs[repeated]), pairs % count
+        return replace(more, classes=all_classes, rows=tuple(rows)), pairs % count
 
-    def without(self, variable: int) -> SparseTable:
-        """The least cost of each combination of the others."""
+    def best_without(self, variable: int, prices: Sequence[float]) -> Array:
+        """The rows that are best for their combination of the other variables: those for which none is known that costs no more and takes no
+        more of any resource. Costs have these prices of resources in them."""
         import numpy as np
 
-        rest = [i for i, v in enumerate(self.scope) if v != variable]
-        (number,) = _numbered([(self.rows[i],) for i in rest], len(self.costs))
-        order = np.lexsort((self.costs, number))
-        ordered = number[order]
-        first = order[np.flatnonzero(np.diff(ordered, prepend=-1))]
-        return SparseTable(
-            tuple(self.scope[i] for i in rest),
-            tuple(self.classes[i] for i in rest),
-            tuple(self.rows[i][first] for i in rest),
-            self.costs[first],
+        rest = [row for v, row in zip(self.scope, self.rows, strict=True) if v != variable]
+        (number,) = _numbered([(row,) for row in rest], len(self.costs))
+        costs = self.costs
+        for price, amounts in zip(prices, self.amounts, strict=True):
+            costs = costs - price * amounts
+        order = np.lexsort((*self.amounts, costs, number))
+        is_first = np.diff(number[order], prepend=-1) != 0
+        if not len(self.amounts):
+            return order[is_first]
+        return order[_not_beaten(self.amounts[:, order], is_first)]
+
+    def over(self, rest: Sequence[int]) -> SparseTable:
+        """The rows as they are, without other variables than these."""
+        axes = [self.scope.index(v) for v in rest]
+        return replace(
+            self,
+            scope=tuple(rest),
+            classes=tuple(self.classes[i] for i in axes),
+            rows=tuple(self.rows[i] for i in axes),
         )
 
-    def along(self, variable: int, decided: Mapping[int, int]) -> Array:
-        """The cost per choice of one variable where the others are decided."""
-        import numpy as np
 
-        fits = np.ones(len(self.costs), dtype=bool)
-        for v, classes, row in zip(self.scope, self.classes, self.rows, strict=True):
-            if v != variable:
-                fits &= row == classes[decided[v]]
-        axis = self.scope.index(variable)
-        found = np.full(int(self.classes[axis].max()) + 1, np.inf)
-        found[self.rows[axis][fits]] = self.costs[fits]
-        return found[self.classes[axis]]
+def _not_beaten(amounts: Array, is_first: Array) -> Array:
+    """Of rows in groups, the cheapest of each first: those that are not known to be beaten by an earlier one of their group that takes no more of
+    anything. Each is compared with its predecessors, and with those of all earlier ones that take least of each and of all."""
+    import numpy as np
+
+    positions = np.arange(len(is_first))
+    start = np.maximum.accumulate(np.where(is_first, positions, 0))
+    group = np.cumsum(is_first)
+    witnesses = [np.maximum(positions - lag, start) for lag in range(1, COMPARED + 1)]
+    for sizes in (*amounts, amounts.sum(axis=0)):
+        apart = sizes - group * (sizes.max(initial=0.0) + 1.0)
+        least = np.minimum.accumulate(apart)
+        holder = np.maximum.accumulate(np.where(apart == least, positions, 0))
+        witnesses.append(np.maximum(np.concatenate([[0], holder[:-1]]), start))
+    is_beaten = np.zeros(len(is_first), dtype=bool)
+    for witness in witnesses:
+        is_beaten |= (amounts[:, witness] <= amounts).all(axis=0) & (witness < positions)
+    return np.flatnonzero(~is_beaten)
 
 
 def _group_costs(opening: Array, at_state: Array) -> dict[int, Array]:

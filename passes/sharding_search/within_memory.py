@@ -1,7 +1,8 @@
 """The fastest plan within a limit of memory, where the fastest one of all exceeds it.
 
 Memory is priced first (`pricing`): that bounds the time of every plan within the limit, and plans found on the way are close to the
-bound. Choices that no plan between the two makes are ruled out, and those that are left are parted by what large values hold
+bound. Choices that no plan between the two makes are ruled out, and sparse elimination finds the optimum among those that are left, with memory at
+each point as a resource. Where too many are left for it, they are parted by what large values hold
 (`branching`), until bounds meet. Where few are left, variables that hold no memory at the points in question are eliminated, and the others
 are a small integer program (`table_program`). Its solution is walked; where it exceeds the limit at further points, these are
 constrained too, and the program is posed again."""
@@ -11,10 +12,14 @@ from __future__ import annotations
 from math import inf
 from time import monotonic
 
+from distir.passes.sharding_search.bounds import Bounds
 from distir.passes.sharding_search.branching import Branching
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
+from distir.passes.sharding_search.elimination import Table
 from distir.passes.sharding_search.pricing import EXACT, Found, Pricing
 from distir.passes.sharding_search.relaxation import Relaxation
+from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
+from distir.passes.sharding_search.sparse_tables import TooManyRows
 from distir.passes.sharding_search.table_program import TableProgram
 
 PRICES = 30
@@ -31,6 +36,8 @@ MIDDLE_PROGRAM = 1 << 14
 """A smaller one is solved at once."""
 FEW, SMALL_PROGRAM = 600, 1 << 11
 """With so few choices and entries it is solved rather than parted."""
+MOST_ROWS = 1 << 21
+"""Sparse elimination makes no larger tables."""
 SOLVER = 1e-7
 """To which share of the time the integer program is solved."""
 ROUNDS = 60
@@ -58,11 +65,13 @@ class WithinMemory:
         if not pricing.improve(PRICES, self._deadline):
             return None
         self._solve(MIDDLE_PROGRAM)
+        self._eliminate()
         if pricing.best is not None and not pricing.is_closed:
             kept, prices = self.relaxation.kept, pricing.prices
             Branching(pricing, self._finish, self._cross, self._deadline).run()
             pricing.enter(kept, pricing.lower, prices)
             self._narrow()
+            self._eliminate()
         for _ in range(ROUNDS):
             if pricing.is_closed or monotonic() > self._deadline or not self._solve():
                 break
@@ -106,6 +115,45 @@ class WithinMemory:
         while not self.pricing.is_closed and self.relaxation.size < WORTHWHILE * left and monotonic() < self._deadline:
             left = self.relaxation.size
             self.pricing.narrow(SWEEPS)
+
+    def _eliminate(self) -> None:
+        """Finds the fastest plan by sparse elimination with memory as resources, if few combinations are left between the bounds."""
+        pricing = self.pricing
+        while pricing.best is not None and not pricing.is_closed and monotonic() < self._deadline:
+            known = len(self.relaxation.points)
+            try:
+                chosen = self._among_rows(pricing.best.cost)
+            except TooManyRows:
+                return
+            found = None if chosen is None else pricing.add(self.relaxation.original(chosen))
+            is_fitting = found is None or found.memory.peak_bytes <= pricing.limit
+            pricing.lower = max(
+                pricing.lower, pricing.best.cost if found is None else min(found.cost, pricing.best.cost)
+            )
+            if is_fitting or len(self.relaxation.points) == known:
+                return
+
+    def _among_rows(self, most: float) -> list[int] | None:
+        """The choices of a fastest plan within the limit at the points known so far, if it costs at most so much. Raises TooManyRows."""
+        pricing = self.pricing
+        network, numbers = self.relaxation.limited()
+        network.drop_dominated()
+        network.eliminate(SMALL_TABLES)
+        prices = [price / pricing.limit for price in pricing.prices]
+        held = [[network.limited[number] for number in of_point] for of_point in numbers]
+        for price, tables in zip(prices, held, strict=True):
+            for table in tables if price else ():
+                network.add(Table(table.scope, table.classes, table.costs * price))
+        most = (most + sum(pricing.prices)) * (1 + EXACT)
+        bounds = Bounds(network)
+        bounds.improve(SWEEPS)
+        bounds.write()
+        network.keep({v: (bound + network.settled <= most).nonzero()[0] for v, bound in bounds.with_choice.items()})
+        resources = [
+            Resource([network.limited[number] for number in of_point], pricing.limit, price)
+            for of_point, price in zip(numbers, prices, strict=True)
+        ]
+        return cheapest_within(network, most, MOST_ROWS, resources)
 
     def _solve(self, most_cells: int = LARGEST_PROGRAM) -> bool:
         """Solves the integer program of the points known so far, unless it is larger; whether another one is to be solved."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from distir.passes.sharding_search.bounds import Bounds, cheapest
 from distir.passes.sharding_search.elimination import Network, Table
-from distir.passes.sharding_search.sparse_elimination import cheapest_within
+from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
 from distir.passes.sharding_search.sparse_tables import SparseTable
 from distir.passes.sharding_search.wide_tables import WideTable
 
@@ -78,6 +78,49 @@ def test_the_minimum_within_a_bound_is_that_of_all_assignments(
         assert found is not None
         assert cost(own, tables, tuple(found)) == least
         assert not network.left or cheapest_within(network, least - 1, 1 << 20) is None
+
+
+@given(networks(), networks(), st.integers(0, 40), st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=2, max_size=2))
+@settings(max_examples=80)
+def test_the_minimum_within_resources_is_that_of_all_assignments(
+    drawn: tuple[list[list[float]], list[Table]],
+    other: tuple[list[list[float]], list[Table]],
+    limit: int,
+    prices: list[float],
+):
+    """Two resources that tables of other costs say what is taken of; whatever they are priced at."""
+    own, tables = drawn
+    taken = [
+        [Table(table.scope, table.classes, np.where(np.isinf(table.costs), 20.0, table.costs)) for table in one]
+        for one in (tables, [table for table in other[1] if max(table.scope) < len(own) and fits(table, own)])
+    ]
+    free = [[0.0] * len(costs) for costs in own]
+    every = list(product(*(range(len(costs)) for costs in own)))
+    fitting = [c for c in every if all(cost(free, of_one, c) <= limit for of_one in taken)]
+    least = min((cost(own, tables, choices) for choices in fitting), default=inf)
+    network = built(own, tables)
+    numbers = [[network.add_limited(table) for table in of_one] for of_one in taken]
+    for price, of_one in zip(prices, taken, strict=True):
+        for table in of_one:
+            network.add(Table(table.scope, table.classes, price * table.costs))
+    if min(cost(own, tables, choices) for choices in every) == inf or not network.drop_impossible():
+        return
+    bounds = Bounds(network)
+    bounds.improve(3)
+    bounds.write()
+    resources = [
+        Resource([network.limited[number] for number in of_one], limit, price)
+        for price, of_one in zip(prices, numbers, strict=True)
+    ]
+    most = 1000.0 if least == inf else least + sum(prices) * limit
+    found = cheapest_within(network, most, 1 << 20, resources)
+    assert least == inf if found is None else cost(own, tables, tuple(found)) == least
+    assert found is None or tuple(found) in fitting
+
+
+def fits(table: Table, own: list[list[float]]) -> bool:
+    """Whether a table's classes are of variables with so many choices."""
+    return all(len(c) == len(own[v]) for v, c in zip(table.scope, table.classes, strict=True))
 
 
 @given(networks())

@@ -16,6 +16,7 @@ from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.least_memory import least_memory
 from distir.passes.sharding_search.search import best_plan
+from distir.passes.sharding_search.within_memory import WithinMemory
 from distir.passes.structure import is_constant
 from tests.small_models import gpt2, mlp
 from tests.unit.sharding_problems import agrees, lowered, parsed, problem_of
@@ -54,13 +55,16 @@ def test_a_training_step_within_a_limit_of_memory(limit: int):
         np.testing.assert_allclose(found[name], expected, rtol=1e-9, atol=1e-12)
 
 
-def test_too_little_memory_says_what_is_needed():
-    """y = x w of 64 x 64 f16 (8192 bytes each) over 2 devices: cut by rows or columns, two of the three are halved; cut in the
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_too_little_memory_says_what_is_needed(gives_up: bool, monkeypatch: pytest.MonkeyPatch):
+    """Even if only the whole integer program proves it. y = x w of 64 x 64 f16 (8192 bytes each) over 2 devices: cut by rows or columns, two of the three are halved; cut in the
     middle, the two operands are, and the result is whole."""
     text = """func.func @main(%x: tensor<64x64xf16> {dist.name = "x", dist.role = "input"},
                               %w: tensor<64x64xf16> {dist.name = "w", dist.role = "parameter"}) -> tensor<64x64xf16> {
         %y = "onnx.MatMul"(%x, %w) : (tensor<64x64xf16>, tensor<64x64xf16>) -> tensor<64x64xf16>
         func.return %y : tensor<64x64xf16> }"""
+    if gives_up:
+        monkeypatch.setattr(WithinMemory, "search", lambda search, fastest: search.pricing.add(fastest) and None)
     with pytest.raises(
         DistirError, match=r"no sharding fits; the smallest that one needs is 16384 bytes .*MatMul in @main"
     ):
