@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import pairwise, product
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -18,8 +18,10 @@ from distir.backends.dtensor.plan import placement
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Sharded
-from distir.passes.distribution.conversions import shard_ranges
 from distir.passes.distribution.mesh import AxisStates, Mesh
+
+Order = tuple[tuple[int, int], ...]
+"""Half-open ranges of a dim, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Conversions:
         cut = tuple(REPLICATED if isinstance(state, Partial) else state for state in states)
         for dim in range(tensor.ndim):
             if (order := self._order(cut, dim)) is not None:
-                tensor = tensor.index_select(dim, order.to(tensor.device))
+                tensor = tensor.index_select(dim, _elements(order).to(tensor.device))
         placed = distribute_tensor(tensor, self.devices, [placement(s) for s in cut], src_data_rank=None)
         return self._as_addends(placed, cut, states)
 
@@ -58,7 +60,7 @@ class Conversions:
             raise DistirError(
                 f"a value of shape {list(tensor.shape)} cannot be sharded over {dict(self.mesh.axes)}: {why}"
             )
-        reordered = [d for d in range(tensor.ndim) if self._layout(source, d) != self._layout(target, d)]
+        reordered = [d for d in range(tensor.ndim) if self._order(source, d) != self._order(target, d)]
         gathered = tuple(
             REPLICATED if self._leaves(before, after, reordered) else before
             for before, after in zip(source, target, strict=True)
@@ -80,30 +82,25 @@ class Conversions:
     def _redistribute(self, tensor: DTensor, source: AxisStates, target: AxisStates) -> DTensor:
         return tensor if source == target else tensor.redistribute(self.devices, [placement(s) for s in target])
 
-    def _layout(self, states: AxisStates, dim: int) -> tuple[tuple[int, ...], int] | None:
-        """The pieces of a dim and into how many parts each is cut; None for one in its own order."""
-        axes = [a for a, s in enumerate(states) if isinstance(s, Sharded) and s.dim == dim]
-        pieces = next((s.pieces for s in states if isinstance(s, Sharded) and s.dim == dim), ())
-        return (pieces, prod(self.mesh.sizes[a] for a in axes)) if len(pieces) > 1 else None
-
-    def _order(self, states: AxisStates, dim: int) -> torch.Tensor | None:
-        """The elements of a dim in the order of shards; None for its own order."""
-        layout = self._layout(states, dim)
-        if layout is None:
+    def _order(self, states: AxisStates, dim: int) -> Order | None:
+        """The elements of a dim in the order of shards, in ranges: the axes that cut it may do so in pieces of their own. None for its
+        own order."""
+        cut = {axis: s for axis, s in enumerate(states) if isinstance(s, Sharded) and s.dim == dim}
+        if all(len(state.pieces) == 1 for state in cut.values()):
             return None
-        pieces, shards = layout
-        ranges = [r for shard in range(shards) for r in shard_ranges(Sharded(dim, pieces), shard, shards)]
-        return torch.cat([torch.arange(start, stop) for start, stop in ranges])
+        state, sizes = next(iter(cut.values())), [n if axis in cut else 1 for axis, n in enumerate(self.mesh.sizes)]
+        found = [r for at in product(*map(range, sizes)) for r in self.mesh.ranges(state, states, at)]
+        return None if all(before[1] == after[0] for before, after in pairwise(found)) else tuple(found)
 
     def _permuted(
-        self, tensor: DTensor, states: AxisStates, dim: int, before: torch.Tensor | None, after: torch.Tensor | None
+        self, tensor: DTensor, states: AxisStates, dim: int, before: Order | None, after: Order | None
     ) -> DTensor:
         """A dim that no axis cuts, from one order to another."""
         local = tensor.to_local()
         if before is not None:
-            local = local.index_select(dim, torch.argsort(before).to(local.device))
+            local = local.index_select(dim, torch.argsort(_elements(before)).to(local.device))
         if after is not None:
-            local = local.index_select(dim, after.to(local.device))
+            local = local.index_select(dim, _elements(after).to(local.device))
         return self.from_local(local, states)
 
     def _as_addends(self, tensor: DTensor, source: AxisStates, target: AxisStates) -> DTensor:
@@ -119,3 +116,7 @@ class Conversions:
             if after.reduction is Reduction.SUM and self.devices.get_local_rank(axis) != 0:
                 local = torch.zeros_like(local)
         return self.from_local(local, target)
+
+
+def _elements(order: Order) -> torch.Tensor:
+    return torch.cat([torch.arange(start, stop) for start, stop in order])

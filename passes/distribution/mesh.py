@@ -158,8 +158,8 @@ class Mesh:
         coarse, *finer = sorted(every, key=lambda s: len(s.pieces))
         found = self._ranges(coarse, states, coordinates)
         for fine in finer:
-            held = self._ranges(fine, states, coordinates)
-            found = [r for r in held if any(a <= r[0] and r[1] <= b for a, b in found)]
+            common = [(max(a, c), min(b, d)) for c, d in self._ranges(fine, states, coordinates) for a, b in found]
+            found = [(start, stop) for start, stop in common if start < stop]
         return found
 
     def _ranges(self, state: Sharded, states: AxisStates, coordinates: Sequence[int]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.backends.dtensor import placements, run
+from distir.backends.dtensor.conversions import Conversions
 from distir.backends.shardy.importing import parse
 from distir.dialects.errors import DistirError
+from distir.dialects.sharding import REPLICATED, Sharded
 from distir.interpreters import reference
+from distir.passes.distribution.mesh import Mesh
 from tests.random_strategies import with_random_strategies
 from tests.small_models import gpt2
 
@@ -87,6 +91,19 @@ def test_a_transformer_of_random_strategies_runs_on_two_processes() -> None:
     assert "partial(" in text
     assert "_" in text
     agrees(module, model.inputs)
+
+
+def test_axes_that_cut_a_dim_in_pieces_of_their_own() -> None:
+    """The order of shards is that of what each rank has: rows, and the halves of every pair of rows."""
+    mesh = Mesh((("a", 2), ("b", 1), ("c", 2)))
+    conversions = Conversions(mesh, cast(Any, None))
+    states = (Sharded(0, (4, 4)), Sharded(0, (8,)), Sharded(0, (4, 4)))
+    order = conversions._order(states, 0)  # pyright: ignore[reportPrivateUsage]
+    assert order == tuple(r for device in range(4) for r in mesh.part((8,), states, device).dims[0])
+    one_axis = (Sharded(0, (8,)), Sharded(0, (4, 4)), REPLICATED)
+    assert mesh.conflict(one_axis) is None
+    assert [mesh.part((8,), one_axis, device).dims[0] for device in (0, 2)] == [((0, 4),), ((4, 8),)]
+    assert conversions._order(one_axis, 0) is None  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.long
