@@ -102,7 +102,7 @@ def _stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[Sta
         small = without_large_leftovers(subject, small, reading.evident) if small else None
         if small is not None and _is_view(subject, small):
             yield small
-    found = factorizations(subject, point, shapes, scalings, reading.smallest)
+    found = factorizations(subject, point, shapes, scalings, reading.smallest, reading.with_sums)
     for (factors, left), by_size in product(found, (False, True)):
         factors, left = _only(factors, reading.kept(subject, factors), left)
         small = shrunk(point, factors, left, reading, by_size)
@@ -150,8 +150,13 @@ def refined(subject: Subject, small: StandIn) -> StandIn | None:
     for factor in small.factors:
         tied.setdefault(factor.extent, set()).update(factor.slots)
     likely = tuple(tuple(sorted(each)) for each in tied.values())
-    reading = Reading(cache(lambda point: runs(subject, point)), evident=small.evident, likely=likely)
-    if (found := next(_stand_ins(subject, small.point, reading), None)) is None:
+    reading = Reading(
+        cache(lambda point: runs(subject, point)), evident=small.evident, shown=small.shown, likely=likely
+    )
+    found = next(_stand_ins(subject, small.point, reading), None)
+    if found is None:
+        found = next(_stand_ins(subject, small.point, replace(reading, with_sums=False)), None)
+    if found is None:
         return None
     moved = {i for i, leftover in enumerate(found.leftovers) if leftover != small.leftovers[i]}
     return replace(found, altered=found.altered | small.altered | moved)

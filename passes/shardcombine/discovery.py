@@ -28,7 +28,7 @@ from distir.passes.shardcombine.reach import reaching
 from distir.passes.shardcombine.shifts import shifted
 from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Shape, Subject
-from distir.passes.shardcombine.window_candidates import altered
+from distir.passes.shardcombine.window_stand_ins import own_numbers
 from distir.passes.shardcombine.windows import windows
 
 
@@ -82,14 +82,13 @@ class Discovery:
         if small is None:
             rule = _rule_without_factors(subject.op)
         else:
-            strides = (
-                str(subject.point[i]) for f in strided(subject, small) for i in f.slots if subject.slots[i].is_size
-            )
-            key = " ".join(["class:", subject.text(small.point), *sorted(map(str, altered(subject, small))), *strides])
+            stated = own_numbers(subject, small)
+            own = [f"{i}={subject.point[i]}" for i in sorted(stated)]
+            key = " ".join(["class:", subject.text(small.point), *map(str, sorted(small.altered)), *own])
             rule = self.cache.get(key)
             if rule is None:
                 self.probed += 1
-                rule = discover(subject, small)
+                rule = discover(subject, small, stated)
                 self.cache.put(key, rule)
         self.cache.put(instance, rule)
         return rule
@@ -134,14 +133,18 @@ def no_collection() -> Generator[None]:
             gc.enable()
 
 
-def discover(subject: Subject, small: StandIn) -> Rule:
-    """The rule of a class, found at its stand-in."""
-    if (small.tied or is_unexplained(subject, small)) and (apart := refined(subject, small)) is not None:
-        small = apart
-    probe = Probe(subject, small)
+def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> Rule:
+    """The rule of a class, found at its stand-in; `stated` are the slots of which the class says what the op has."""
+    probed = small
+    if small.tied or is_unexplained(subject, small):
+        apart = refined(subject, small)
+        if apart is not None and (small.tied or len(apart.factors) >= len(small.factors)):
+            probed = apart
+    probe = Probe(subject, probed)
     if not probe.start():
         return _rule_without_factors(subject.op)
-    survivors = reaching(probe, _survivors(probe, small))
+    survivors = reaching(probe, _survivors(probe, probed))
+    survivors += windows(probe, survivors, small, stated)
     survivors += shifted(probe, survivors)
     rule = _named(subject, survivors)
     return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
@@ -168,7 +171,7 @@ def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
         cut = next(probe.cuts(factor, survivors), None)
         if cut is not None and (found := Lookup(probe, cut, survivors).survivor()) is not None:
             survivors.append(found)
-    return survivors + windows(probe, survivors)
+    return survivors
 
 
 def _share_a_dim(one: Factor, other: Factor) -> bool:

@@ -27,7 +27,7 @@ _BY_ORDER = (Reduce(Reduction.MAX), Reduce(Reduction.MIN))
 """Combines that pick elements: two shards may agree with the whole by accident."""
 _FAR_OUTSIDE = 2**31 - 1
 _FEW = 8
-_FLOAT_DRAWS = 3
+FLOAT_DRAWS = 3
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Draws:
         """A few draws of floats, on which any op runs fast; positive ones where others are not accepted."""
         for arithmetic in (Floats(positive=False), Floats(positive=True)):
             try:
-                draws = [self.draw(arithmetic, number) for number in range(_FLOAT_DRAWS)]
+                draws = [self.draw(arithmetic, number) for number in range(FLOAT_DRAWS)]
             except Exception:
                 continue
             yield from (Trial(draw, 1, arithmetic) for draw in draws)

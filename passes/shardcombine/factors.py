@@ -67,10 +67,16 @@ def _ranks(subject: Subject) -> list[Rank]:
 
 
 def _take_factors(
-    subject: Subject, point: Point, shapes: Shapes, scalings: Sequence[CoScaling], rank: Rank, smallest: int
+    subject: Subject,
+    point: Point,
+    shapes: Shapes,
+    scalings: Sequence[CoScaling],
+    rank: Rank,
+    smallest: int,
+    with_sums: bool,
 ) -> tuple[list[Factor], Point]:
-    """Factors at their extents of the point and of the results' `shapes`, and the leftovers. What is left of a dim of one operand,
-    no result shows and is small is a kernel's; dims of several operands are summed over together."""
+    """Factors at their extents of the point and of the results' `shapes`, and the leftovers. What is left of dims, no result shows
+    and is small is a kernel's, or, of several operands and `with_sums`, summed over."""
     left, factors, open_ = list(point), list[Factor](), list(scalings)
     results = {(r, d): dim for r, shape in enumerate(shapes) for d, dim in enumerate(shape or ())}
     while open_:
@@ -79,7 +85,7 @@ def _take_factors(
         extent = math.gcd(*(left[i] for i in scaling.slots), *(results[dim] for dim in scaling.results))
         used_before = any(left[i] != point[i] for i in scaling.slots)
         dims = {subject.slots[i].owner for i in scaling.slots if not subject.slots[i].is_size}
-        is_seen = scaling.results or len(dims) > 1
+        is_seen = scaling.results or (with_sums and len(dims) > 1)
         if extent < smallest or (used_before and not is_seen and extent <= LARGEST_LEFTOVER):
             continue
         factors.append(Factor(scaling.slots, scaling.results, extent))
@@ -147,7 +153,12 @@ def _carries(subject: Subject, scaling: CoScaling, operand: int, dim: int) -> bo
 
 
 def factorizations(
-    subject: Subject, point: Point, shapes: Shapes, scalings: Sequence[CoScaling], smallest: int = 2
+    subject: Subject,
+    point: Point,
+    shapes: Shapes,
+    scalings: Sequence[CoScaling],
+    smallest: int = 2,
+    with_sums: bool = True,
 ) -> list[tuple[list[Factor], Point]]:
     """Ways to read the slots as leftovers times factors: small leftovers (of sizes that grow with three dims, such as a
     number of groups, before others), few factors and few crossings first."""
@@ -161,7 +172,7 @@ def factorizations(
             count += len(signs) > 1
         return count
 
-    found = [_take_factors(subject, point, shapes, scalings, rank, smallest) for rank in _ranks(subject)]
+    found = [_take_factors(subject, point, shapes, scalings, rank, smallest, with_sums) for rank in _ranks(subject)]
     larger = {i for scaling in scalings if len(scaling.slots) > 3 for i in scaling.slots if subject.slots[i].is_size}
     found.sort(key=lambda f: (math.prod(f[1][i] for i in larger), math.prod(f[1]), len(f[0]), crossings(f[0])))
     return [each for i, each in enumerate(found) if each not in found[:i]]

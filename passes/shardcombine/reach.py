@@ -13,8 +13,8 @@ from distir.dialects.sharding import Gather
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, local_point
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.standins import LARGEST_STAND_IN
 from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN
 
 LARGEST_NUMBER = 1024
 """Numbers above are flags and codes, or do not fit a stand-in."""

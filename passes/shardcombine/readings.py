@@ -30,6 +30,11 @@ class Reading:
     evident: bool = False
     """Whether a factor of size entries and at most one dim must show in a result dim in which no other factor does: types may
     let a stride grow with what it strides over. If so, leftovers may be made small together."""
+    with_sums: bool = True
+    """Whether what other factors leave of dims of several operands is a factor, however small."""
+    shown: bool = False
+    """Whether a factor of sizes must show in some result: types may let a stride grow with what it strides over, and no result
+    with them."""
     likely: tuple[tuple[int, ...], ...] = ()
     """Sets of slots that may grow together."""
     of_operands: bool = False
@@ -41,6 +46,8 @@ class Reading:
     def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
         types say nothing of them, so their sizes stay."""
+        if self.shown:
+            factors = [f for f in factors if f.results or not any(subject.slots[i].is_size for i in f.slots)]
         if self.evident:
             dims = [[i for i in f.slots if not subject.slots[i].is_size] for f in factors]
             plain = [f for f, of_dims in zip(factors, dims, strict=True) if len(of_dims) == len(f.slots)]
@@ -68,8 +75,8 @@ class Reading:
 
 
 def readings(subject: Subject) -> Iterator[Reading]:
-    """Stricter and stricter: as inferred; elements conserved; equal extents tied, first those that no result shows (of
-    contractions); small extents (of kernels) kept."""
+    """Stricter and stricter: as inferred; elements conserved; without strides that grow with what they stride over; equal extents
+    tied, first those that no result shows (of contractions); small extents (of kernels) kept."""
     yield Reading(subject.infer)
 
     def conserving(point: Point) -> Shapes | None:
@@ -79,6 +86,7 @@ def readings(subject: Subject) -> Iterator[Reading]:
 
     if subject.tensors and conserving(subject.point) is not None:
         yield Reading(conserving)
+    yield Reading(subject.infer, shown=True)
     yield Reading(subject.infer, tied=True)
     yield Reading(subject.infer, tied=True, ties_results=True)
     yield Reading(subject.infer, of_operands=True)

@@ -112,12 +112,13 @@ def _around_a_size(
     point: Point,
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
 ) -> list[CoScaling]:
-    """What a size grows with that is in no co-scaling and may not grow alone: the number of groups, with all the channels,
-    of which those of results may grow without it too."""
+    """What a size grows with that is in no co-scaling and may not grow alone: the number of groups, with all the channels that
+    it divides, some of which may grow without it too."""
     known = {scaling.slots for scaling in found}
-    shown = [scaling.slots for scaling in found if scaling.results]
+    grouped = [seed, *(i for i in pool if point[i] % point[seed] == 0)]
+    wholes = [scaling.slots for scaling in found if all(point[i] % point[seed] == 0 for i in scaling.slots)]
     supersets = _larger_sets(seed, pool, set(), slots, point, effect_of)
-    supersets += [tuple(sorted({seed, *members, i})) for members in shown for i in (seed, *pool)]
+    supersets += [tuple(sorted({seed, *members, i})) for members in wholes for i in grouped]
     for members in supersets:
         if len(members) > 2 and members not in known and (effect := effect_of(*members)):
             return [CoScaling(members, effect)]

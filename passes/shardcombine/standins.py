@@ -16,16 +16,16 @@ from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
 from distir.passes.shardcombine.readings import Reading
 from distir.passes.shardcombine.scaling import co_scalings
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
-from distir.passes.shardcombine.trial_runs import elements, runs
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements, runs
+from distir.passes.shardcombine.window_candidates import window_candidates
 
 _EXTENTS = (4, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 19)
 """Distinct, and all allow two and three uneven shards."""
-LARGEST_STAND_IN = 20_000
-"""Elements of any one tensor."""
 _SMALL_LEFTOVERS = (3, 4)
 _SMALL_ENOUGH = 2_000
 _DIVISORS = (2, 3, 5, 7)
 """Of an op without factors: its elements, and what its sizes are divided by until it has so few."""
+_FEW_STEPS = 4
 _LARGEST_SHRUNK = 24
 _LARGEST_JOINT = 2
 """Of leftovers that are made small together: sizes, and how many different ones."""
@@ -43,6 +43,8 @@ class StandIn:
     """Whether factors of equal extent at the op have equal extents here, so that they may be one."""
     evident: bool
     """Whether it is of an `evident` reading."""
+    shown: bool
+    """Whether it is of a reading in which all factors of sizes are `shown`."""
     altered: frozenset[int] = frozenset()
     """The slots whose leftovers are not those of the op: they say nothing of pieces."""
 
@@ -77,7 +79,9 @@ def shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: Readin
                 return None
             if not carried and old_dim != new_dim:
                 return None
-    return StandIn(small_point, shapes, tuple(chosen), left, len(extents) < len(factors), reading.evident)
+    return StandIn(
+        small_point, shapes, tuple(chosen), left, len(extents) < len(factors), reading.evident, reading.shown
+    )
 
 
 def divided(subject: Subject) -> StandIn | None:
@@ -90,7 +94,7 @@ def divided(subject: Subject) -> StandIn | None:
     if shapes is None or elements(subject, point, shapes) > LARGEST_STAND_IN or runs(subject, point) is None:
         return None
     altered = frozenset(i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new)
-    return StandIn(point, shapes, (), point, tied=True, evident=False, altered=altered)
+    return StandIn(point, shapes, (), point, tied=True, evident=False, shown=False, altered=altered)
 
 
 def _divided_once(subject: Subject, point: Point) -> Point | None:
@@ -116,10 +120,13 @@ def _divided_once(subject: Subject, point: Point) -> Point | None:
 
 
 def without_large_leftovers(subject: Subject, small: StandIn, jointly: bool) -> StandIn | None:
-    """The stand-in with leftovers that no factor explains made small too, if it would be too large with them: each alone;
-    or, jointly, all of one value together with those of others (the rows of an image and of its convolution)."""
+    """The stand-in with leftovers that no factor explains made small too, if it would be too large with them: rows of windows,
+    step by step; or each alone; or, jointly, all of one value together with those of others (the rows of an image and of its
+    convolution)."""
     if elements(subject, small.point, small.shapes) <= LARGEST_STAND_IN:
         return small
+    if (found := _if_small(subject, small, _with_fewer_steps(subject, small))) is not None:
+        return found
     leftovers = list(small.leftovers)
     for i, leftover in enumerate(small.leftovers):
         for smaller in _SMALL_LEFTOVERS if leftover > LARGEST_LEFTOVER else ():
@@ -141,6 +148,20 @@ def without_large_leftovers(subject: Subject, small: StandIn, jointly: bool) -> 
                 if (found := _if_small(subject, small, [smaller.get(n, n) for n in small.leftovers])) is not None:
                     return found
     return None
+
+
+def _with_fewer_steps(subject: Subject, small: StandIn) -> Sequence[int]:
+    """Its leftovers with a few rows in every window that no factor cuts."""
+    scaled, point = {i for factor in small.factors for i in factor.slots}, small.point
+    seen: set[tuple[int, int]] = set()  # a kernel's rows make the same dim longer as those that it goes over
+    for window in window_candidates(subject, point, scaled):
+        dims = {(r, d) for r, d, _ in window.results}
+        if dims & seen or (shapes := subject.infer(point)) is None:
+            continue
+        fewer = window.moved(point, min(0, _FEW_STEPS - window.steps(point, shapes)))
+        if min(fewer) > 0 and subject.infer(fewer) is not None:
+            point, seen = fewer, seen | dims
+    return [leftover if i in scaled else n for i, (n, leftover) in enumerate(zip(point, small.leftovers, strict=True))]
 
 
 def _with_leftovers(small: StandIn, leftovers: Sequence[int]) -> Point:

@@ -10,8 +10,10 @@ import numpy as np
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
 
-_MOST_RUN = 200_000
-"""Elements of any tensor of an op that is run to see whether it can."""
+LARGEST_STAND_IN = 64_000
+"""Elements of any one tensor."""
+_MOST_RUN = 5 * LARGEST_STAND_IN
+"""Of one of an op that is run to see whether it can: a stand-in with any dim as much longer as co-scalings are tried."""
 
 
 def elements(subject: Subject, point: Point, shapes: Shapes) -> int:

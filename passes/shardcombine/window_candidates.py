@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, product
 
-from distir.passes.shardcombine.cuts import Survivor
-from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
 
-LARGEST_STRIDE = 8
-_FAR = math.lcm(*range(1, LARGEST_STRIDE + 1)) * 8
+LARGEST_STRIDE = 64
+_FAR = 20_160
+"""Steps so many that rows per step are told apart: a multiple of most strides, more than twice the square of the largest."""
 _MOST_TOGETHER = 3
 
 
@@ -79,33 +78,6 @@ def _shape(shapes: Shapes, result: int) -> Shape:
     return shape
 
 
-def altered(subject: Subject, small: StandIn, survivors: Sequence[Survivor] = ()) -> frozenset[int | str]:
-    """The operands and properties of which the stand-in has other numbers than the op, not counting dims that scale, and sizes that
-    scale with what survivors cut: at its own size (all groups of a convolution), the op is what they make of smaller ones."""
-    scaled = {i for factor in small.factors for i in factor.slots}
-    cut = {i for s in survivors if s.offset is None for i in s.cut.factor.slots if small.leftovers[i] == 1}
-    both = zip(subject.slots, subject.point, small.point, strict=True)
-    return frozenset(
-        slot.owner
-        for i, (slot, own, theirs) in enumerate(both)
-        if own != theirs and i not in cut and (slot.is_size or i not in scaled)
-    )
-
-
-def with_own_strides(subject: Subject, small: StandIn, carried: Collection[int]) -> StandIn:
-    """The stand-in with the op's own numbers where types let strides grow with what they stride over, of which nothing was found."""
-    left = [f for f in small.factors if not set(carried) & set(f.slots)]
-    if not any(f in left for f in strided(subject, small)):
-        return small
-    restored = {i for factor in left for i in factor.slots}
-    point = tuple(
-        own if i in restored else n for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True))
-    )
-    if (shapes := subject.infer(point)) is None:
-        return small
-    return replace(small, point=point, shapes=shapes, factors=tuple(f for f in small.factors if f not in left))
-
-
 def window_candidates(subject: Subject, point: Point, carried: Collection[int]) -> list[Window]:
     """Of the dims that no factor carries: those that grow alone with results, and those that only grow together. Of several
     operands, dims at the same place of the shape are tried together, with strides that their extents suggest."""
@@ -138,10 +110,13 @@ def _at_one_place(subject: Subject, members: Sequence[int]) -> bool:
 
 
 def _likely_strides(subject: Subject, members: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Rows per step, such that the fewest have one: about as many as the others have more of them, or fewer."""
+    """Rows per step, such that the fewest have one: about as many as the others have more of them, fewer, or a number that the op
+    states (where padding is most of the rows)."""
     extents = [subject.point[i] for i in members]
+    sizes = {n for n, slot in zip(subject.point, subject.slots, strict=True) if slot.is_size and n <= LARGEST_STRIDE}
     most = [min(LARGEST_STRIDE, math.ceil(extent / min(extents))) for extent in extents]
-    for strides in product(*(range(n, 0, -1) for n in most)):
+    likely = [[*range(n, 0, -1), *sorted(size for size in sizes if size > n)] for n in most]
+    for strides in product(*likely):
         if min(strides) == 1:
             yield dict(zip(members, strides, strict=True))
 
@@ -155,15 +130,16 @@ def window_of(subject: Subject, point: Point, strides: Mapping[int, int]) -> Win
     present = sum(shape is not None for shape in subject.infer(point) or ())
     if len(grown) not in (0, present) or (not grown and len(strides) == 1):
         return None
-    rates = [Fraction(by, _FAR) for _, by in grown]
+    rates = [Fraction(by, _FAR).limit_denominator(LARGEST_STRIDE) for _, by in grown]
     finer = math.lcm(*(rate.denominator for rate in rates))
     strides = {i: stride * finer for i, stride in strides.items()}
-    dims = tuple(None if change is None else (change[0], change[1] * finer // _FAR) for change in far)
+    each_rate = iter(rates)
+    dims = tuple(None if change is None else (change[0], int(next(each_rate) * finer)) for change in far)
     window = Window(strides, dims)
     every = [*strides.values(), *(stride for _, _, stride in window.results)]
     if max(every) > LARGEST_STRIDE or 1 not in every or min(every) < 1:
         return None
-    for steps in (1, 2, 3):
+    for steps in (1, 2, 3, _FAR):
         expected = [None if each is None else (each[0], each[1] * steps) for each in dims]
         if _growth(subject, point, strides, steps) != expected:
             return None

@@ -11,17 +11,15 @@ count once: a shard has its own, and zeros in the place of those beside them. Ho
 meets the end of a part, is seen in the same way.
 
 What type inference says of the extents holds for every instance and is checked there; what cannot be seen at one extent is a
-reach beyond it. Rows are therefore as many as the op's own numbers can span (dilation times kernel), and more, and those of
-the op as it was found."""
+reach beyond it. How far a window reaches is therefore measured first, with the op's own numbers and more rows than those can span
+(dilation times kernel); all else is checked with as many rows as that takes, and with those of the op as it was found."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
-from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -30,37 +28,44 @@ from distir.dialects.sharding import Anchor, Combine, Gather, Identity, Reduce, 
 from distir.passes.shardcombine.arithmetic import reduces
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.draws import Trial
+from distir.passes.shardcombine.draws import FLOAT_DRAWS, Trial
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.standins import LARGEST_STAND_IN, StandIn
-from distir.passes.shardcombine.subject import Point, Shapes, Subject
-from distir.passes.shardcombine.trial_runs import runs
-from distir.passes.shardcombine.window_candidates import Window, altered, window_candidates, with_own_strides
+from distir.passes.shardcombine.standins import StandIn
+from distir.passes.shardcombine.subject import Point, Shapes
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN
+from distir.passes.shardcombine.window_candidates import window_candidates
+from distir.passes.shardcombine.window_stand_ins import (
+    FEWEST_ROWS,
+    WindowStandIns,
+    undetermined,
+    with_own_numbers,
+)
 
-MOST_ROWS = 96
-FEWEST_ROWS = 12
-_FEW, _NARROW = 2, 6
-_MOST_ELEMENTS = 50 * LARGEST_STAND_IN
+_ROWS_PER_MARGIN = 4
+"""Rows for each that does not count at an end, so that halves have others."""
 Range = tuple[int, int]
 
 
-def windows(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
-    """The dims that no survivor carries and that can be cut with a halo. Other numbers than theirs must be the op's own: how far
-    a window reaches depends on them."""
+def windows(probe: Probe, survivors: Sequence[Survivor], small: StandIn, stated: frozenset[int]) -> list[Survivor]:
+    """The dims that no survivor carries and that can be cut with a halo. How far a window reaches depends on the op's own numbers:
+    other operands have those that all ops of the class share, which is known by the stand-in `small` and by what the op has of
+    `stated` slots."""
+    subject = probe.subject
+    if (own := with_own_numbers(subject, probe.small, survivors)) is None:
+        return []
     carried = {slot for s in survivors for slot in s.cut.factor.slots}
-    subject, small = probe.subject, with_own_strides(probe.subject, probe.small, carried)
-    others = altered(subject, small, survivors)
+    others = undetermined(subject, small, probe.small, survivors, stated)
     gathered = {(r, c.dim) for s in survivors for r, c in enumerate(s.combines) if isinstance(c, Gather)}
-    candidates = window_candidates(subject, small.point, carried)
+    candidates = window_candidates(subject, own.point, carried)
     found: list[Survivor] = []
     for window in candidates:
         dims = {(r, d) for r, d, _ in window.results}
         if gathered & dims or not others <= {subject.slots[i].owner for i in window.strides}:
             continue
-        if (
-            survivor := _cut(_Windowed(subject, small, window, survivors, candidates, probe.arithmetic.found))
-        ) is not None:
+        stand_ins = WindowStandIns.of(subject, own, window, candidates, survivors)
+        survivor = None if stand_ins is None else _cut(_Windowed(stand_ins, probe.arithmetic.found))
+        if survivor is not None:
             found.append(survivor)
             gathered |= dims
     return found
@@ -84,34 +89,13 @@ def _equal(trial: Trial, results: Sequence[Array | None], expected: Sequence[Arr
 
 
 class _Windowed:
-    """One candidate: probes of the op with enough rows, one for every remainder of the extents by the strides."""
+    """One candidate, and what is known of it."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        small: StandIn,
-        window: Window,
-        survivors: Sequence[Survivor],
-        candidates: Sequence[Window],
-        found: str,
-    ):
-        self.subject, self.small, self.window, self.found = subject, small, window, found
-        self.owners: dict[int, int] = {}
-        for slot in window.strides:
-            owner = subject.slots[slot].owner
-            assert isinstance(owner, int)
-            self.owners[slot] = owner
-        count = len(window.results) if window.gathers else 1
-        self.margins: list[Range] = [(0, 0)] * count
+    def __init__(self, stand_ins: WindowStandIns, found: str):
+        self.stand_ins, self.found = stand_ins, found
+        self.subject, self.window, self.owners = stand_ins.subject, stand_ins.window, stand_ins.owners
+        self.margins: list[Range] = [(0, 0)] * (len(self.window.results) or 1)
         """Of every result, or of the operand that is filled: how many rows before and after do not count."""
-        self._known = {i for s in survivors for i in s.cut.factor.slots}
-        self._beside = [each for each in candidates if self._is_beside(each)]
-        self.narrow = self._narrowed(survivors)
-
-    def _is_beside(self, other: Window) -> bool:
-        """Whether another candidate is of other dims of these operands (a kernel's are not)."""
-        owners = {self.subject.slots[i].owner for i in other.strides}
-        return owners <= set(self.owners.values()) and not set(other.strides) & set(self.window.strides)
 
     def filling(self, slots: Collection[int]) -> _Windowed:
         """The candidate with zeros beyond a shard's own rows of these slots."""
@@ -121,9 +105,7 @@ class _Windowed:
 
     def idle(self) -> set[int]:
         """The slots of operands of which only the shape counts."""
-        if (small := next(self._stand_ins(), None)) is None:
-            return set()
-        probe = Probe(self.subject, small)
+        probe = Probe(self.subject, self.stand_ins.narrow)
         trials = [*probe.float_trials()]
         if len(trials) < 2:
             return set()
@@ -132,7 +114,7 @@ class _Windowed:
         def is_idle(owner: int) -> bool:
             for other in others:
                 arrays = {**first.draw.arrays, owner: other.draw.arrays[owner]}
-                results = probe.run_shards([small.point], [arrays], first.arithmetic)
+                results = probe.run_shards([probe.small.point], [arrays], first.arithmetic)
                 if results is None or not _equal(first, results[0], first.draw.results):
                     return False
             return True
@@ -141,29 +123,47 @@ class _Windowed:
 
     def survivor(self) -> Survivor | None:
         """The cut and its combines; None if it does not hold."""
-        probes = [Probe(self.subject, small) for small in self._stand_ins()]
-        if not probes or not all(self._measure(probe) for probe in (*probes, *self._as_found(), *self._widened())):
+        stand_ins = self.stand_ins
+        far = next((far for far in map(self._once, stand_ins.reaching()) if self._measure(far)), None)
+        if far is None:
             return None
-        first, *others = probes
-        if not self._is_sound(first) or not all(self._holds(probe, list(probe.float_trials())) for probe in others):
+        if (small := stand_ins.at(FEWEST_ROWS + _ROWS_PER_MARGIN * max(self._margin_steps()))) is None:
             return None
-        window = self.window
-        steps = self._steps(first.small.point, first.small.shapes)
-        before = max(-(-a.before // a.stride) for a in steps.anchors)
-        after = max(-(-a.after // a.stride) for a in steps.anchors)
+        if stand_ins.elements(small) > LARGEST_STAND_IN:
+            return None
+        first = _Tried(Probe(self.subject, small))
+        remainders, most = stand_ins.remainders(small)
+        others = [self._once(each) for each in remainders]
+        wider = [self._once(each) for each in stand_ins.wider(small, far.probe.small)]
+        if not all(self._measure(each) for each in (first, *others, *wider)):
+            return None
+        if not self._is_sound(first.probe):
+            return None
+        if not all(self._holds(each.probe, each.trials[:1]) for each in (far, *others)):
+            return None
+        before, after = self._margin_steps()
         layouts: dict[int, Layout] = {}
-        for slot, stride in window.strides.items():
-            beyond = max(window.leftovers(p.small.point, p.small.shapes)[slot] for p in probes)
-            halo = stride * before, beyond + stride * after
-            layouts[slot] = Layout((), (), halo, stride, is_windowed=True, filled=slot in window.filled)
-        slots = tuple(sorted(window.strides))
-        factor = Factor(slots, tuple((r, d) for r, d, _ in window.results), steps.count)
+        for slot, stride in self.window.strides.items():
+            halo = stride * before, most[slot] + stride * after
+            layouts[slot] = Layout((), (), halo, stride, is_windowed=True, filled=slot in self.window.filled)
+        slots = tuple(sorted(self.window.strides))
+        extent = self.window.steps(small.point, small.shapes)
+        factor = Factor(slots, tuple((r, d) for r, d, _ in self.window.results), extent)
         return Survivor(Cut(factor, layouts), self._combines())
+
+    def _once(self, small: StandIn) -> _Tried:
+        return _Tried(Probe(self.subject, small), draws=1)
+
+    def _margin_steps(self) -> tuple[int, int]:
+        """The steps before and after its own that a shard runs."""
+        strides = [stride for _, _, stride in self.window.results] or [1]
+        both = [*zip(self.margins, strides, strict=True)]
+        return max(-(-before // n) for (before, _), n in both), max(-(-after // n) for (_, after), n in both)
 
     def _combines(self) -> tuple[Combine, ...]:
         window = self.window
         if not window.gathers:
-            present = self.small.shapes
+            present = self.stand_ins.narrow.shapes
             return tuple(Identity() if shape is None else Reduce(Reduction.SUM) for shape in present)
         combines: list[Combine] = [Identity()] * len(window.dims)
         for (result, dim, stride), (before, after) in zip(window.results, self.margins, strict=True):
@@ -179,98 +179,6 @@ class _Windowed:
         extents = [shape[d] for r, d, _ in window.results if (shape := shapes[r]) is not None]
         of_results = zip(extents, window.results, self.margins, strict=True)
         return Steps(count, tuple(Anchor(extent, result[2], *margins) for extent, result, margins in of_results))
-
-    # --- the op with enough rows ---
-
-    def _narrowed(self, survivors: Sequence[Survivor]) -> Point:
-        """The stand-in's point with little in all other dims that may shrink: what is known to be cut, and the other dims of
-        the operands. A window does not depend on them."""
-        point, subject = self.small.point, self.subject
-
-        def shrink(trial: Point) -> None:
-            nonlocal point
-            point = trial if subject.infer(trial) is not None else point
-
-        for survivor in survivors:
-            factor = survivor.cut.factor
-            if all(layout == Layout() for layout in survivor.cut.layouts.values()):
-                shrink(tuple(v // factor.extent * _FEW if i in factor.slots else v for i, v in enumerate(point)))
-        for window in self._beside:
-            if (shapes := subject.infer(point)) is not None:
-                shrink(window.moved(point, min(0, _NARROW - window.steps(point, shapes))))
-        for i, slot in enumerate(subject.slots):
-            if slot.owner in self.owners.values() and i not in self.owners and i not in self._known:
-                shrink(_with(point, {i: min(point[i], _NARROW)}))
-        return point if runs(subject, point) is not None else self.small.point
-
-    def _stand_ins(self) -> Iterator[StandIn]:
-        """The op with enough rows, at every remainder; none if that is too large."""
-        window, shapes = self.window, self.subject.infer(self.narrow)
-        assert shapes is not None
-        rows = self._span() // max(window.strides.values()) + FEWEST_ROWS
-        if rows > MOST_ROWS:
-            return
-        point = window.moved(self.narrow, rows - window.steps(self.narrow, shapes))
-        trials = [point]
-        for slot, stride in window.strides.items():
-            trials += [_with(point, {slot: point[slot] + by}) for by in (*range(1, stride), *range(1 - stride, 0))]
-        seen: list[object] = []
-        for trial in trials:
-            if (inferred := self.subject.infer(trial)) is None:
-                continue
-            leftovers = (
-                window.leftovers(trial, inferred),
-                [
-                    shape[d] - stride * window.steps(trial, inferred)
-                    for r, d, stride in window.results
-                    if (shape := inferred[r]) is not None
-                ],
-            )
-            if leftovers in seen:
-                continue
-            seen.append(leftovers)
-            if self._elements(trial, inferred) > LARGEST_STAND_IN:
-                return
-            yield replace(self.small, point=trial, shapes=inferred, factors=())
-
-    def _as_found(self) -> Iterator[Probe]:
-        """The op with all of the rows that it was found with: numbers in a callable's code are not stated."""
-        point = _with(self.narrow, {i: self.subject.point[i] for i in self.owners})
-        if (shapes := self.subject.infer(point)) is None or self.window.steps(point, shapes) < FEWEST_ROWS:
-            return
-        if self._elements(point, shapes) <= _MOST_ELEMENTS:
-            yield Probe(self.subject, replace(self.small, point=point, shapes=shapes, factors=()))
-
-    def _widened(self) -> Iterator[Probe]:
-        """The op with each other dim of the operands that is not known to be cut longer than its rows: rows that depend on where
-        they are with respect to columns are no windows."""
-        small = next(self._stand_ins(), None)
-        if small is None:
-            return
-        longest = 2 * max(small.point[i] for i in self.owners)
-        wider = [w.moved(small.point, longest - w.steps(small.point, small.shapes)) for w in self._beside]
-        beside = {i for w in self._beside for i in w.strides}
-        for i, slot in enumerate(self.subject.slots):
-            if slot.owner in self.owners.values() and i not in {*self.owners, *self._known, *beside}:
-                wider.append(_with(small.point, {i: longest}))
-        for point in wider:
-            if (shapes := self.subject.infer(point)) is not None and self._elements(point, shapes) <= _MOST_ELEMENTS:
-                yield Probe(self.subject, replace(small, point=point, shapes=shapes))
-
-    def _elements(self, point: Point, shapes: Shapes) -> int:
-        operands = [self.subject.operand_shape(point, i) for i in self.subject.tensors]
-        return max(math.prod(shape) for shape in (*operands, *shapes) if shape is not None)
-
-    def _span(self) -> int:
-        """How far a window may reach: the product of the two largest numbers that the op states, or that are dims of its other
-        operands and no factors (a kernel's)."""
-        scaled = {i for factor in self.small.factors for i in factor.slots}
-        owners = self.owners.values()
-        numbers = [1, 1]
-        for i, (slot, value) in enumerate(zip(self.subject.slots, self.small.point, strict=True)):
-            if slot.is_size or (i not in scaled and slot.owner not in owners):
-                numbers.append(value)
-        return math.prod(sorted(numbers)[-2:])
 
     # --- runs ---
 
@@ -316,12 +224,11 @@ class _Windowed:
             found.append([row for row, got, wanted in rows if not trial.arithmetic.equal(got, wanted)])
         return found
 
-    def _measure(self, probe: Probe) -> bool:
+    def _measure(self, tried: _Tried) -> bool:
         """Raises the numbers of rows that do not count at either end of a part to what is seen; False if they are too many for
         the op to be local."""
-        trials = list(probe.float_trials())
         measure = self._measure_results if self.window.gathers else self._measure_filled
-        return bool(trials) and all(measure(probe, trial) for trial in trials)
+        return bool(tried.trials) and all(measure(tried.probe, trial) for trial in tried.trials)
 
     def _measure_results(self, probe: Probe, trial: Trial) -> bool:
         """Rows that are wrong at the inner end of the first and of the last half."""
@@ -352,10 +259,8 @@ class _Windowed:
             return whole is not None and part is not None and _equal(trial, part, whole)
 
         ((before, after),) = self.margins
-        while before <= middle // 2 and not agrees(middle, steps, (middle + before, steps)):
-            before += 1
-        while after <= middle // 2 and not agrees(0, middle, (0, middle - after)):
-            after += 1
+        before = _least(before, middle // 2, lambda rows: agrees(middle, steps, (middle + rows, steps)))
+        after = _least(after, middle // 2, lambda rows: agrees(0, middle, (0, middle - rows)))
         self.margins = [(before, after)]
         return max(before, after) <= middle // 2
 
@@ -405,10 +310,29 @@ class _Windowed:
         )
 
 
+def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """The least number from low to high from which on it holds; one more than high if there is none."""
+    if low > high or holds(low):
+        return low
+    step = 1
+    while not holds(min(low + step, high)):
+        if low + step >= high:
+            return high + 1
+        low, step = low + step, 2 * step
+    high = min(low + step, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+class _Tried:
+    """A probe with a few draws of floats."""
+
+    def __init__(self, probe: Probe, draws: int = FLOAT_DRAWS):
+        self.probe, self.trials = probe, [*islice(probe.float_trials(), draws)]
+
+
 def _cuts(extent: int) -> tuple[tuple[int, ...], ...]:
     third = extent // 3
     return (0, third, extent), (0, 1, 1 + third, extent), (0, third, third + 1, extent - 1, extent)
-
-
-def _with(point: Point, values: Mapping[int, int]) -> Point:
-    return tuple(values.get(i, value) for i, value in enumerate(point))

@@ -120,3 +120,51 @@ class Convolution:
 
     def operands(self, rng: np.random.Generator) -> list[Any]:
         return [rng.standard_normal(shape) for shape in self.shapes[:-1]]
+
+
+def drawn(rng: np.random.Generator) -> Convolution:
+    """A convolution of one to three spatial dims, with kernels to 13, strides to 8 and dilations to 6, of few elements."""
+    while True:
+        kind = str(rng.choice([FORWARD, BY_INPUT, BY_WEIGHT, TRANSPOSED]))
+        made = Convolution(
+            kind,
+            tuple(_drawn_spatial(rng, kind) for _ in range(rng.choice([1, 1, 2, 2, 3]))),
+            batch=int(rng.integers(2, 4)),
+            groups=int(rng.choice([1, 1, 2, 3, 4])),
+            inputs=int(rng.integers(2, 5)),
+            outputs=int(rng.integers(2, 6)),
+            bias=kind in (FORWARD, TRANSPOSED) and bool(rng.random() < 0.3),
+        )
+        if made.is_valid() and made.elements() < 60_000:
+            return made
+
+
+def _drawn_spatial(rng: np.random.Generator, kind: str) -> Spatial:
+    kernel, rows = int(rng.choice([1, 2, 3, 3, 4, 5, 7, 9, 11, 13])), int(rng.integers(9, 25))
+    stride, dilation = int(rng.choice([1, 1, 2, 2, 3, 4, 5, 8])), int(rng.choice([1, 1, 1, 2, 3, 6]))
+    reach = dilation * (kernel - 1) + 1
+    padding = int(rng.choice([0, reach // 2, rng.integers(0, reach // 2 + 1)]))
+    if kind == TRANSPOSED:
+        more = int(rng.choice([0, 0, rng.integers(0, max(stride, dilation))]))
+        return Spatial(rows, kernel, stride, padding, dilation, more)
+    extent = stride * (rows - 1) + reach - 2 * padding + int(rng.integers(0, stride))
+    return Spatial(extent, kernel, stride, padding, dilation)
+
+
+def can_be_cut(spatial: Spatial, kind: str) -> bool:
+    """By definition: row `i` of a convolution's result has a term for row `stride * i + dilation * k - padding` of its operand and
+    row `k` of its kernel, and gradients have the same terms. Rows can be cut if neither half of those that are computed (or, for the
+    weight, of the gradient's) has terms for all rows of the operand."""
+    rows = spatial.extent if kind == TRANSPOSED else spatial.rows
+    extent = spatial.transposed_rows if kind == TRANSPOSED else spatial.extent
+    terms = {
+        (i, read)
+        for i in range(rows)
+        for k in range(spatial.kernel)
+        if 0 <= (read := spatial.stride * i + spatial.dilation * k - spatial.padding) < extent
+    }
+    if kind in (BY_INPUT, TRANSPOSED):
+        terms, rows = {(read, i) for i, read in terms}, extent
+    halves = range(rows // 2), range(rows // 2, rows)
+    read = [{row for computed, row in terms if computed in half} for half in halves]
+    return max(map(len, read)) < len({row for _, row in terms})

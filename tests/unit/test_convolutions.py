@@ -9,7 +9,7 @@ import pytest
 from distir.dialects.sharding import Rule
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
-from tests.unit.convolutions import BY_INPUT, BY_WEIGHT, FORWARD, Convolution, Spatial
+from tests.unit.convolutions import BY_INPUT, BY_WEIGHT, FORWARD, TRANSPOSED, Convolution, Spatial, can_be_cut, drawn
 from tests.unit.shard_executor import violations
 
 
@@ -28,3 +28,51 @@ def test_a_dilation_that_its_padding_balances_is_no_factor(kind: str) -> None:
         2
     ]
     assert rows.halo == (2, 2)
+
+
+LARGE: dict[str, Convolution] = {
+    "patches of 16": Convolution(FORWARD, (Spatial(224, 16, 16),) * 2, 2, 1, 3, 768, bias=True),
+    "7x7, stride 2": Convolution(BY_INPUT, (Spatial(224, 7, 2, 3),) * 2, 2, 1, 3, 64),
+    "11x11, stride 4": Convolution(BY_WEIGHT, (Spatial(224, 11, 4, 2),) * 2, 2, 1, 3, 64),
+    "dilated by 12": Convolution(FORWARD, (Spatial(64, 3, 1, 12, 12),) * 2, 2, 1, 256, 256),
+    "31 rows, depthwise": Convolution(FORWARD, (Spatial(56, 31, 1, 15),), 2, 128, 1, 1),
+    "32 groups of 16": Convolution(BY_WEIGHT, (Spatial(28, 3, 2, 1),) * 2, 2, 32, 16, 16),
+    "groups of many channels": Convolution(FORWARD, (Spatial(28, 3, 1, 1),) * 2, 2, 2, 64, 64),
+    "upsampled by 8": Convolution(TRANSPOSED, (Spatial(16, 16, 8, 4),) * 2, 2, 1, 21, 21),
+}
+"""Of networks of vision and speech, at their sizes. That they hold is shown at smaller ones, since these take long to run."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_rows_and_columns_at_the_sizes_of_networks(name: str) -> None:
+    convolution = LARGE[name]
+    rule = Discovery(InterpreterDomains()).rule(convolution.operation())
+    assert not uncut(convolution, rule)
+    channels = [each.factor for dims in rule.inputs for each in dims[:2]]
+    assert channels.count(None) == (convolution.inputs == 1), rule
+
+
+def uncut(convolution: Convolution, rule: Rule) -> list[Spatial]:
+    """The spatial dims that can be cut and have no factor."""
+    dims = rule.inputs[1 if convolution.kind == BY_WEIGHT else 0][2:]
+    both = zip(convolution.spatial, dims, strict=True)
+    return [each for each, dim in both if dim.factor is None and can_be_cut(each, convolution.kind)]
+
+
+def test_rows_of_drawn_convolutions() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(6):
+        convolution = drawn(rng)
+        assert not uncut(convolution, rule_that_holds(convolution)), convolution
+
+
+@pytest.mark.long
+def test_rows_of_many_drawn_convolutions() -> None:
+    """All rules hold, and nineteen of twenty dims have one: of the others, the whole operation is too large for a stand-in."""
+    rng, dims, missing = np.random.default_rng(3), 0, list[tuple[Convolution, Spatial]]()
+    for _ in range(150):
+        convolution = drawn(rng)
+        dims += sum(can_be_cut(each, convolution.kind) for each in convolution.spatial)
+        missing += [(convolution, each) for each in uncut(convolution, rule_that_holds(convolution))]
+    assert dims > 150
+    assert 20 * len(missing) < dims, missing

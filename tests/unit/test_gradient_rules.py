@@ -137,14 +137,6 @@ def test_all_ways_to_cut_the_gradients_of_a_convolution(
     )
 
 
-def test_large_kernels_have_all_other_ways_to_be_cut() -> None:
-    """11 x 11, moving on by 4: a stand-in with so large a kernel is too large for rows."""
-    layers: list[nn.Module] = [nn.Conv2d(6, 10, 11, padding=2, stride=4, bias=False)]
-    text = rule_that_holds(operations("aten.convolution_backward", layers, 64, 10)[0])
-    for factor in ("S1: [identity, reduce(sum)", "S2: [identity, gather(0)", "S3: [identity, gather(1)"):
-        assert factor in text
-
-
 def test_the_gradient_of_a_view_has_its_sizes() -> None:
     """Of `x[:, 0]`: batch and features are cut in the gradient and in the sizes of what it is the gradient of."""
 
