@@ -145,6 +145,8 @@ def element_type(dtype: np.dtype[Any]) -> Attribute:
 class CallableDomains:
     """Arrays and types of a `CallableOp`: by running the callable, and by its framework's inference of shapes."""
 
+    states_numbers = False
+
     def __init__(self, callable: Callable[..., Any], example_args: Sequence[Any]):
         self.callable, self.template = callable, _Template.of(callable, example_args)
         self.framework = self.template.framework

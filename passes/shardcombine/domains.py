@@ -22,6 +22,9 @@ Abstract: TypeAlias = TensorType[Any] | Array | None
 class Domains(Protocol):
     """Two views of one op. Both raise any exception for what the op rejects."""
 
+    states_numbers: bool
+    """Whether every number that an op computes with is one that it states: those in a callable's code are not."""
+
     def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
         """The results on these arrays, whatever the operand types of `op` say; floats may be exact scalars, of the type `EXACT`, and
         their results so too, or object arrays of them."""
@@ -39,6 +42,8 @@ class Domains(Protocol):
 
 class InterpreterDomains:
     """The reference executor's operators and the mixed domain's types."""
+
+    states_numbers = True
 
     def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
         from distir.interpreters.operator_dialects import MEANINGS, function_of

@@ -32,7 +32,12 @@ def reaching(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     subject, small = probe.subject, probe.small
     scaled = frozenset(i for factor in small.factors for i in factor.slots)
     least = min((small.point[i] for i in scaled if not subject.slots[i].is_size), default=0)
-    hidden = [n for n in stated(subject, scaled) if least - 1 <= n <= LARGEST_NUMBER]
+    numbers = stated(subject, scaled)
+    if (
+        not subject.domains.states_numbers
+    ):  # what it computes with says nothing of dims that are longer than it was found with
+        numbers |= {subject.point[i] for i in scaled if not subject.slots[i].is_size}
+    hidden = [n for n in numbers if least - 1 <= n <= LARGEST_NUMBER]
     if not hidden or not survivors:
         return [*survivors]
     left = [*survivors]

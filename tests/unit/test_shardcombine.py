@@ -64,6 +64,7 @@ class Case:
 class FunctionDomains:
     """Runs functions; infers by running them on ones."""
 
+    states_numbers = True
     cases: ClassVar[dict[str, Case]] = {}
     evaluations: int = 0
 
