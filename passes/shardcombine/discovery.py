@@ -143,11 +143,34 @@ def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> Rule:
     probe = Probe(subject, probed)
     if not probe.start():
         return _rule_without_factors(subject.op)
-    survivors = reaching(probe, _survivors(probe, probed))
+    survivors = _survivors(probe, probed)
+    if probed is small and (separate := _separated(subject, small, survivors)) is not None:
+        probe, survivors = separate
+    survivors = reaching(probe, survivors)
     survivors += windows(probe, survivors, small, stated)
     survivors += shifted(probe, survivors)
     rule = _named(subject, survivors)
     return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
+
+
+def _separated(subject: Subject, small: StandIn, survivors: Sequence[Survivor]) -> tuple[Probe, list[Survivor]] | None:
+    """The probe and the survivors of more factors, where dims of several operands that have one extent, and cannot be cut together,
+    can be apart: they are equal by accident (as many indices as there are entries). None if they cannot."""
+    cut = {s.cut.factor.slots for s in survivors}
+    owners = (
+        {subject.slots[i].owner for i in f.slots if not subject.slots[i].is_size}
+        for f in small.factors
+        if f.slots not in cut
+    )
+    if not any(len(each) > 1 for each in owners):
+        return None
+    apart = refined(subject, small)
+    if apart is None or len(apart.factors) <= len(small.factors):
+        return None
+    probe = Probe(subject, apart)
+    if not probe.start() or len(found := _survivors(probe, apart)) <= len(survivors):
+        return None
+    return probe, found
 
 
 def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:

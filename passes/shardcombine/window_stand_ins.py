@@ -11,7 +11,7 @@ from distir.passes.shardcombine.cuts import Survivor
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Point, Subject
-from distir.passes.shardcombine.trial_runs import elements, runs
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements, runs
 from distir.passes.shardcombine.window_candidates import LARGEST_STRIDE, Window, window_candidates
 
 FEWEST_ROWS = 12
@@ -19,6 +19,7 @@ MOST_ELEMENTS = 1_000_000
 """Of any tensor, where floats suffice."""
 _MOST_ROWS = 16_384
 _FEW, _NARROW = 2, 6
+_WIDTHS = (_NARROW, 4, 2)
 _MOST_REMAINDERS = 8
 _TIMES_SPAN = (1, 2, 4)
 
@@ -138,22 +139,33 @@ class WindowStandIns:
         return {i: owner for i, owner in owners.items() if isinstance(owner, int)}
 
     def _narrowed(self) -> StandIn | None:
-        """With little in all other dims that may shrink: those of windows beside, and other dims of the operands. A window does
-        not depend on them, which `wider` shows."""
-        subject, point = self.subject, self.narrow.point
+        """With little in all other dims that may shrink: those of windows beside, and other dims of the operands; less where the
+        fewest rows are too many with that. A window does not depend on them, which `wider` shows."""
+        point = self.narrow.point
+        for width in _WIDTHS:
+            point = self._of_width(point, width)
+            if (shapes := self.subject.infer(point)) is None:
+                break
+            if elements(self.subject, point, shapes) <= LARGEST_STAND_IN:
+                break
+        for trial in (point, self.narrow.point):
+            if (shapes := runs(self.subject, trial)) is not None:
+                return replace(self.narrow, point=trial, shapes=shapes)
+        return None
+
+    def _of_width(self, point: Point, width: int) -> Point:
+        """With no more in the other dims."""
+        subject = self.subject
 
         def shrink(point: Point, trial: Point) -> Point:
             return trial if subject.infer(trial) is not None else point
 
         for window in self.beside:
             if (shapes := subject.infer(point)) is not None:
-                point = shrink(point, window.moved(point, min(0, _NARROW - window.steps(point, shapes))))
+                point = shrink(point, window.moved(point, min(0, width - window.steps(point, shapes))))
         for i in self._others():
-            point = shrink(point, with_numbers(point, {i: min(point[i], _NARROW)}))
-        for trial in (point, self.narrow.point):
-            if (shapes := runs(subject, trial)) is not None:
-                return replace(self.narrow, point=trial, shapes=shapes)
-        return None
+            point = shrink(point, with_numbers(point, {i: min(point[i], width)}))
+        return point
 
     def _others(self) -> list[int]:
         """Dims of the operands that are neither rows nor known to be cut."""
