@@ -68,7 +68,7 @@ def test_rows_of_drawn_convolutions() -> None:
 
 @pytest.mark.long
 def test_rows_of_many_drawn_convolutions() -> None:
-    """All rules hold, and nineteen of twenty dims have one: of the others, the whole operation is too large for a stand-in."""
+    """All rules hold, and more than nineteen of twenty dims have one."""
     rng, dims, missing = np.random.default_rng(3), 0, list[tuple[Convolution, Spatial]]()
     for _ in range(150):
         convolution = drawn(rng)
