@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from time import monotonic
 
 from distir.passes.sharding_search.bounds import cheapest
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
@@ -24,6 +26,7 @@ CLOSE = 1e-6
 class Least:
     """The plan that was found to need least."""
 
+    choices: list[int]
     plan: Plan
     memory: Footprint
     lower_bytes: int
@@ -34,8 +37,10 @@ class Least:
         return self.memory.peak_bytes <= self.lower_bytes
 
 
-def least_memory(choices: ChoiceNetwork, start: Sequence[Sequence[int]]) -> Least:
-    """Searches from some plans, given by their choices."""
+def least_memory(
+    choices: ChoiceNetwork, start: Sequence[Sequence[int]], enough_bytes: int = 0, deadline: float = inf
+) -> Least:
+    """Searches from some plans, given by their choices. A plan that needs no more than `enough_bytes` ends the search."""
     time = choices.network.cost(start[0]) or 1.0
     relaxation = Relaxation(choices, TIE_BREAK / time)
     found: list[Sequence[int]] = []
@@ -47,11 +52,13 @@ def least_memory(choices: ChoiceNetwork, start: Sequence[Sequence[int]]) -> Leas
             memory = footprint(choices.problem, plan)
             found.append(decided)
             if best is None or memory.peak_bytes < best.memory.peak_bytes:
-                best = Least(plan, memory, 0)
+                best = Least(list(decided), plan, memory, 0)
             for point in memory.worst(int(lower), POINTS_AT_ONCE):
                 if point not in relaxation.points:
                     relaxation.add_point(point)
         assert best is not None
+        if best.memory.peak_bytes <= enough_bytes or monotonic() > deadline:
+            break
         scale = float(best.memory.peak_bytes or 1)
         weights, promised = _weights(relaxation, found, scale)
         if best.memory.peak_bytes <= lower * (1 + CLOSE) or promised <= lower * (1 + CLOSE):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from distir.dialects.errors import DistirError
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
-from distir.passes.sharding_search.least_memory import least_memory
+from distir.passes.sharding_search.least_memory import Least, least_memory
 from distir.passes.sharding_search.makespan import makespan_seconds, most_waited_seconds
 from distir.passes.sharding_search.memory import Footprint, Point, footprint
 from distir.passes.sharding_search.memory_rows import MemoryRows
@@ -81,11 +81,11 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
             return result_of(problem, found.plan, bound, found.memory, points, prices)
         plans = [plan.choices for plan in search.pricing.found]
         if search.is_infeasible:
-            raise _too_little(choices, memory_limit, plans)
+            raise _too_little(choices, memory_limit, plans, search.least)
         try:
             return by_integer_program(problem, memory_limit, seconds_limit)
         except Infeasible:
-            raise _too_little(choices, memory_limit, plans) from None
+            raise _too_little(choices, memory_limit, plans, search.least) from None
     return by_integer_program(problem, memory_limit, seconds_limit)
 
 
@@ -128,8 +128,8 @@ def _result(problem: Problem, solution: Solution, found: Footprint, constrained:
     return result_of(problem, solution.plan, seconds * proven, found, constrained)
 
 
-def _too_little(choices: ChoiceNetwork, limit: int, plans: Sequence[Sequence[int]]) -> DistirError:
-    least = least_memory(choices, plans)
+def _too_little(choices: ChoiceNetwork, limit: int, plans: Sequence[Sequence[int]], known: Least | None) -> DistirError:
+    least = least_memory(choices, plans) if known is None else known
     found = least.memory
     (point,) = found.worst(-1, 1)
     holder = point.operation.parent_op()

@@ -16,6 +16,8 @@ from distir.passes.sharding_search.bounds import Bounds
 from distir.passes.sharding_search.branching import Branching
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.elimination import Table
+from distir.passes.sharding_search.first_plan import add_first_plan
+from distir.passes.sharding_search.least_memory import Least
 from distir.passes.sharding_search.pricing import EXACT, Found, Pricing
 from distir.passes.sharding_search.relaxation import Relaxation
 from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
@@ -51,6 +53,8 @@ class WithinMemory:
         self.relaxation = Relaxation(choices)
         self.pricing = Pricing(self.relaxation, limit)
         self.is_infeasible = False
+        self.least: Least | None = None
+        """The plan that needs least, if it was sought because prices led to none within the limit."""
         self._is_ended = False
         self._deadline = inf if seconds_limit is None else monotonic() + seconds_limit
 
@@ -61,6 +65,11 @@ class WithinMemory:
         pricing.add(fastest)
         if not pricing.improve(PRICES, self._deadline):
             return None
+        if pricing.best is None:
+            self.least = add_first_plan(pricing, self._deadline)
+            self.is_infeasible = self.least is not None and self.least.lower_bytes > pricing.limit
+            if self.is_infeasible:
+                return None
         self._narrow()
         if not pricing.improve(PRICES, self._deadline):
             return None

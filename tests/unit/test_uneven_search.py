@@ -20,14 +20,17 @@ from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
+from distir.passes.sharding_search import memory_tables
 from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
+from distir.passes.sharding_search.integer_program import Infeasible
 from distir.passes.sharding_search.least_memory import least_memory
 from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
 from distir.passes.sharding_search.search import Result, best_plan, by_integer_program
 from distir.passes.sharding_search.settings import write
+from distir.passes.sharding_search.within_memory import WithinMemory
 from tests.slow_machine import written
 from tests.unit.random_models import Program, models
 from tests.unit.test_uneven_shards import QUIET, parse
@@ -86,6 +89,34 @@ def check_within_memory(program: Program, sizes: tuple[int, ...], machine: str, 
     compare_with_its_program(program, problem, result, machine)
 
 
+def check_just_below_the_fastest(program: Program, sizes: tuple[int, ...], machine: str, seen: Counter[str]) -> None:
+    """One byte less than the fastest plan needs."""
+    problem = problem_of(program, sizes, machine)
+    choices = ChoiceNetwork(problem)
+    fastest = choices.fastest()
+    assert fastest is not None
+    limit = footprint(problem, choices.plan(fastest)).peak_bytes - 1
+    search = WithinMemory(choices, limit)
+    found = search.search(fastest)
+    try:
+        expected = by_integer_program(problem, limit)
+    except Infeasible:
+        assert found is None
+        with pytest.raises(DistirError, match="no sharding fits"):
+            best_plan(problem, limit)
+        seen["refused"] += 1
+        return
+    assert not search.is_infeasible
+    seen["found"] += found is not None
+    seen["proven"] += search.is_proven
+    assert search.lower * 1e-12 < expected.seconds + TIE
+    result = best_plan(problem, limit)
+    assert result.memory.peak_bytes <= limit
+    assert expected.seconds * (1 - result.gap) - TIE < result.seconds
+    if result.gap == 0:
+        assert abs(expected.seconds - result.seconds) < TIE
+
+
 def compare_with_its_program(program: Program, problem: Problem, result: Result, machine: str) -> None:
     """Time to the picosecond, memory to the byte, and what is computed."""
     inputs = program.draw_inputs()
@@ -130,6 +161,21 @@ def test_uneven_plans_within_memory():
     seen = run_programs(15, 3, "dgx-2", check_within_memory, st.sampled_from([(2,), (3,)]))
     assert seen["limited"] > 5, seen
     assert seen["uneven"] > 5, seen
+
+
+@pytest.mark.parametrize(
+    ("widest", "count"),
+    [
+        (16, 4),
+        pytest.param(16, 40, marks=pytest.mark.long),
+        pytest.param(memory_tables.WIDE, 40, marks=pytest.mark.long),
+    ],
+)
+def test_one_byte_less_than_the_fastest_plan_needs(widest: int, count: int, monkeypatch: pytest.MonkeyPatch):
+    """Also where most tables of memory are too large to write down, so that prices do not see what exceeds the limit."""
+    monkeypatch.setattr(memory_tables, "WIDE", widest)
+    seen = run_programs(count, 3, "dgx-2", check_just_below_the_fastest, st.sampled_from([(2,), (3,)]))
+    assert seen["found"], seen
 
 
 @pytest.mark.long

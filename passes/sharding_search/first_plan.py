@@ -1,0 +1,59 @@
+"""A first plan within a limit of memory, where prices led to none.
+
+While a value has too many combinations of choices for a table, memory is counted with less than it holds (`memory_tables`), and prices do not see
+that a plan exceeds the limit. So plans are sought among the choices that promise to cost little: of so few, all tables are exact. Where
+none of them fits, the plan that needs least does if any does, and the search goes on beside its choices. What is found bounds the time of the plans that are sought."""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+
+from distir.passes.sharding_search.bounds import Bounds, promising
+from distir.passes.sharding_search.least_memory import Least, least_memory
+from distir.passes.sharding_search.pricing import Pricing
+
+SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
+"""Of the choices: so many are looked at, one after the other."""
+SWEEPS = 20
+"""Passes over the network for the bounds by which choices are promising."""
+PRICES = 10
+"""Prices that are tried among them."""
+ENOUGH = 1e-3
+"""No more choices are looked at once the plan found costs at most this share more than the bound of all."""
+
+
+def add_first_plan(pricing: Pricing, deadline: float = inf) -> Least | None:
+    """Looks for plans within the limit; what was found to need least, if that was sought. Prices and their bound stay what they are."""
+    _add_among_promising(pricing, deadline)
+    if pricing.best is not None:
+        return None
+    starts = [found.choices for found in pricing.every]
+    least = least_memory(pricing.relaxation.choices, starts, pricing.limit, deadline)
+    pricing.add(least.choices)
+    if pricing.best is not None:
+        _add_among_promising(pricing, deadline)
+    return least
+
+
+def _add_among_promising(pricing: Pricing, deadline: float) -> None:
+    """Looks for faster plans among the choices with the least bounds, and those of the best plan."""
+    import numpy as np
+
+    relaxation = pricing.relaxation
+    every, lower, prices = relaxation.kept, pricing.lower, pricing.prices
+    bounds = Bounds(relaxation.network([price / pricing.limit for price in prices]))
+    bounds.improve(SWEEPS)
+    for share in SHARES:
+        best = pricing.best
+        if monotonic() > deadline or (best is not None and best.cost - lower <= ENOUGH * abs(lower)):
+            break
+        known = (pricing.every[0] if best is None else best).choices
+        chosen = promising(bounds.with_choice, int(share * relaxation.size))
+        kept = [
+            np.union1d(left[chosen[v]] if v in chosen else left, np.array([known[v]], dtype=left.dtype))
+            for v, left in enumerate(every)
+        ]
+        pricing.enter(kept, -inf, [0.0] * len(relaxation.points))
+        pricing.improve(PRICES, deadline)
+        pricing.enter(every, lower, prices)
