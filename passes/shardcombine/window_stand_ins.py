@@ -96,7 +96,8 @@ def undetermined(
     scaled = {i for factor in small.factors for i in factor.slots}
     both = enumerate(zip(subject.point, small.point, strict=True))
     open_ = {i for i, (own, n) in both if own != n or i in scaled} - determined - carried
-    return frozenset(subject.slots[i].owner for i in open_ | carried & (small.altered | probed.altered))
+    beside = {i for i in probed.altered - small.altered if probed.leftovers[i] != 1}  # 1: a factor of it is all of it
+    return frozenset(subject.slots[i].owner for i in open_ | carried & (small.altered | beside))
 
 
 @dataclass(frozen=True)

@@ -163,3 +163,21 @@ def test_rows_of_any_window_can_be_cut():
 
     examples()
     assert sum(cut) > len(cut) * 3 // 4, cut
+
+
+@pytest.mark.parametrize("channels", [2, 3, 5])
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_channels_as_many_as_a_kernel_has_rows(channels: int, kernel: int) -> None:
+    """The first convolution on an image of three colours."""
+    x, w = f"tensor<2x{channels}x40xf32>", f"tensor<7x{channels}x{kernel}xf32>"
+    y = f"tensor<2x7x{41 - kernel}xf32>"
+    module = parse(
+        f"""func.func @main(%x: {x}, %w: {w}) -> {y} {{
+          %none = "onnx.NoValue"() <{{value}}> : () -> none
+          %y = "onnx.Conv"(%x, %w, %none) <{{kernel_shape = [{kernel} : si64]}}> : ({x}, {w}, none) -> {y}
+          func.return %y : {y}
+        }}"""
+    )
+    ShardcombineAnnotatePass().apply(Context(), module)
+    (found,) = [str(rule_of(op)) for op in entry_function(module).body.block.ops if op.name == "onnx.Conv"]
+    assert f"halo = [0, {kernel - 1}]" in found
