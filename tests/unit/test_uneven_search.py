@@ -164,17 +164,19 @@ def test_uneven_plans_within_memory():
 
 
 @pytest.mark.parametrize(
-    ("widest", "count"),
+    ("widest", "count", "largest"),
     [
-        (16, 4),
-        pytest.param(16, 40, marks=pytest.mark.long),
-        pytest.param(memory_tables.WIDE, 40, marks=pytest.mark.long),
+        (16, 8, 2),
+        pytest.param(16, 40, 3, marks=pytest.mark.long),
+        pytest.param(memory_tables.WIDE, 40, 3, marks=pytest.mark.long),
     ],
 )
-def test_one_byte_less_than_the_fastest_plan_needs(widest: int, count: int, monkeypatch: pytest.MonkeyPatch):
+def test_one_byte_less_than_the_fastest_plan_needs(
+    widest: int, count: int, largest: int, monkeypatch: pytest.MonkeyPatch
+):
     """Also where most tables of memory are too large to write down, so that prices do not see what exceeds the limit."""
     monkeypatch.setattr(memory_tables, "WIDE", widest)
-    seen = run_programs(count, 3, "dgx-2", check_just_below_the_fastest, st.sampled_from([(2,), (3,)]))
+    seen = run_programs(count, largest, "dgx-2", check_just_below_the_fastest, st.sampled_from([(2,), (3,)]))
     assert seen["found"], seen
 
 
