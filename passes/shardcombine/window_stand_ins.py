@@ -30,9 +30,20 @@ def own_numbers(subject: Subject, small: StandIn) -> frozenset[int]:
     scaled = {i for factor in small.factors for i in factor.slots}
     left = {i for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True)) if own != n} - scaled
     own = {i for i in _with_known_extents(subject, small) if subject.slots[i].is_size}
+    own |= _kernels(subject, small)
     if not left or not small.factors:
         return frozenset(own)
     return frozenset(own | left - _rows(subject, window_candidates(subject, subject.point, ())))
+
+
+def _kernels(subject: Subject, small: StandIn) -> set[int]:
+    """The dims of one operand of several that are factors and that no result shows, in an op that states sizes beside: those of a
+    kernel, where padding follows from it."""
+    scaled = {i for factor in small.factors for i in factor.slots}
+    if len(subject.tensors) < 2 or not any(slot.is_size and i not in scaled for i, slot in enumerate(subject.slots)):
+        return set()
+    hidden = (f.slots for f in small.factors if not f.results and len(f.slots) == 1)
+    return {i for slots in hidden for i in slots}
 
 
 def _with_known_extents(subject: Subject, small: StandIn) -> set[int]:

@@ -59,3 +59,15 @@ def test_more_dims_than_a_stand_in_has_extents_for() -> None:
     rule = rule_that_holds(op, operands)
     assert [dim.factor for dim in rule.inputs[0][2:]] == [dim.factor for dim in rule.inputs[1][1:]]
     assert all(dim.factor for dim in rule.inputs[1])
+
+
+def test_rows_where_padding_follows_from_the_kernel() -> None:
+    """No result shows the kernel's rows then, which still say how far a window reaches."""
+    op = operation(
+        "%x: tensor<1x1x9x8xf32>, %w: tensor<1x2x3x3xf32>",
+        '%0 = "onnx.ConvTranspose"(%x, %w) <{auto_pad = "SAME_UPPER", strides = [2 : i64, 2 : i64]}> : '
+        "(tensor<1x1x9x8xf32>, tensor<1x2x3x3xf32>) -> tensor<1x2x18x16xf32>",
+    )
+    rng = np.random.default_rng(0)
+    rule = rule_that_holds(op, [rng.random((1, 1, 9, 8), np.float32), rng.random((1, 2, 3, 3), np.float32)])
+    assert all(dim.factor for dim in rule.inputs[0][2:])
