@@ -74,6 +74,13 @@ def name_alike(values: Iterable[SSAValue], hint: str | None) -> None:
         value._name = hint  # pyright: ignore[reportPrivateUsage]
 
 
+def stands_for(op: Operation, copy: Operation, values: dict[SSAValue, SSAValue]) -> None:
+    """Notes that a copy's results stand for those of an operation, and names them alike."""
+    for old, new in zip(op.results, copy.results, strict=True):
+        name_alike([new], old.name_hint)
+        values[old] = new
+
+
 def callee_of(op: Operation) -> str | None:
     """The symbol that a call names; None for other operations."""
     if isinstance(op, CallOp):

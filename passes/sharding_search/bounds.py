@@ -8,6 +8,7 @@ elimination finds the minimum of the rest."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import inf
@@ -41,8 +42,8 @@ PROGRESS = 0.05
 """The share of the distance between the bounds, or of the choices left, that a round of passes should take away."""
 WORTH_DIVING = 0.75
 """Another dive is worth while once at most this share of the choices is left."""
-SWEEPS_A_STEP, MOMENTUM = 1, 0.9
-"""After so many passes forth and back, costs are moved on by at most this share of what was moved in them."""
+MOMENTUM = 0.9
+"""After each pass forth and back, costs are moved on by at most this share of what was moved in it."""
 WORTH_FINISHING, MOST_ROWS = 0.8, 1 << 21
 """Sparse elimination is tried again once at most this share of the choices is left; its tables have at most so many rows."""
 GRAIN = 2.0**-10
@@ -176,20 +177,18 @@ class Bounds:
         return inf if self._is_impossible else self._total
 
     def improve(self, sweeps: int) -> None:
-        """Moves costs towards later variables, then towards earlier ones, so often; every so many times further in the direction in which
-        they went, as long as that makes the bound better (Nesterov's extrapolation, restarted; O'Donoghue & Candes, 2015)."""
+        """Moves costs towards later variables, then towards earlier ones, so often; each time further in the direction in which they
+        went, as long as that makes the bound better (Nesterov's extrapolation, restarted; O'Donoghue & Candes, 2015)."""
         steps, best = 0, -inf
         for sweep in range(1, sweeps + 1):
-            is_counted = sweep % SWEEPS_A_STEP == 0 or sweep == sweeps
             for v in self._own:
-                self._pass_on(v, self._later[v], is_counted)
+                self._pass_on(v, self._later[v])
             for v in reversed(self._own):
-                self._pass_on(v, self._earlier[v], is_counted)
-            if is_counted:
-                steps = steps + 1 if self.lower > best else 0
-                best = max(best, self.lower)
-                if sweep < sweeps and not self._is_impossible:
-                    self._extrapolate(min(steps / (steps + 3), MOMENTUM))
+                self._pass_on(v, self._earlier[v])
+            steps = steps + 1 if self.lower > best else 0
+            best = max(best, self.lower)
+            if sweep < sweeps and not self._is_impossible:
+                self._extrapolate(min(steps / (steps + 3), MOMENTUM))
 
     def write(self) -> None:
         """Leaves the costs of the network where they were moved."""
@@ -208,9 +207,9 @@ class Bounds:
                     table.move(axis, further)
                     self._own[v] = self._own[v] - further[table.classes[axis]]
 
-    def _pass_on(self, variable: int, onward: Sequence[bool], is_last: bool) -> None:
+    def _pass_on(self, variable: int, onward: Sequence[bool]) -> None:
         """Collects what all tables say about a variable, and gives it to those that go on. The bound of each choice is known when
-        all is collected; minima of tables are up to date during the last passes."""
+        all is collected."""
         import numpy as np
 
         tables = self._of[variable]
@@ -219,12 +218,11 @@ class Bounds:
         for (table, axis), least in zip(tables, found, strict=True):
             own = own + least[table.classes[axis]]
         is_finite = own.max() < inf
-        if is_last:
-            for (table, _), least in zip(tables, found, strict=True):
-                self._settle(table, 0.0 if is_finite or least.min() < inf else inf)
-            self._total -= self._least[variable]
-            self._least[variable] = 0.0
-            self.with_choice[variable] = own + self._total
+        for (table, _), least in zip(tables, found, strict=True):
+            self._settle(table, 0.0 if is_finite or least.min() < inf else inf)
+        self._total -= self._least[variable]
+        self._least[variable] = 0.0
+        self.with_choice[variable] = own + self._total
         share = 1.0 / (GRAIN * max(sum(onward), len(tables) - sum(onward), 1))
         for (table, axis), least, goes_on in zip(tables, found, onward, strict=True):
             taken = least if is_finite else np.where(np.isfinite(least), least, 0.0)
@@ -233,14 +231,13 @@ class Bounds:
                 continue
             given = np.floor(table.gathered(axis, own) * share) * GRAIN
             table.move(axis, given - taken)
-            if is_last and table.minimum < inf:
+            if table.minimum < inf:
                 self._settle(table, float(given.min()))
             own = own - (given if is_finite else np.where(np.isfinite(given), given, 0.0))[table.classes[axis]]
         self._own[variable] = own
-        if is_last:
-            self._least[variable] = float(own.min())
-            self._total += self._least[variable]
-            self._is_impossible |= self._least[variable] == inf
+        self._least[variable] = float(own.min())
+        self._total += self._least[variable]
+        self._is_impossible |= self._least[variable] == inf
 
     def _settle(self, table: _Dense | _Wide, minimum: float) -> None:
         """Takes note of a table's least cost."""
@@ -249,7 +246,7 @@ class Bounds:
         self._is_impossible |= minimum == inf
 
 
-class _Moved:
+class _Moved(ABC):
     """A table, and what was added to it."""
 
     def __init__(self, scope: tuple[int, ...], classes: tuple[Array, ...]):
@@ -279,8 +276,9 @@ class _Moved:
         self.moved[axis] = self.moved[axis] + np.where(np.isfinite(costs), costs, 0.0)
         self.add(axis, costs)
 
+    @abstractmethod
     def add(self, axis: int, costs: Array) -> None:
-        raise NotImplementedError
+        """The same, where costs are kept."""
 
 
 class _Dense(_Moved):

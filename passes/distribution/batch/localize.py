@@ -31,7 +31,7 @@ from distir.passes.distribution.batch.batch_axis import BatchPropagation
 from distir.passes.distribution.literals import rule_with_literals
 from distir.passes.distribution.options import RULE, Option, local_shape
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
-from distir.passes.structure import copied, functions, unique_symbol
+from distir.passes.structure import copied, functions, stands_for, unique_symbol
 
 
 class Localizer:
@@ -105,7 +105,7 @@ class Localizer:
         )
         body.add_op(copy)
         self._note(copy.results, self.propagation.function(call.callee.string_value(), states).results)
-        _record(call, copy.results, mapping)
+        stands_for(call, copy, mapping)
 
     def copy_op(self, op: Operation, option: Option, body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
         """Adds the operation at local shapes."""
@@ -125,7 +125,7 @@ class Localizer:
         )
         body.add_op(copy)
         self._note(copy.results, option.results)
-        _record(op, copy.results, mapping)
+        stands_for(op, copy, mapping)
         for index in option.means if self.is_part else ():
             scale = ScaleOp(copy.results[index], 1, self.propagation.shards)
             scale.attributes[RULE] = RuleAttr(linear_rule(cast(TensorType[Any], scale.output.type).get_num_dims()))
@@ -134,12 +134,6 @@ class Localizer:
 
     def _note(self, values: Sequence[SSAValue], states: Sequence[State]) -> None:
         self.cut.update([v for v, state in zip(values, states, strict=True) if isinstance(state, Sharded)])
-
-
-def _record(op: Operation, results: Sequence[SSAValue], mapping: dict[SSAValue, SSAValue]) -> None:
-    for old, new in zip(op.results, results, strict=True):
-        new.name_hint = old.name_hint
-        mapping[old] = new
 
 
 def linear_rule(rank: int) -> Rule:

@@ -14,7 +14,7 @@ from distir.interpreters.simulate.batches import attribute_at, dim_at, operation
 from distir.passes.distribution.pipeline.layout import Tensor
 from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer
 from distir.passes.distribution.pipeline.staged import StagedProgram
-from distir.passes.structure import name_alike
+from distir.passes.structure import stands_for
 
 
 def staged_at(staged: StagedProgram, rows: int, costs: Costs) -> StagedProgram:
@@ -58,9 +58,7 @@ def _function_at(function: FuncOp, rows: int) -> FuncOp:
             location=op.location,
         )
         block.add_op(own)
-        for result, mine in zip(op.results, own.results, strict=True):
-            name_alike([mine], result.name_hint)
-            values[result] = mine
+        stands_for(op, own, values)
     inputs, outputs = function.function_type.inputs.data, function.function_type.outputs.data
     types = [attribute_at(t, rows) for t in inputs], [attribute_at(t, rows) for t in outputs]
     return FuncOp(function.sym_name.data, types, Region(block), function.sym_visibility)

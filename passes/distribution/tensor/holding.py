@@ -14,7 +14,15 @@ from distir.dialects.sharding import Choice, Partial, Replicate
 from distir.interpreters.entry import entry_function
 from distir.interpreters.held import HeldOp
 from distir.passes.distribution.options import RULE, chosen_option
-from distir.passes.structure import argument_attributes, functions, give_body, name_alike, result_attributes, text
+from distir.passes.structure import (
+    argument_attributes,
+    functions,
+    give_body,
+    name_alike,
+    result_attributes,
+    stands_for,
+    text,
+)
 
 
 def held_parameters(module: ModuleOp, choices: Mapping[int, Choice], ranks: int) -> dict[str, frozenset[int]]:
@@ -123,9 +131,7 @@ def _narrowed(entry: FuncOp, found: Mapping[str, frozenset[int]]) -> FuncOp:
                 location=op.location,
             )
             body.add_op(copy)
-            for old, new in zip(op.results, copy.results, strict=True):
-                name_alike([new], old.name_hint)
-                mapping[old] = new
+            stands_for(op, copy, mapping)
         else:
             body.add_op(op.clone(mapping))
     last = body.last_op
