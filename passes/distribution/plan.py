@@ -152,21 +152,9 @@ def _lowered(
 ) -> tuple[LocalProgram, Lowering]:
     shards = layout.dp * layout.microbatches
     if layout.tp > 1 and layout.tp not in known.by_site:
-        program, plan = Variants(module, batch, shards, layout.pp, machine).choose(layout.tp, known)
-        _replace_body(module, program.module)
-        return program, lower_tensors(program, layout.tp, plan)
+        Variants(module, batch, shards, layout.pp, machine).choose(layout.tp, known)
     if layout.tp > 1 and known.alternating[layout.tp]:
         alternate(module, entry_function(module), 2)
     cuts = known.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
     program = staged_at_sites(module, batch, shards, layout.pp, machine, cuts)
     return program, lower_tensors(program, layout.tp, known_or_chosen(program, layout, machine, known))
-
-
-def _replace_body(module: ModuleOp, other: ModuleOp) -> None:
-    """Moves the operations of another module into this one, in place of its own."""
-    block = module.body.block
-    for op in reversed(list(block.ops)):
-        block.erase_op(op, safe_erase=False)
-    for op in list(other.body.block.ops):
-        op.detach()
-        block.add_op(op)

@@ -1,6 +1,8 @@
 """Functions that hold parameters stand for those that take them as arguments."""
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
@@ -11,7 +13,9 @@ from distir.interpreters.machines import load_machine
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.search.configurations import Configuration
 from distir.passes.distribution.search.search import Search
+from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.holding import held_parameters, holding
+from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.structure import functions
 from examples import gpt2_onnx, mlp_onnx
@@ -69,3 +73,38 @@ def test_figures(dp: int, tp: int, pp: int, microbatches: int) -> None:
     narrow, whole = search.evaluate(configuration), search.evaluate_whole(configuration)
     assert narrow == whole
     assert narrow.figures is not None
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize("model", ["gpt2", "chain"])
+def test_the_tensor_axis_is_chosen_as_on_programs_with_all_arguments(
+    model: str, tp: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transformer's layers are cut alike, those of the chain alternately."""
+    module = gpt2() if model == "gpt2" else chain()
+    machine, narrow, wide = load_machine("dgx-2"), TensorChoices(), TensorChoices()
+    Variants(module, {0: 0}, 2, 1, machine).choose(tp, narrow)
+    variants = Variants(module, {0: 0}, 2, 1, machine)
+    monkeypatch.setattr(variants, "_narrowest", variants._wide)  # pyright: ignore[reportPrivateUsage]
+    variants.choose(tp, wide)
+    assert narrow.alternating == wide.alternating == {tp: model == "chain"}
+    assert narrow.by_site == wide.by_site
+    ((*_, holds),) = narrow.plans or [(True,)]
+    assert holds, "it was chosen on programs whose functions hold parameters"
+    assert [key[-1] for key in wide.plans] == [False]
+
+
+def chain() -> ModuleOp:
+    """Equal layers without gradients."""
+    tensor = helper.make_tensor_value_info
+    layers = [
+        helper.make_node(*each)
+        for i in range(LAYERS)
+        for each in (("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"]), ("Relu", [f"y{i}"], [f"x{i + 1}"]))
+    ]
+    weights = [numpy_helper.from_array(np.ones((32, 32), np.float32), f"w{i}") for i in range(LAYERS)]
+    x, y = tensor("x0", TensorProto.FLOAT, [8, 32]), tensor(f"x{LAYERS}", TensorProto.FLOAT, [8, 32])
+    model = helper.make_model(helper.make_graph(layers, "chain", [x], [y], weights))
+    module = import_model(model)
+    prepare(Context(), module)
+    return module

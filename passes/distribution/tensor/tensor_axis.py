@@ -102,6 +102,9 @@ class Variants:
         assert module is not None
         if (held := choices.held.get(tp)) is None:
             held = choices.held[tp] = held_parameters(module, choices.by_site.get(tp, {}), tp)
+        return self._holding(module, held)
+
+    def _holding(self, module: ModuleOp, held: Mapping[str, frozenset[int]]) -> LocalProgram | None:
         if not held:
             return None
         key = module is self.module, frozenset(held.items())
@@ -138,17 +141,37 @@ class Variants:
         for name in ("alike", "alternating"):
             self.__dict__.pop(name, None)
 
-    def choose(self, tp: int, known: TensorChoices) -> tuple[LocalProgram, Plan]:
-        """The variant that communicates less on `tp` ranks, and how it is cut, which is added to what is known."""
-        programs = [program for program in (self.alike, self.alternating) if program is not None]
-        plans = [choose_tensors(program, tp, self.machine) for program in programs]
-        better = len(plans) > 1 and plans[1].seconds < plans[0].seconds * (1 - SAME)
-        program, plan = programs[better], plans[better]
-        known.alternating[tp] = better
+    def choose(self, tp: int, known: TensorChoices) -> None:
+        """Finds the variant that communicates less on `tp` ranks, and how it is cut: on programs whose functions hold what parameters they
+        can, if elimination can choose on these."""
+        for programs in (self._narrowest, self._wide):
+            with suppress(NeedsArguments):
+                candidates = programs()
+                plans = [choose_tensors(program, tp, self.machine) for program in candidates]
+                better = len(plans) > 1 and plans[1].seconds < plans[0].seconds * (1 - SAME)
+                self._note(tp, better, candidates[better], plans[better], known)
+                return
+
+    def _note(self, tp: int, alternating: bool, program: LocalProgram, plan: Plan, known: TensorChoices) -> None:
+        known.alternating[tp] = alternating
         known.cuts[tp, self.stages, self.shards > 1] = self.cuts
         known.by_site[tp] = {_site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes}
-        known.plans[tp, self.stages, self.shards > 1, False] = PlanByPosition.of(plan, program.functions)
-        return program, plan
+        if not program.holds or self.narrow(tp, known) is program:
+            known.plans[tp, self.stages, self.shards > 1, program.holds] = PlanByPosition.of(plan, program.functions)
+
+    def _wide(self) -> list[LocalProgram]:
+        """Both variants."""
+        return [program for program in (self.alike, self.alternating) if program is not None]
+
+    def _narrowest(self) -> list[LocalProgram]:
+        """Both variants with functions that hold all parameters that they can. Raises NeedsArguments if there are no such, or stages begin
+        inside them."""
+        modules = [module for module in (self.module, self._alternated) if module is not None]
+        programs = [self._holding(module, held_parameters(module, {}, 1)) for module in modules]
+        found = [program for program in programs if program is not None]
+        if not found or len(found) < len(programs):
+            raise NeedsArguments("no function can hold parameters")
+        return found
 
 
 def staged_at_sites(

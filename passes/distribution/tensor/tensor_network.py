@@ -17,7 +17,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import REPLICATED, Partial, Replicate, State, UseFactor
-from distir.interpreters.held import HeldOp, NeedsArguments
+from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
@@ -138,10 +138,9 @@ class TensorNetwork:
             return view.states[decided[view.variable]]
 
         options = {op: self.space.options[op][decided[v]] for op, v in self._options.items()}
-        held = {v.op: state(view) for v, view in self._produced.items() if _is_held(v)}
-        if any(isinstance(here, Partial) for here in held.values()):
-            raise NeedsArguments("the entry makes addends of parameters, once")
-        options.update((op, Option(Replicate(), (), (here,))) for op, here in held.items())
+        options.update(
+            (v.op, Option(Replicate(), (), (state(view),))) for v, view in self._produced.items() if _is_held(v)
+        )
         arguments = {v: state(view) for v, view in self._produced.items() if isinstance(v, BlockArgument)}
         results = {name: [state(view) for view in views] for name, views in self._results.items()}
         seconds = sum(
@@ -162,10 +161,10 @@ class TensorNetwork:
         for argument in arguments:
             self._needed[argument] = []
         ops, returned = self._operations(function)
-        held = [op for op in ops if isinstance(op, HeldOp)]
-        arguments = [*arguments, *(op.output for op in held)]
-        for op in held:
-            self._needed[op.output] = []
+        held = [op.output for op in ops if isinstance(op, HeldOp)]
+        arguments = [*arguments, *held]
+        for value in held:
+            self._needed[value] = []
         for op in ops:
             if isinstance(op, HeldOp):
                 continue
@@ -178,7 +177,7 @@ class TensorNetwork:
             else:
                 self._add_operation(op, returned if is_entry else ())
         for argument in arguments:
-            self._produced[argument] = self._argument(self._needed[argument], is_entry)
+            self._produced[argument] = self._argument(self._needed[argument], is_entry or _is_held(argument))
         for argument in arguments:
             if argument in self._shares:
                 self._charge_whole(self._produced[argument], self._shares[argument])
