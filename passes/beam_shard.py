@@ -30,7 +30,7 @@ class BeamShardPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
-        from distir.passes.sharding_search.beam import Beam
+        from distir.passes.sharding_search.beam import beam_plan
         from distir.passes.sharding_search.settings import memory_limit, pose, write
 
         if self.width < 1:
@@ -38,4 +38,4 @@ class BeamShardPass(ModulePass):
         problem = pose(
             ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.shards, self.entry
         )
-        write(problem, Beam(problem, self.width, memory_limit(self.memory_limit, problem)).search())
+        write(problem, beam_plan(problem, self.width, memory_limit(self.memory_limit, problem)))

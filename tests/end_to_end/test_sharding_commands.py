@@ -33,12 +33,9 @@ def number(text: str, name: str) -> float:
 
 
 IN_MAKE_TEST = ("gat", "tp=2", "ilp", True)
-TOO_LONG = [("gpt", "dp=2,tp=2", "beam", True), *(("resnet", "dp=2,tp=2", search, True) for search in ("ilp", "beam"))]
-"""Minutes."""
 EVERY = [
     pytest.param(*case, marks=() if case == IN_MAKE_TEST else pytest.mark.long)
     for case in product(WORKLOADS, ("tp=2", "tp=4", "dp=2,tp=2"), ("ilp", "beam"), (False, True))
-    if case not in TOO_LONG
 ]
 
 
