@@ -143,16 +143,21 @@ class Costs:
         self._memo: dict[tuple[Operation, tuple[int, ...]], Cost] = {}
 
     def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
-        """The cost of an operation whose values live on these machine devices. Raises DistirError if it has none."""
+        """The cost of an operation whose values live on these machine devices, which is remembered with the operation. Raises
+        DistirError if it has none."""
         # What runs on one device costs the same on any that is like it.
         uniform = self.model.machine.is_uniform
         key = (op, participants if len(participants) > 1 or not uniform else ())
         if (cost := self._memo.get(key)) is None:
-            if PARTICIPANTS in op.attributes:
-                participants = cast(DenseArrayBase[Any], op.attributes[PARTICIPANTS]).get_values()
-            ((kind, seconds),) = self._domain.run(op, participants)
-            cost = self._memo[key] = Cost(kind, round(seconds * PICOSECONDS))
+            cost = self._memo[key] = self.ask(op, participants)
         return cost
+
+    def ask(self, op: Operation, participants: tuple[int, ...]) -> Cost:
+        """The same, and nothing is remembered."""
+        if PARTICIPANTS in op.attributes:
+            participants = cast(DenseArrayBase[Any], op.attributes[PARTICIPANTS]).get_values()
+        ((kind, seconds),) = self._domain.run(op, participants)
+        return Cost(kind, round(seconds * PICOSECONDS))
 
     def spent(self, ops: Iterable[tuple[Operation, int]]) -> dict[tuple[int, str], int]:
         """What operations take that each run on one device, by device and kind: picoseconds."""

@@ -5,7 +5,7 @@ results of the shards become the whole result (MetaDist's ShardSpec and CombineS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -171,6 +171,11 @@ class Rule:
     def factors(self) -> tuple[str, ...]:
         """Those that need no offset."""
         return tuple(factor for factor in self.combines if factor not in self.offsets)
+
+    @cached_property
+    def options(self) -> dict[Hashable, Any]:
+        """What operations of this rule may do, by what it depends on: a memory for passes that ask for many alike (`options`)."""
+        return {}
 
     @cached_property
     def windowed(self) -> frozenset[str]:

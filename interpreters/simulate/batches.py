@@ -132,22 +132,24 @@ class BatchCosts(Costs):
     def __init__(self, model: CostModel, rows: Sequence[int]):
         super().__init__(model)
         self.rows = rows
-        self._columns: dict[tuple[Operation, tuple[int, ...]], Cost] = {}
         self._at: dict[Operation, list[Operation]] = {}
+        """Of operations whose costs are remembered: messages, which are asked for on many devices."""
 
     def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
-        key = (op, participants)
-        if (cost := self._columns.get(key)) is None:
-            if op not in self._at:
-                parts = (*[v.type for v in op.operands], *op.result_types, *op.properties.values())
-                one = not any(map(grows, parts))
-                self._at[op] = [op] * len(self.rows) if one else [operation_at(op, rows) for rows in self.rows]
-            distinct = {id(each): each for each in self._at[op]}
-            found = {key: super(BatchCosts, self).of(each, participants) for key, each in distinct.items()}
-            costs = [found[id(each)] for each in self._at[op]]
-            data = np.array([each.picoseconds for each in costs], np.int64)
-            cost = self._columns[key] = Cost(costs[0].kind, cast(int, Columns(data)))
-        return cost
+        if op not in self._at:
+            self._at[op] = self._operations(op)
+        return super().of(op, participants)
+
+    def ask(self, op: Operation, participants: tuple[int, ...]) -> Cost:
+        costs = [super(BatchCosts, self).ask(each, participants) for each in self._at.get(op) or self._operations(op)]
+        picoseconds = [cost.picoseconds for cost in costs]
+        data = np.array(picoseconds if len(costs) > 1 else picoseconds * len(self.rows), np.int64)
+        return Cost(costs[0].kind, cast(int, Columns(data)))
+
+    def _operations(self, op: Operation) -> list[Operation]:
+        """The operation at each number of rows; itself if they are all the same."""
+        parts = (*[v.type for v in op.operands], *op.result_types, *op.properties.values())
+        return [operation_at(op, rows) for rows in self.rows] if any(map(grows, parts)) else [op]
 
     def beside(self, cost: Cost) -> Beside:
         overlap, alone = self.model.machine.overlap, _data(cost.picoseconds)

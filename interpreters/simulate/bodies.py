@@ -174,8 +174,11 @@ class Library:
         devices. Where devices are not alike, what an operation costs depends on where it is, as for messages."""
         count = min(len(participants), 2)
         if (known := self._known.get((key, count))) is None:
-            copy = op if op.regions else detached(op, op.operands, op.results)
-            known = self._known[key, count] = self.costs.of(copy, (0,) * count) if self._is_local(count) else copy
+            if self._is_local(count):
+                known = self.costs.ask(op, (0,) * count)
+            else:
+                known = op if op.regions else detached(op, op.operands, op.results)
+            self._known[key, count] = known
         return known if isinstance(known, Cost) else Message(known, participants)
 
     def _is_local(self, participants: int) -> bool:

@@ -86,8 +86,8 @@ def dividing(
     windowed = rule.windowed
     for factor in (f for f in rule.factors if (overlapping or f not in windowed) and (of is None or f in of)):
         cuts = (factor_option(op, rule, factor, shards, cut, uneven) for cut in (None, *pieces))
-        candidates = {option for option in cuts if option is not None}
-        yield from candidates if len(candidates) == 1 else sorted(candidates, key=str)
+        candidates = [option for option in cuts if option is not None]
+        yield from candidates if len(candidates) < 2 else sorted(set(candidates), key=str)
     for factor in rule.offsets if offsets and of is None else ():  # in one piece: a shard's positions follow each other
         if (option := factor_option(op, rule, factor, shards, None, uneven)) is not None:
             yield option
@@ -100,12 +100,16 @@ def factor_option(
     op: Operation, rule: Rule, factor: str, shards: int, pieces: tuple[int, ...] | None, uneven: bool = False
 ) -> Option | None:
     """The option of cutting an op along a factor; None where the extents do not divide (`uneven`: are too small)."""
-    operand_shapes = [shape_of(v) for v in op.operands]
-    result_shapes = [shape_of(v) for v in op.results]
-    instance = instantiate(rule, factor, operand_shapes, result_shapes, shards, pieces, size_entries(op, rule), uneven)
-    if instance is None:
-        return None
-    return Option(UseFactor(factor, pieces or ()), instance.operands, instance.results, instance.means)
+    operand_shapes = tuple([shape_of(v) for v in op.operands])
+    result_shapes = tuple([shape_of(v) for v in op.results])
+    sizes = size_entries(op, rule)
+    key = factor, operand_shapes, result_shapes, shards, pieces, tuple(sizes.items()), uneven
+    if key not in rule.options:
+        instance = instantiate(rule, factor, operand_shapes, result_shapes, shards, pieces, sizes, uneven)
+        choice = UseFactor(factor, pieces or ())
+        option = instance and Option(choice, instance.operands, instance.results, instance.means)
+        rule.options[key] = option
+    return rule.options[key]
 
 
 def chosen_option(op: Operation, choice: Choice, shards: int, uneven: bool = False) -> Option | None:

@@ -55,7 +55,6 @@ class NeedsWhole(Exception):
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
     """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one."""
     attributes = argument_attributes(entry)
-    names = {text(a, "dist.name", f"arg{i}"): i for i, a in enumerate(attributes)}
     if not text_:
         roles = ("input", "label", "seed")
         return {
@@ -63,6 +62,7 @@ def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
             for i, (a, arg) in enumerate(zip(attributes, entry.body.block.args, strict=True))
             if text(a, "dist.role", "input") in roles and len(shape_of(arg)) > 0
         }
+    names = {text(a, "dist.name", f"arg{i}"): i for i, a in enumerate(attributes)}
     batch: dict[int, int] = {}
     for item in text_.split(","):
         name, _, dim = item.strip().partition(":")

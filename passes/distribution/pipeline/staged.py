@@ -202,32 +202,33 @@ class StagedProgram:
     @cached_property
     def held(self) -> dict[CallOp, list[TupleType]]:
         """What the functions that a stage call runs hold (`interpreters/held`), by rank; calls that hold nothing are not there."""
-        known: dict[str, list[list[TypeAttribute]]] = {}
+        known: dict[str, list[TupleType]] = {}
 
-        def held_in(name: str) -> list[list[TypeAttribute]]:
+        def held_in(name: str) -> list[TupleType]:
             if name not in known:
-                found = known[name] = [list[TypeAttribute]() for _ in range(self.ranks)]
+                found = [list[TypeAttribute]() for _ in range(self.ranks)]
                 for op in self.placed_functions[name].body.block.ops:
                     if isinstance(op, HeldOp):
                         on = placement(op.output.type)
                         found[0 if on is None else on.device].append(cast(TypeAttribute, op.output.type))
                     elif isinstance(op, DistCallOp):
                         for device, inner in zip(op.devices, held_in(op.callee_name), strict=False):
-                            if inner:
-                                found[device].append(TupleType(tuple(inner)))
+                            if inner.types.data:
+                                found[device].append(inner)
+                known[name] = [TupleType(tuple(each)) for each in found]
             return known[name]
 
         by_call = {call: held_in(self.calls[call]) for call in self.stage_calls}
-        return {call: [TupleType(tuple(each)) for each in found] for call, found in by_call.items() if any(found)}
+        return {call: found for call, found in by_call.items() if any([each.types.data for each in found])}
 
     def tuple_type(self, first: SSAValue, device: int) -> TupleType:
         """The type of arguments that are one, on a device."""
         if (known := self._tuples.get((first, device))) is None:
             tensors = [self.tensors[v] for v in self.together[first]]
-            alike = {(id(t.type), t.tensor): t for t in tensors}
+            alike = {(id(t.type), id(t.tensor)): t for t in tensors}
             one = Layout(1, self.tp, 1, 1)
             types = {key: placed(local_types(t, one)[0], on_device(device)) for key, t in alike.items()}
-            known = PackOp.packed_type([types[id(t.type), t.tensor] for t in tensors])
+            known = PackOp.packed_type([types[id(t.type), id(t.tensor)] for t in tensors])
             self._tuples[first, device] = known
         return known
 
