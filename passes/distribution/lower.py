@@ -59,7 +59,7 @@ class Lowering:
     def lower(self, function: FuncOp) -> None:
         """Makes a function a placed template, in place; callees must have been lowered before."""
         block = function.body.block
-        sources, replaced = list(block.args), list(block.ops)
+        sources, replaced = list(block.args), set(block.ops)
         shards = self.shards(self.mesh)
         count = len(shards.devices)
         states = [self.arguments[argument] for argument in sources]
@@ -80,11 +80,10 @@ class Lowering:
         PatternRewriteWalker(
             GreedyRewritePatternApplier(patterns, dce_enabled=False), apply_recursively=False
         ).rewrite_region(function.body)
-        for op in reversed(replaced[:-1]):
-            block.erase_op(op)
         for op in list(block.ops):
-            op.detach()
-            lowered.add_op(op)
+            if op not in replaced:  # these go with the old body
+                op.detach()
+                lowered.add_op(op)
         give_body(function, lowered)
         self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from math import prod
 from typing import Any, cast
 
@@ -95,9 +96,15 @@ def _changed_constant(op: Operation, value: SSAValue, entries: Mapping[int, Chan
 
     if not isinstance(value, OpResult) or not isinstance(value.op, Constant):
         raise DistirError(f"{op.name}: the size operand %{value.name_hint} is no constant: run onnx-fold-shapes first")
-    array = TensorAttr.of(value.op.value).to_numpy().copy()
-    for index, change in entries.items():
-        array.flat[index] = change.of(int(array.flat[index]))
-    constant = Constant(TensorAttr.from_numpy(array))
+    literal = _rewritten(TensorAttr.of(value.op.value), tuple(entries.items()))
+    constant = Constant.create(result_types=[literal.type], properties={**value.op.properties, "value": literal})
     constant.results[0].name_hint = value.name_hint
     return constant
+
+
+@lru_cache(maxsize=1 << 12)
+def _rewritten(literal: TensorAttr, entries: tuple[tuple[int, Change], ...]) -> TensorAttr:
+    array = literal.to_numpy().copy()
+    for index, change in entries:
+        array.flat[index] = change.of(int(array.flat[index]))
+    return TensorAttr.from_numpy(array)

@@ -46,6 +46,7 @@ class Localizer:
         self.cut: set[SSAValue] = set()
         """Values of the copies that are parts: they grow with the rows."""
         self._copies: dict[tuple[str, tuple[State, ...]], FuncOp] = {}
+        self._symbols: dict[FuncOp, SymbolRefAttr] = {}
 
     def function(self, name: str, states: Sequence[State]) -> FuncOp:
         """The local copy of a function for these states of its arguments; itself if nothing is cut."""
@@ -95,11 +96,13 @@ class Localizer:
     def copy_call(self, call: CallOp, states: Sequence[State], body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
         """Adds a call of the callee's local copy."""
         callee = self.function(call.callee.string_value(), states)
+        if (symbol := self._symbols.get(callee)) is None:
+            symbol = self._symbols[callee] = SymbolRefAttr(callee.sym_name)
         types = callee.function_type.outputs.data
         copy = CallOp.create(
             operands=[mapping[v] for v in call.operands],
             result_types=types,
-            properties={"callee": SymbolRefAttr(callee.sym_name)},
+            properties={"callee": symbol},
             attributes=dict(call.attributes),
             location=call.location,
         )

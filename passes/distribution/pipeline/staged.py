@@ -224,11 +224,13 @@ class StagedProgram:
     def tuple_type(self, first: SSAValue, device: int) -> TupleType:
         """The type of arguments that are one, on a device."""
         if (known := self._tuples.get((first, device))) is None:
-            tensors = [self.tensors[v] for v in self.together[first]]
-            alike = {(id(t.type), id(t.tensor)): t for t in tensors}
-            one = Layout(1, self.tp, 1, 1)
-            types = {key: placed(local_types(t, one)[0], on_device(device)) for key, t in alike.items()}
-            known = PackOp.packed_type([types[id(t.type), id(t.tensor)] for t in tensors])
+            one, types = Layout(1, self.tp, 1, 1), dict[tuple[Attribute, State], Attribute]()
+            members: list[Attribute] = []
+            for tensor in [self.tensors[v] for v in self.together[first]]:
+                if (type_ := types.get(key := (tensor.type, tensor.tensor))) is None:
+                    type_ = types[key] = placed(local_types(tensor, one)[0], on_device(device))
+                members.append(type_)
+            known = PackOp.packed_type(members)
             self._tuples[first, device] = known
         return known
 

@@ -122,10 +122,10 @@ def _narrowed(entry: FuncOp, found: Mapping[str, frozenset[int]]) -> FuncOp:
         mapping[old] = new
     for op in entry.body.block.ops:
         if isinstance(op, CallOp):
-            gone = found.get(op.callee.string_value(), ())
+            gone = found.get(op.callee.string_value(), frozenset())
             copy = CallOp.create(
                 operands=[mapping[v] for i, v in enumerate(op.operands) if i not in gone],
-                result_types=op.result_types,
+                result_types=[result.type for result in op.results],
                 properties=op.properties,
                 attributes=op.attributes,
                 location=op.location,

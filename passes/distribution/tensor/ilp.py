@@ -20,7 +20,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor, Windowed
-from distir.interpreters.held import HeldOp, NeedsArguments
+from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.tensor.space import TensorSpace, model_values
@@ -29,6 +29,8 @@ from distir.passes.distribution.tensor.tensor_network import (
     TIE_BREAK,
     Plan,
     TensorNetwork,
+    held_option,
+    is_held,
     parameter_shares,
 )
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
@@ -70,11 +72,8 @@ def solve(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[
     """The best plan for one row, so that it is the same for all batches. `rows` is the batch extent that the program was
     localised to, `cut` the values that grow with it; `seconds(kind, bytes)` the time of a collective over the axis. Raises
     DistirError if the solver finds none."""
-    if (plan := TensorNetwork(space, rows, cut, seconds).best_plan()) is not None:
-        return plan
-    if any(isinstance(op, HeldOp) for function in space.functions for op in function.body.block.ops):
-        raise NeedsArguments("the integer program has parameters as arguments")
-    return solve_program(space, rows, cut, seconds)
+    plan = TensorNetwork(space, rows, cut, seconds).best_plan()
+    return plan or solve_program(space, rows, cut, seconds)
 
 
 def solve_program(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[str, int], float]) -> Plan:
@@ -98,6 +97,7 @@ def solve_program(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Ca
             f"no sharding of the program over {space.shards} devices exists ({pulp.LpStatus[model.problem.status]})"
         )
     chosen = {op: _argmax(zip(space.options[op], xs, strict=True)) for op, xs in model.variables.items()}
+    chosen.update((v.op, held_option(_argmax(s.items()))) for v, s in model.arguments.items() if is_held(v))
     arguments = {v: _argmax(states.items()) for v, states in model.arguments.items() if isinstance(v, BlockArgument)}
     results = {name: [_argmax(states.items()) for states in found] for name, found in model.results.items()}
     return Plan(chosen, arguments, results, cast(float, pulp.value(pulp.lpSum(model.cost)) or 0.0) / MICROSECONDS)
@@ -114,9 +114,12 @@ def _add_function(
     producers: dict[SSAValue, States] = {}
     consumers: dict[SSAValue, list[States]] = defaultdict(list)
     returned: Sequence[SSAValue] = ()
+    inputs: list[SSAValue] = list(function.body.block.args)
     for op in function.body.block.ops:
         if isinstance(op, ReturnOp):
             returned = list(op.operands)
+        elif isinstance(op, HeldOp):
+            inputs.append(op.output)
         elif isinstance(op, CallOp):
             name = op.callee.string_value()
             callee = functions(model.space.module)[name]
@@ -125,8 +128,8 @@ def _add_function(
             producers.update(zip(op.results, model.results[name], strict=True))
         else:
             _add_operation(model, op, producers, consumers)
-    for argument in function.body.block.args:
-        is_input = function is model.space.entry
+    for argument in inputs:
+        is_input = function is model.space.entry or is_held(argument)
         states = _argument_states(model, consumers[argument], is_input)
         model.arguments[argument] = producers[argument] = states
         if argument in shares:

@@ -143,7 +143,7 @@ class Variants:
 
     def choose(self, tp: int, known: TensorChoices) -> None:
         """Finds the variant that communicates less on `tp` ranks, and how it is cut: on programs whose functions hold what parameters they
-        can, if elimination can choose on these."""
+        can, or else have all of them as arguments."""
         for programs in (self._narrowest, self._wide):
             with suppress(NeedsArguments):
                 candidates = programs()

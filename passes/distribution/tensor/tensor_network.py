@@ -138,9 +138,7 @@ class TensorNetwork:
             return view.states[decided[view.variable]]
 
         options = {op: self.space.options[op][decided[v]] for op, v in self._options.items()}
-        options.update(
-            (v.op, Option(Replicate(), (), (state(view),))) for v, view in self._produced.items() if _is_held(v)
-        )
+        options.update((v.op, held_option(state(view))) for v, view in self._produced.items() if is_held(v))
         arguments = {v: state(view) for v, view in self._produced.items() if isinstance(v, BlockArgument)}
         results = {name: [state(view) for view in views] for name, views in self._results.items()}
         seconds = sum(
@@ -177,7 +175,7 @@ class TensorNetwork:
             else:
                 self._add_operation(op, returned if is_entry else ())
         for argument in arguments:
-            self._produced[argument] = self._argument(self._needed[argument], is_entry or _is_held(argument))
+            self._produced[argument] = self._argument(self._needed[argument], is_entry or is_held(argument))
         for argument in arguments:
             if argument in self._shares:
                 self._charge_whole(self._produced[argument], self._shares[argument])
@@ -385,8 +383,14 @@ class TensorNetwork:
                     self.network.add(Table((view.variable, made), (needs, np.arange(2)), table))
 
 
-def _is_held(value: SSAValue) -> TypeGuard[OpResult]:
+def is_held(value: SSAValue) -> TypeGuard[OpResult]:
+    """Whether it is a parameter that a function holds."""
     return isinstance(value, OpResult) and isinstance(value.op, HeldOp)
+
+
+def held_option(state: State) -> Option:
+    """The option of a parameter that a function holds, by the state that it has there."""
+    return Option(Replicate(), (), (state,))
 
 
 def _is_call(op: object) -> TypeGuard[CallOp]:
