@@ -250,8 +250,18 @@ def _with_required_results_named(node: NodeProto, names: Sequence[str], schema: 
 
 
 def _needs_its_body(node: NodeProto) -> bool:
-    """Whether onnx can infer types only inside the operator's definition (GroupNormalization, for one)."""
+    """Whether onnx can infer types only inside the operator's definition (GroupNormalization, for one), or the operator averages
+    over samples: what it divides by is a value of the definition, so that a part of the batch is divided by what the whole
+    batch is."""
     # Through Any: the stubs of onnx 1.23.2 lack these three.
     schema: Any = onnx.defs.get_schema(node.op_type, SCHEMAS[node.op_type].since_version, node.domain)
     has_body = schema.has_function or schema.has_context_dependent_function
-    return has_body and not schema.has_type_and_shape_inference_function
+    return has_body and (not schema.has_type_and_shape_inference_function or _averages(node, schema))
+
+
+def _averages(node: NodeProto, schema: Any) -> bool:
+    """Whether the node's attribute `reduction`, if its operator has one, says that it averages."""
+    if "reduction" not in schema.attributes:
+        return False
+    given = [attribute for attribute in node.attribute if attribute.name == "reduction"]
+    return (given or [schema.attributes["reduction"].default_value])[0].s == b"mean"

@@ -16,7 +16,8 @@ def decompositions() -> dict[Any, Any]:
     """Decompositions of the operators that may average over samples (they have an argument `reduction`): what they divide
     by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. Of
     those that take from an operand nothing but its element type. Of norms in mixed precision. Of the gradient of a
-    convolution, in one operator for each operand. And of the one that writes to its operands without saying so in its schema."""
+    convolution, in one operator for each operand. Of the gradient of an embedding, whose padding index becomes one that is no position,
+    so that shards of its rows need not know it. And of the one that writes to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -24,6 +25,7 @@ def decompositions() -> dict[Any, Any]:
         aten.new_zeros.default: partial(_filled, 0),
         aten.new_ones.default: partial(_filled, 1),
         aten.convolution_backward.default: _convolution_backward,
+        aten.embedding_dense_backward.default: _embedding_dense_backward,
         aten.var_mean.correction: _var_mean,
         aten.native_layer_norm.default: partial(_norm_in_parameter_type, aten.native_layer_norm.default),
         aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
@@ -95,6 +97,16 @@ def _convolution_backward(
     if of_bias:
         found[2] = gradient.sum([d for d in range(gradient.dim()) if d != 1])
     return tuple(found)
+
+
+def _embedding_dense_backward(
+    gradient: Tensor, indices: Tensor, rows: int, padding_idx: int, scale_grad_by_freq: bool
+) -> Tensor:
+    """With -1 for indices of the padding, and as the padding index; where rows are divided by how often they occur, as it is."""
+    if padding_idx < 0 or scale_grad_by_freq:
+        return NotImplemented
+    kept = torch.where(indices == padding_idx, -1, indices)
+    return torch.ops.aten.embedding_dense_backward(gradient, kept, rows, -1, False)
 
 
 def _rows_beyond(

@@ -23,18 +23,36 @@ from distir.passes.shardcombine.trial_runs import runs
 
 
 def stand_in(subject: Subject) -> StandIn | None:
-    """The small op that stands for the subject's class, with factors if any reading has some; None if nothing small enough
-    runs."""
+    """The small op that stands for the subject's class, with factors if any reading has some, and none that is likely one with a dim
+    that has none; None if nothing small enough runs."""
     in_order = [*readings(subject)]
     without_factors: StandIn | None = None
+    without_partner: StandIn | None = None
     for reading in (*in_order, *(replace(each, with_sizes=True) for each in in_order)):
-        for small in _stand_ins(subject, subject.point, reading):
+        for small in stand_ins(subject, subject.point, reading):
             if small.factors or without_factors is None:
                 if runs(subject, small.point) is not None:
-                    if small.factors:
+                    if small.factors and not _lacks_partner(subject, small):
                         return small
+                    if small.factors:
+                        without_partner = without_partner or small
+                        break
                     without_factors = small
-    return without_factors or divided(subject)
+    return without_partner or without_factors or divided(subject)
+
+
+def _lacks_partner(subject: Subject, small: StandIn) -> bool:
+    """Whether a dim of one operand is a factor, and one at its place in another operand, of the same extent, is none: types may not
+    say that indices can be no more than what they are in."""
+    scaled = {i for factor in small.factors for i in factor.slots}
+    alone = [factor.slots[0] for factor in small.factors if len(factor.slots) == 1 and factor.results]
+
+    def place(i: int) -> tuple[bool, int, int, int]:
+        slot = subject.slots[i]
+        return slot.is_size, slot.position, slot.length, subject.point[i]
+
+    left = {place(i) for i in range(len(subject.slots)) if i not in scaled}
+    return any(place(i) in left for i in alone)
 
 
 def stands_for(subject: Subject, known: StandIn) -> bool:
@@ -80,7 +98,7 @@ def _with_equal_sizes(subject: Subject, scalings: Sequence[CoScaling], types: Ty
     return [completed(scaling) if scaling.results else scaling for scaling in scalings]
 
 
-def _stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[StandIn]:
+def stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[StandIn]:
     """Candidates in the order of their likelihood; that of a view is certain. Sizes that grow without any dim are numbers that the
     op states (a dilation that its padding balances): they stay as they are."""
     shapes = reading.types(point)
@@ -106,7 +124,8 @@ def _stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[Sta
     for (factors, left), by_size in product(found, (False, True)):
         factors, left = _only(factors, reading.kept(subject, factors), left)
         small = shrunk(point, factors, left, reading, by_size)
-        small = without_large_leftovers(subject, small, reading.evident) if small else None
+        if not reading.with_large:
+            small = without_large_leftovers(subject, small, reading.evident) if small else None
         if small is not None:
             yield small
 
@@ -153,9 +172,9 @@ def refined(subject: Subject, small: StandIn) -> StandIn | None:
     reading = Reading(
         cache(lambda point: runs(subject, point)), evident=small.evident, shown=small.shown, likely=likely
     )
-    found = next(_stand_ins(subject, small.point, reading), None)
+    found = next(stand_ins(subject, small.point, reading), None)
     if found is None:
-        found = next(_stand_ins(subject, small.point, replace(reading, with_sums=False)), None)
+        found = next(stand_ins(subject, small.point, replace(reading, with_sums=False)), None)
     if found is None:
         return None
     moved = {i for i, leftover in enumerate(found.leftovers) if leftover != small.leftovers[i]}

@@ -22,12 +22,14 @@ from distir.passes.shardcombine.cuts import Survivor, factor_name
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.lookups import Lookup
+from distir.passes.shardcombine.own_stand_ins import own_stand_ins
 from distir.passes.shardcombine.partial_operands import copies, partial_candidates, passes_partial
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.reach import reaching
+from distir.passes.shardcombine.reach import confirmed, reaching
 from distir.passes.shardcombine.shifts import shifted
 from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Shape, Subject
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
 from distir.passes.shardcombine.window_stand_ins import own_numbers
 from distir.passes.shardcombine.windows import windows
 
@@ -88,8 +90,9 @@ class Discovery:
             rule = self.cache.get(key)
             if rule is None:
                 self.probed += 1
-                rule = discover(subject, small, stated)
-                self.cache.put(key, rule)
+                rule, is_of_class = discover(subject, small, stated)
+                if is_of_class:
+                    self.cache.put(key, rule)
         self.cache.put(instance, rule)
         return rule
 
@@ -133,8 +136,9 @@ def no_collection() -> Generator[None]:
             gc.enable()
 
 
-def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> Rule:
-    """The rule of a class, found at its stand-in; `stated` are the slots of which the class says what the op has."""
+def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> tuple[Rule, bool]:
+    """The rule of an op, found at the stand-in of its class, and whether it is that of the class: one that needs more numbers than the
+    class says is the op's own. `stated` are the slots of which the class says what the op has."""
     probed = small
     if small.tied or is_unexplained(subject, small):
         apart = refined(subject, small)
@@ -142,14 +146,43 @@ def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> Rule:
             probed = apart
     probe = Probe(subject, probed)
     if not probe.start():
-        return _rule_without_factors(subject.op)
+        return _rule_without_factors(subject.op), True
     survivors = _survivors(probe, probed)
     if probed is small and (separate := _separated(subject, small, survivors)) is not None:
         probe, survivors = separate
     survivors = reaching(probe, survivors)
-    survivors += windows(probe, survivors, small, stated)
-    survivors += shifted(probe, survivors)
-    rule = _named(subject, survivors)
+    seen = windows(probe, survivors, small, stated)
+    rule = _rule_of(probe, [*survivors, *seen.found])
+    if seen.left_out or (seen.tried and _states_other_sizes(probe)):
+        tried = {factor.slots for factor in probe.small.factors}
+        for own in own_stand_ins(subject):
+            if seen.left_out or not tried.issuperset(factor.slots for factor in own.factors):
+                alone = _alone(subject, own)
+                gained = len(alone.combines) - len(rule.combines)
+                if gained > 0 or (gained == 0 and seen.left_out):
+                    return alone, False
+    return rule, probe.small.altered.isdisjoint(slot for survivor in survivors for slot in survivor.cut.factor.slots)
+
+
+def _alone(subject: Subject, small: StandIn) -> Rule:
+    """The rule of an op that is a class of its own, with all numbers that it states."""
+    probe = Probe(subject, small)
+    if not probe.start(exact=elements(subject, small.point, small.shapes) <= LARGEST_STAND_IN):
+        return _rule_without_factors(subject.op)
+    survivors = reaching(probe, _survivors(probe, small))
+    found = windows(probe, survivors, small, frozenset(range(len(subject.slots)))).found
+    return _rule_of(probe, [*survivors, *found])
+
+
+def _states_other_sizes(probe: Probe) -> bool:
+    """Whether the op states sizes that no factor explains: channels may be in groups, which types do not say."""
+    scaled = {i for factor in probe.small.factors for i in factor.slots}
+    return any(slot.is_size and i not in scaled for i, slot in enumerate(probe.subject.slots))
+
+
+def _rule_of(probe: Probe, survivors: Sequence[Survivor]) -> Rule:
+    """The rule of these cuts and of those that need a shift, with partial operands."""
+    rule = _named(probe.subject, [*survivors, *shifted(probe, survivors)])
     return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
 
 
@@ -181,7 +214,7 @@ def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
     untried = list(small.factors)
     while untried:
         factor = untried.pop(0)
-        if (found := _try_factor(probe, factor, survivors)) is None:
+        if (found := _try_factor(probe, factor, survivors)) is None or not confirmed(probe, found, survivors):
             failed.append(factor)
             continue
         survivors.append(found)

@@ -69,9 +69,9 @@ class Draws:
         self._enough = 0
         self.constant: list[bool] = []
 
-    def start(self, exact: bool = True) -> bool:
-        """Draws operands and runs the whole op in the first arithmetic that its code accepts; unless `exact`, floats
-        only, of which one draw may reject."""
+    def start(self, exact: bool = True, draws: int | None = None) -> bool:
+        """Draws operands and runs the whole op in the first arithmetic that its code accepts, floats unless `exact`; so many draws
+        are tried then, as many as it takes where none is said."""
         for arithmetic in (*((Exact(),) if exact else ()), Floats(positive=False), Floats(positive=True)):
             previous = self.arithmetic, self.drawn
             self.arithmetic, self.drawn = arithmetic, []
@@ -93,9 +93,8 @@ class Draws:
         if not isinstance(self.arithmetic, Exact):
             self._floats = None
         self.constant = [not depends for depends in self._depending()]
-        self._enough = MANY_DRAWS if self._says_little() else max(self.arithmetic.draws, self._integer_draws())
-        if not exact:
-            self._enough = 1
+        enough = MANY_DRAWS if self._says_little() else max(self.arithmetic.draws, self._integer_draws())
+        self._enough = enough if draws is None else draws
         return True
 
     def _depends(self) -> bool:

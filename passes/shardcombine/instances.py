@@ -208,7 +208,7 @@ def _steps(
     combines: Sequence[Combine], operands: Sequence[tuple[InputDim, int]], result_shapes: Sequence[Shape]
 ) -> Steps | None:
     """How the factor is cut: by rows of the results that are concatenated; if they are added up, by those of operands that
-    are filled with zeros. Some dim has as many rows as there are steps: a result, or else an operand."""
+    are filled with zeros. Some dim has as many rows as there are steps: that with the fewest of those with one for each."""
     gathers = [(c, result_shapes[r][c.dim]) for r, c in enumerate(combines) if isinstance(c, Gather)]
     if any(isinstance(c, Reduce) for c in combines):
         filled = [(dim, extent) for dim, extent in operands if dim.filled]
@@ -220,7 +220,7 @@ def _steps(
     rows += [extent for dim, extent in operands if dim.stride == 1]
     if not rows or not gathers or max(max(c.halo) for c, _ in gathers) > 0:
         return None
-    return Steps(rows[0], tuple(Anchor(extent, c.stride, -c.halo[0], -c.halo[1]) for c, extent in gathers))
+    return Steps(min(rows), tuple(Anchor(extent, c.stride, -c.halo[0], -c.halo[1]) for c, extent in gathers))
 
 
 def partial_instance(rule: Rule, index: int, result_count: int) -> Instance | None:

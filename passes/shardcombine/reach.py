@@ -14,11 +14,13 @@ from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, local_point
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.subject import Subject
-from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
 
 LARGEST_NUMBER = 1024
 """Numbers above are flags and codes, or do not fit a stand-in."""
 _MOST_ELEMENTS = 50 * LARGEST_STAND_IN
+_FEWEST_BLOCKS = 4
+"""Of a factor that is cut in three uneven shards."""
 
 
 def stated(subject: Subject, scaled: frozenset[int]) -> set[int]:
@@ -46,6 +48,32 @@ def reaching(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     return left
 
 
+def confirmed(probe: Probe, survivor: Survivor, others: Sequence[Survivor]) -> bool:
+    """Whether a cut holds with the op's own numbers too, where the stand-in has others in the dims that are cut: what lies side by side
+    in a few rows may overlap in more."""
+    subject, small, cut = probe.subject, probe.small, survivor.cut
+    if small.altered.isdisjoint(cut.factor.slots):
+        return True
+    elsewhere = {i for other in others for i in other.cut.factor.slots}
+    if elsewhere & {*cut.factor.slots}:
+        return False
+    point = tuple(
+        n if i in elsewhere else own for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True))
+    )
+    if (shapes := subject.infer(point)) is None:
+        return False
+    sizes = [point[i] for i in cut.factor.slots]
+    sizes += [shape[d] for r, d in cut.factor.results if (shape := shapes[r]) is not None]
+    own = replace(cut.factor, extent=math.gcd(*sizes))
+    if own.extent < _FEWEST_BLOCKS:
+        point, own = local_point(replace(small, point=point), own, cut.factor.extent), cut.factor
+    if (shapes := subject.infer(point)) is None or elements(subject, point, shapes) > _MOST_ELEMENTS:
+        return False
+    factors = tuple(own if f.slots == own.slots else f for f in small.factors)
+    as_found = Probe(subject, replace(small, point=point, shapes=shapes, factors=factors))
+    return as_found.start(exact=False, draws=1) and _holds(as_found, survivor, own)
+
+
 def grown(probe: Probe, beyond: int) -> Iterator[tuple[Factor, Probe]]:
     """Probes on floats at the stand-in with one factor grown beyond the number, and that factor."""
     subject, small = probe.subject, probe.small
@@ -59,7 +87,7 @@ def grown(probe: Probe, beyond: int) -> Iterator[tuple[Factor, Probe]]:
             continue
         factors = tuple(longer if f == factor else f for f in small.factors)
         larger = Probe(subject, replace(small, point=point, shapes=shapes, factors=factors))
-        if larger.start(exact=False):
+        if larger.start(exact=False, draws=1):
             yield longer, larger
 
 

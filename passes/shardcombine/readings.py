@@ -43,11 +43,21 @@ class Reading:
     """Whether a factor may have no size entry: types may let a stride grow with what it strides over, where the op does not
     run."""
 
+    grouping: bool = False
+    """Whether a factor of sizes must show in a result and have dims of several operands, as a number of groups has: other numbers
+    stay as they are."""
+    with_large: bool = False
+    """Whether a stand-in may be larger than one that is run on exact scalars."""
+
     def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
         types say nothing of them, so their sizes stay."""
         if self.shown:
             factors = [f for f in factors if f.results or not any(subject.slots[i].is_size for i in f.slots)]
+        if self.grouping:
+            factors = [
+                f for f in factors if _has_no_sizes(subject, f) or (f.results and len(_carriers(subject, f)) > 1)
+            ]
         if self.evident:
             dims = [[i for i in f.slots if not subject.slots[i].is_size] for f in factors]
             plain = [f for f, of_dims in zip(factors, dims, strict=True) if len(of_dims) == len(f.slots)]
@@ -72,6 +82,15 @@ class Reading:
             f.extent if self.tied and (self.ties_results or not f.results) else (i, f.results)
             for i, f in enumerate(factors)
         ]
+
+
+def _has_no_sizes(subject: Subject, factor: Factor) -> bool:
+    return not any(subject.slots[i].is_size for i in factor.slots)
+
+
+def _carriers(subject: Subject, factor: Factor) -> set[int | str]:
+    """The operands that have a dim of the factor."""
+    return {subject.slots[i].owner for i in factor.slots if not subject.slots[i].is_size}
 
 
 def readings(subject: Subject) -> Iterator[Reading]:

@@ -8,7 +8,7 @@ width 10 holds at width 12288.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -152,7 +152,13 @@ def without_large_leftovers(subject: Subject, small: StandIn, jointly: bool) -> 
 
 def _with_fewer_steps(subject: Subject, small: StandIn) -> Sequence[int]:
     """Its leftovers with a few rows in every window that no factor cuts."""
-    scaled, point = {i for factor in small.factors for i in factor.slots}, small.point
+    scaled = {i for factor in small.factors for i in factor.slots}
+    point = with_few_steps(subject, small.point, scaled)
+    return [leftover if i in scaled else n for i, (n, leftover) in enumerate(zip(point, small.leftovers, strict=True))]
+
+
+def with_few_steps(subject: Subject, point: Point, scaled: Collection[int]) -> Point:
+    """The point with a few rows in every window, those of `scaled` slots left out."""
     seen: set[tuple[int, int]] = set()  # a kernel's rows make the same dim longer as those that it goes over
     for window in window_candidates(subject, point, scaled):
         dims = {(r, d) for r, d, _ in window.results}
@@ -161,7 +167,7 @@ def _with_fewer_steps(subject: Subject, small: StandIn) -> Sequence[int]:
         fewer = window.moved(point, min(0, _FEW_STEPS - window.steps(point, shapes)))
         if min(fewer) > 0 and subject.infer(fewer) is not None:
             point, seen = fewer, seen | dims
-    return [leftover if i in scaled else n for i, (n, leftover) in enumerate(zip(point, small.leftovers, strict=True))]
+    return point
 
 
 def _with_leftovers(small: StandIn, leftovers: Sequence[int]) -> Point:

@@ -49,13 +49,11 @@ class Window:
         return tuple(value + self.strides.get(i, 0) * steps for i, value in enumerate(point))
 
     def steps(self, point: Point, shapes: Shapes) -> int:
-        """How many steps there are: rows of a dim that has one for each."""
+        """How many steps there are: the fewest rows of a dim that has one for each, so that every step has rows of all."""
         if not self.gathers:
             return point[next(i for i in (*self.filled, *self.strides) if self.strides[i] == 1)]
-        for result, dim, stride in self.results:
-            if stride == 1:
-                return _shape(shapes, result)[dim]
-        return point[next(i for i, stride in self.strides.items() if stride == 1)]
+        rows = [_shape(shapes, result)[dim] for result, dim, stride in self.results if stride == 1]
+        return min([*rows, *(point[i] for i, stride in self.strides.items() if stride == 1)])
 
     def leftovers(self, point: Point, shapes: Shapes) -> dict[int, int]:
         """What each slot has more than all steps."""

@@ -16,8 +16,9 @@ reach beyond it. How far a window reaches is therefore measured first, with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice, pairwise
 
@@ -25,7 +26,7 @@ import numpy as np
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Anchor, Combine, Gather, Identity, Reduce, Steps
-from distir.passes.shardcombine.arithmetic import reduces
+from distir.passes.shardcombine.arithmetic import Exact, reduces
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import FLOAT_DRAWS, Trial
@@ -34,7 +35,7 @@ from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.subject import Point, Shapes
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN
-from distir.passes.shardcombine.window_candidates import window_candidates
+from distir.passes.shardcombine.window_candidates import Window, window_candidates
 from distir.passes.shardcombine.window_stand_ins import (
     FEWEST_ROWS,
     WindowStandIns,
@@ -47,28 +48,51 @@ _ROWS_PER_MARGIN = 4
 Range = tuple[int, int]
 
 
-def windows(probe: Probe, survivors: Sequence[Survivor], small: StandIn, stated: frozenset[int]) -> list[Survivor]:
+@dataclass(frozen=True)
+class Windows:
+    """Cuts with a halo, and what is known of other dims."""
+
+    found: list[Survivor] = field(default_factory=list[Survivor])
+    tried: bool = False
+    """Whether there was any candidate."""
+    left_out: bool = False
+    """Whether there is one, of dims that none before it cuts, whose other numbers the class does not say."""
+
+
+def windows(probe: Probe, survivors: Sequence[Survivor], small: StandIn, stated: frozenset[int]) -> Windows:
     """The dims that no survivor carries and that can be cut with a halo. How far a window reaches depends on the op's own numbers:
     other operands have those that all ops of the class share, which is known by the stand-in `small` and by what the op has of
     `stated` slots."""
     subject = probe.subject
     if (own := with_own_numbers(subject, probe.small, survivors)) is None:
-        return []
-    carried = {slot for s in survivors for slot in s.cut.factor.slots}
+        return Windows(
+            left_out=any(slot.is_size and i not in _slots_of(survivors) for i, slot in enumerate(subject.slots))
+        )
+    carried = _slots_of(survivors)
     others = undetermined(subject, small, probe.small, survivors, stated)
     gathered = {(r, c.dim) for s in survivors for r, c in enumerate(s.combines) if isinstance(c, Gather)}
     candidates = window_candidates(subject, own.point, carried)
     found: list[Survivor] = []
+    left_out: list[Window] = []
     for window in candidates:
         dims = {(r, d) for r, d, _ in window.results}
-        if gathered & dims or not others <= {subject.slots[i].owner for i in window.strides}:
+        if gathered & dims:
+            continue
+        if not others <= {subject.slots[i].owner for i in window.strides}:
+            left_out.append(window)
             continue
         stand_ins = WindowStandIns.of(subject, own, window, candidates, survivors)
         survivor = None if stand_ins is None else _cut(_Windowed(stand_ins, probe.arithmetic.found))
         if survivor is not None:
             found.append(survivor)
             gathered |= dims
-    return found
+    taken = _slots_of(found)
+    still_open = [w for w in left_out if w.gathers or taken.isdisjoint(w.strides)]
+    return Windows(found, bool(candidates), bool(still_open))
+
+
+def _slots_of(survivors: Sequence[Survivor]) -> set[int]:
+    return {slot for survivor in survivors for slot in survivor.cut.factor.slots}
 
 
 def _cut(window: _Windowed) -> Survivor | None:
@@ -137,6 +161,8 @@ class _Windowed:
         wider = [self._once(each) for each in stand_ins.wider(small, far.probe.small)]
         if not all(self._measure(each) for each in (first, *others, *wider)):
             return None
+        if self._seems_plain(small, most):
+            self.margins = [(before, 1) for before, _ in self.margins]
         if not self._is_sound(first.probe):
             return None
         if not all(self._holds(each.probe, each.trials[:1]) for each in (far, *others)):
@@ -150,6 +176,13 @@ class _Windowed:
         extent = self.window.steps(small.point, small.shapes)
         factor = Factor(slots, tuple((r, d) for r, d, _ in self.window.results), extent)
         return Survivor(Cut(factor, layouts), self._combines())
+
+    def _seems_plain(self, small: StandIn, most: Mapping[int, int]) -> bool:
+        """Whether nothing but a result's rows beyond all steps (of an output padding) tells the cut from one without overlap."""
+        window, steps = self.window, self.window.steps(small.point, small.shapes)
+        rows = (shape[dim] for r, dim, _ in window.results if (shape := small.shapes[r]) is not None)
+        is_plain = not (any(map(any, self.margins)) or any(most.values()) or window.filled)
+        return is_plain and {*window.strides.values()} == {1} and any(n != steps for n in rows)
 
     def _once(self, small: StandIn) -> _Tried:
         return _Tried(Probe(self.subject, small), draws=1)
@@ -266,7 +299,7 @@ class _Windowed:
 
     def _is_sound(self, probe: Probe) -> bool:
         """Whether the cut holds by the arithmetic that the rest of the rule is found with."""
-        is_like = probe.start() and probe.arithmetic.found == self.found and not probe.is_constant
+        is_like = probe.start() and probe.arithmetic.found in (self.found, Exact.found) and not probe.is_constant
         return is_like and self._holds(probe, probe.draws_tried())
 
     def _holds(self, probe: Probe, trials: Iterable[Trial]) -> bool:

@@ -92,6 +92,10 @@ class Convolution:
         """Of the largest tensor."""
         return max(map(prod, self.shapes))
 
+    def channel_factors(self) -> int:
+        """How many ways there are to cut batch and channels: the batch, groups, and inputs and outputs of each group."""
+        return sum(extent > 1 for extent in (self.batch, self.groups, self.inputs, self.outputs))
+
     def operation(self) -> Operation:
         numbers: dict[str, list[int]] = {
             "stride": [d.stride for d in self.spatial],

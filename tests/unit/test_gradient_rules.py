@@ -15,6 +15,8 @@ from xdsl.ir import Operation
 
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.aten_gradients import gradient_fits
+from distir.interpreters.entry import arguments_of, entry_function
+from distir.interpreters.reference import run
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from tests.unit.shard_executor import violations
@@ -186,3 +188,19 @@ def test_the_places_of_maxima_are_those_that_pooling_gave(window: dict[str, int]
     """No kernel checks them: any others would be written outside of the result."""
     op = operations("aten.max_pool2d_with_indices_backward", [nn.MaxPool2d(**window)], 6, 6)[0]
     assert "[S1, S2, _, _], [S1, S2, _, _], [S1, S2, _, _] -> {S1: gather(0), S2: gather(1)}" in rule_that_holds(op)
+
+
+def test_rows_of_an_embedding_with_a_padding_index_are_cut() -> None:
+    """The gradient of the padding's row is zero, and is so whichever shard has the row."""
+    embedding = nn.Embedding(12, 6, padding_idx=3)
+    step = training_step(embedding, lambda y, t: (y * t).sum(), torch.optim.SGD(embedding.parameters(), lr=1.0))
+    indices = torch.tensor([[3, 0, 11], [5, 3, 2], [3, 9, 9], [1, 6, 3]])
+    module = import_step(step, (indices, torch.randn(4, 3, 6)))
+    (gradient,) = (op for op in module.walk() if op.name == "aten.embedding_dense_backward")
+    rule = Discovery(InterpreterDomains()).rule(gradient)
+    assert "S4: gather(0)}, sizes = {num_weights[0]: S4}" in str(rule)
+    assert "offset = S4(ignored = -1)" in str(rule)
+    given = {"input": indices.numpy(), "label": np.ones((4, 3, 6)), "weight": np.zeros((12, 6))}
+    found = run(module, {p.name: given[p.name] for p in arguments_of(entry_function(module))}, dtype=np.float64)
+    counts = [1, 1, 1, 0, 0, 1, 1, 0, 0, 2, 0, 1]
+    np.testing.assert_array_equal(found["weight"], -np.outer(counts, np.ones(6)))

@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.builtin import Builtin, ModuleOp, TensorType
 from xdsl.dialects.func import Func, FuncOp
 from xdsl.parser import Parser
 from xdsl.printer import Printer
@@ -22,7 +22,9 @@ from distir.dialects.onnx import Constant, Onnx
 from distir.frontends.onnx import import_model
 from distir.frontends.weights import attach, load, save, weights_of
 from distir.interpreters.onnx_reference import run_onnx
+from distir.interpreters.reference import run
 from distir.interpreters.walk import Walk
+from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -261,6 +263,32 @@ def test_operators_without_type_inference_are_imported_as_their_definition() -> 
 
     (actual,) = execute(module, {"x": x})
     np.testing.assert_allclose(actual, group_norm(np.maximum(group_norm(x, 2), 0), 4), atol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_an_average_over_labels_that_are_not_ignored_is_cut_by_batch(reduction: str) -> None:
+    """Of the two halves, one ignores most of its labels: what each would average alone is not what the batch does."""
+    model = onnx.parser.parse_model(
+        f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        main (float[8,5] x, int64[8] label) => (float loss) <float[5] weight = {{1.0, 2.0, 3.0, 4.0, 5.0}}> {{
+          loss = SoftmaxCrossEntropyLoss <ignore_index = 1, reduction = "{reduction}"> (x, label, weight)
+        }}
+        """
+    )
+    values = {
+        "x": np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32),
+        "label": np.array([0, 1, 1, 1, 2, 4, 3, 0]),
+    }
+    (expected,) = ReferenceEvaluator(model).run(None, values)
+    module = import_model(model)
+    names = {op.name for op in module.walk()}
+    assert ("onnx.SoftmaxCrossEntropyLoss" in names, "onnx.Div" in names) == (reduction == "sum", reduction == "mean")
+    DtpParallelizePass(dp=2).apply(Context(), module)
+    found = run(module, values | {n: np.asarray(v) for n, v in weights_of(module).items()}, dtype=np.float64)
+    np.testing.assert_allclose(found["loss"], expected, rtol=1e-6)
+    halves = {tuple(a.type.get_shape()) for op in module.walk() for a in op.operands if isinstance(a.type, TensorType)}
+    assert (4, 5) in halves
 
 
 # Files.

@@ -45,6 +45,21 @@ def test_as_many_indices_as_entries() -> None:
     assert indices != entries
 
 
+@pytest.mark.parametrize("indices", [1, 3])
+def test_fewer_indices_than_entries(indices: int) -> None:
+    """Types do not say that there are no more rows of indices than of entries: both are cut together all the same."""
+    op = operation(
+        f"%x: tensor<8x5xf32>, %i: tensor<8x{indices}xi64>",
+        f'%0 = "onnx.GatherElements"(%x, %i) <{{axis = 1 : si64}}> : (tensor<8x5xf32>, tensor<8x{indices}xi64>) '
+        f"-> tensor<8x{indices}xf32>",
+    )
+    rng = np.random.default_rng(0)
+    rule = rule_that_holds(op, [rng.random((8, 5), np.float32), rng.integers(-5, 5, (8, indices))])
+    (rows, entries), (rows_of_indices, _) = ([dim.factor for dim in dims] for dims in rule.inputs)
+    assert rows == rows_of_indices is not None
+    assert entries in rule.offsets
+
+
 @pytest.mark.long
 def test_more_dims_than_a_stand_in_has_extents_for() -> None:
     """With an extent of its own for each of seven dims there are too many elements; one dim after another is shown local."""

@@ -1,0 +1,31 @@
+"""Stand-ins of ops whose class says too little: with all numbers that the op states as they are, and only dims of other extents.
+
+Types may let a stride or a dilation grow with what it strides over, or not see that channels come in groups. Running the op shows it;
+a stand-in that is small for all that has other numbers in its kernel, and windows are not known by it. Here running is asked from the
+start, of an op with few rows. Such an op is a class of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+
+from distir.passes.shardcombine.classes import stand_ins
+from distir.passes.shardcombine.readings import Reading
+from distir.passes.shardcombine.standins import StandIn, with_few_steps
+from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.trial_runs import runs
+
+_MOST_TRIED = 4
+
+
+def own_stand_ins(subject: Subject) -> Iterator[StandIn]:
+    """A few, the likely ones first; none where the op does not run with few rows."""
+    point = with_few_steps(subject, subject.point, ())
+    reading = Reading(cache(lambda point: runs(subject, point)), grouping=True, with_large=True)
+    if reading.types(point) is None:
+        return
+    moved = {i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new}
+    for small in islice(stand_ins(subject, point, reading), _MOST_TRIED):
+        yield replace(small, altered=small.altered | {i for i in moved if small.leftovers[i] != 1})
