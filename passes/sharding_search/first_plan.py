@@ -19,8 +19,6 @@ SWEEPS = 20
 """Passes over the network for the bounds by which choices are promising."""
 PRICES = 10
 """Prices that are tried among them."""
-ENOUGH = 1e-3
-"""No more choices are looked at once the plan found costs at most this share more than the bound of all."""
 
 
 def add_first_plan(pricing: Pricing, deadline: float = inf) -> Least | None:
@@ -46,7 +44,7 @@ def _add_among_promising(pricing: Pricing, deadline: float) -> None:
     bounds.improve(SWEEPS)
     for share in SHARES:
         best = pricing.best
-        if monotonic() > deadline or (best is not None and best.cost - lower <= ENOUGH * abs(lower)):
+        if monotonic() > deadline or pricing.is_closed:
             break
         known = (pricing.every[0] if best is None else best).choices
         chosen = promising(bounds.with_choice, int(share * relaxation.size))

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 POINTS_AT_ONCE = 2
 """How many of a plan's worst points are priced together."""
-CONVERGED = 1e-4
-"""Prices are good enough when the bound is at most this share below what others could make it."""
+CONVERGED, CLOSING = 1e-4, 0.1
+"""Prices are good enough when the bound is at most this share below what others could make it, and that is at most this share of
+what lies between it and the best plan."""
 
 EXACT = 1e-9
 """Costs that differ by a smaller share are equal: tables are floating."""
@@ -72,7 +73,7 @@ class Pricing:
             if monotonic() > deadline or self.is_closed:
                 break
             prices, promised = self._next_prices() if self.found else (self.prices, inf)
-            if self.lower > -inf and promised - self.lower <= CONVERGED * abs(self.lower):
+            if promised - self.lower <= self._negligible:
                 if self.best is not None or self._most >= MOST_DEAR:
                     break
                 self._most *= DEARER
@@ -84,6 +85,16 @@ class Pricing:
     def is_closed(self) -> bool:
         """Whether the best plan found is proven to be one."""
         return self.best is not None and self.best.cost - self.lower <= EXACT * abs(self.best.cost)
+
+    @property
+    def _negligible(self) -> float:
+        """By how much better prices need not be sought."""
+        if self.lower == -inf:
+            return -inf
+        small = CONVERGED * abs(self.lower)
+        if self.best is None:
+            return small
+        return max(EXACT * abs(self.lower), min(small, CLOSING * (self.best.cost - self.lower)))
 
     def narrow(self, sweeps: int) -> None:
         """Rules out choices that no plan as fast as the best one makes; memory is counted anew where tables got smaller."""

@@ -62,7 +62,7 @@ class WithinMemory:
         """A fastest plan, starting from the one that is fastest without a limit; None if there is none (`is_infeasible`), or the
         method did not find one. Afterwards `lower` bounds the time of all."""
         pricing = self.pricing
-        pricing.add(fastest)
+        pricing.lower = pricing.add(fastest).cost
         if not pricing.improve(PRICES, self._deadline):
             return None
         if pricing.best is None:
