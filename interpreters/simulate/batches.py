@@ -10,7 +10,7 @@ such types, so every number is the one that the program at r rows would have. Fu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from distir.interpreters.simulate.schedule import entry_devices
 from distir.interpreters.simulate.summaries import sharing
 from distir.interpreters.simulate.timing import Enter, Frame, Frames, Joint, Local, Wait
 from distir.interpreters.walk import Walk
-from distir.interpreters.work import type_bytes
+from distir.interpreters.work import element_bytes, type_bytes
 
 MARK = 1 << 40
 """Rows of a microbatch that stand for any number of rows."""
@@ -115,15 +115,31 @@ def attribute_at(attribute: Attribute, rows: int) -> Attribute:
             return attribute
 
 
-def operation_at(op: Operation, rows: int) -> Operation:
-    """The operation at so many rows, on values that nothing makes."""
-    return type(op).create(
-        operands=Block(arg_types=[attribute_at(v.type, rows) for v in op.operands]).args,
-        result_types=[attribute_at(t, rows) for t in op.result_types],
-        properties={name: attribute_at(value, rows) for name, value in op.properties.items()},
+def operations_at(op: Operation, rows: Sequence[int]) -> Iterator[Operation]:
+    """The operation at each number of rows, on values that nothing makes: one, whose types and properties change."""
+    here = type(op).create(
+        operands=Block(arg_types=[v.type for v in op.operands]).args,
+        result_types=op.result_types,
+        properties=dict(op.properties),
         attributes=dict(op.attributes),
         regions=[region.clone() for region in op.regions],
     )
+    values = [
+        (own, v.type) for own, v in zip((*here.operands, *here.results), (*op.operands, *op.results), strict=True)
+    ]
+    changing = [(own, type_) for own, type_ in values if grows(type_)]
+    properties = [(name, value) for name, value in op.properties.items() if grows(value)]
+    for each in rows:
+        for value, type_ in changing:
+            value._type = attribute_at(type_, each)  # pyright: ignore[reportPrivateUsage] (a new value would take longer)
+        for name, attribute in properties:
+            here.properties[name] = attribute_at(attribute, each)
+        yield here
+
+
+def operation_at(op: Operation, rows: int) -> Operation:
+    """The operation at so many rows."""
+    return next(operations_at(op, [rows]))
 
 
 class BatchCosts(Costs):
@@ -132,24 +148,15 @@ class BatchCosts(Costs):
     def __init__(self, model: CostModel, rows: Sequence[int]):
         super().__init__(model)
         self.rows = rows
-        self._at: dict[Operation, list[Operation]] = {}
-        """Of operations whose costs are remembered: messages, which are asked for on many devices."""
-
-    def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
-        if op not in self._at:
-            self._at[op] = self._operations(op)
-        return super().of(op, participants)
 
     def ask(self, op: Operation, participants: tuple[int, ...]) -> Cost:
-        costs = [super(BatchCosts, self).ask(each, participants) for each in self._at.get(op) or self._operations(op)]
-        picoseconds = [cost.picoseconds for cost in costs]
-        data = np.array(picoseconds if len(costs) > 1 else picoseconds * len(self.rows), np.int64)
-        return Cost(costs[0].kind, cast(int, Columns(data)))
-
-    def _operations(self, op: Operation) -> list[Operation]:
-        """The operation at each number of rows; itself if they are all the same."""
         parts = (*[v.type for v in op.operands], *op.result_types, *op.properties.values())
-        return [operation_at(op, rows) for rows in self.rows] if any(map(grows, parts)) else [op]
+        if any(map(grows, parts)):
+            costs = [super(BatchCosts, self).ask(each, participants) for each in operations_at(op, self.rows)]
+        else:
+            costs = [super().ask(op, participants)] * len(self.rows)
+        picoseconds = np.array([cost.picoseconds for cost in costs], np.int64)
+        return Cost(costs[0].kind, cast(int, Columns(picoseconds)))
 
     def beside(self, cost: Cost) -> Beside:
         overlap, alone = self.model.machine.overlap, _data(cost.picoseconds)
@@ -164,15 +171,25 @@ class BatchLibrary(Library):
     def __init__(self, costs: BatchCosts):
         super().__init__(costs)
         self.rows = costs.rows
+        self._every_rows = np.array(costs.rows, np.int64)
         self._sizes: dict[Columns, Columns] = {}
 
     def bytes(self, type_: Attribute) -> int:
         """Equal sizes are one object, so that storages are compared by identity."""
-        if grows(type_):
-            found = Columns(np.array([type_bytes(attribute_at(type_, rows)) for rows in self.rows], np.int64))
-        else:
-            found = Columns(np.full(len(self.rows), type_bytes(type_), np.int64))
+        found = Columns(np.broadcast_to(self._bytes(type_), len(self.rows)))
         return cast(int, self._sizes.setdefault(found, found))
+
+    def _bytes(self, type_: Attribute) -> Vector | int:
+        if not grows(type_):
+            return type_bytes(type_)
+        if isinstance(type_, TupleType):
+            return sum(map(self._bytes, type_.types.data))
+        tensor = cast(TensorType[Any], type_)
+        dims = [rest + batch * self._every_rows for batch, rest in [divmod(dim, MARK) for dim in tensor.get_shape()]]
+        bytes_of_element = element_bytes(tensor.element_type)
+        if max(np.prod(np.array(dims, np.float64), axis=0), default=0) * bytes_of_element >= LARGEST:
+            raise OverflowError("bytes")
+        return np.prod(dims, axis=0) * bytes_of_element
 
 
 Row = tuple[dict[int, Vector | int], Vector | int]
