@@ -34,6 +34,8 @@ MICROSECONDS = 1e6
 TIE_BREAK = 1e-3
 """Microseconds for all parameters held whole rather than cut, and a tenth for each conversion and for each operation cut in
 pieces: below any latency."""
+SMALL = 1 << 12
+"""Entries of the largest table that elimination makes without more ado."""
 MOST_JOINT = 1 << 12
 """Entries of the largest table of one value's conversions; a value that more choices depend on has one per pair."""
 
@@ -119,18 +121,14 @@ class TensorNetwork:
 
     def best_options(self) -> dict[Operation, Option] | None:
         """The options of a cheapest plan; None if elimination does not find it."""
-        from distir.passes.sharding_search.bounds import cheapest
-
-        decided = cheapest(self.network)
+        decided = self._decided()
         if decided is None:
             return None
         return {op: self.space.options[op][decided[v]] for op, v in self._options.items()}
 
     def best_plan(self) -> Plan | None:
         """A cheapest plan; None if elimination does not find it."""
-        from distir.passes.sharding_search.bounds import cheapest
-
-        decided = cheapest(self.network)
+        decided = self._decided()
         if decided is None:
             return None
 
@@ -147,6 +145,15 @@ class TensorNetwork:
             for target in dict.fromkeys(state(view) for view in c.needed)
         )
         return Plan(options, arguments, results, seconds)
+
+    def _decided(self) -> list[int] | None:
+        """The choice of every variable. Where all tables are small, looking for choices that others beat takes longer than it saves."""
+        from distir.passes.sharding_search.bounds import cheapest
+
+        at_once = self.network.copy()
+        if at_once.eliminate(SMALL, is_dropping=False):
+            return at_once.decided()
+        return cheapest(self.network)
 
     # --- functions ---
 
