@@ -123,10 +123,13 @@ class Reader:
         reader = FunctionReader(self, Frame.of(function, tuple(range(devices))))
         rooms = reader.argument_rooms()
         distinct = {id(held): held for held in rooms}
+        counts = Counter[Room]()
+        for number, times in Counter(map(id, rooms)).items():
+            for room, count in Counter(distinct[number]).items():
+                counts[room] += count * times
         bytes_: dict[int, int] = {}
-        for number, count in Counter(map(id, rooms)).items():
-            for device, size in distinct[number]:
-                bytes_[device] = size * count + bytes_.get(device, 0)
+        for (device, size), count in counts.items():
+            bytes_[device] = size * count + bytes_.get(device, 0)
         slots = {number: (STAYS,) * len(held) for number, held in distinct.items()}
         return Entry(reader.read(list(map(slots.__getitem__, map(id, rooms))), ()), rooms, bytes_)
 
