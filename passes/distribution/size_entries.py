@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr
@@ -38,12 +40,17 @@ def _integers(attribute: Attribute) -> list[int]:
             return []
 
 
-def _constant(value: SSAValue) -> list[int]:
-    from distir.dialects.onnx import Constant, TensorAttr
+def _constant(value: SSAValue) -> Sequence[int]:
+    from distir.dialects.onnx import Constant
 
-    if not isinstance(value, OpResult) or not isinstance(value.op, Constant):
-        return []
-    return [int(n) for n in TensorAttr.of(value.op.value).to_numpy().reshape(-1)]
+    return _numbers(value.op.value) if isinstance(value, OpResult) and isinstance(value.op, Constant) else ()
+
+
+@lru_cache(maxsize=1 << 12)
+def _numbers(literal: Attribute) -> tuple[int, ...]:
+    from distir.dialects.onnx import TensorAttr
+
+    return tuple(TensorAttr.of(literal).to_numpy().astype(int).reshape(-1).tolist())
 
 
 def operand_names(op: Operation) -> list[str]:

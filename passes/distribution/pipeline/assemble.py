@@ -207,8 +207,13 @@ class Assembler:
 
     def _ports(self, argument: BlockArgument, known: Mapping[str, Attribute], tensor: Tensor) -> list[DictionaryAttr]:
         """Attributes of the entry arguments that are the parts of one argument on one stage, replica by replica. Equal ones
-        are one; those of what all replicas hold whole are made once for all plans."""
+        are one; those of what all replicas hold whole are made once for all plans. A program that is not to run does not say which
+        parts they are."""
         layout, ports = self.layout, self.staged.ports
+        if not self.staged.to_run:
+            if argument not in ports:
+                ports[argument] = [DictionaryAttr(dict(known))] * layout.tp
+            return ports[argument] * layout.dp
         ranks = 1 if tensor.tensor == REPLICATED else layout.tp
         if isinstance(tensor.batch, Sharded):
             of_replicas = [
@@ -235,7 +240,8 @@ class Assembler:
             for stage, number in self._holders(value):
                 for rank, held in self._addends(value, tensor, stage, number):
                     returned.append(held)
-                    ports.append({**known, "dist.part": part_of(tensor, self.layout, number, rank)})
+                    part = {"dist.part": part_of(tensor, self.layout, number, rank)} if self.staged.to_run else {}
+                    ports.append({**known, **part})
         self.block.add_op(ReturnOp(*returned))
         types = list(self.block.arg_types), [v.type for v in returned]
         new = FuncOp(self.staged.entry.sym_name.data, types, Region(self.block))

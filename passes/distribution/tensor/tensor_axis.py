@@ -138,19 +138,14 @@ class Variants:
     def _forget(self) -> None:
         """Cuts the module into stages anew when it is next asked for."""
         self._narrow.clear()
-        for name in ("alike", "alternating"):
+        for name in ("alike", "alternating", "_candidates"):
             self.__dict__.pop(name, None)
 
     def choose(self, tp: int, known: TensorChoices) -> None:
-        """Finds the variant that communicates less on `tp` ranks, and how it is cut: on programs whose functions hold what parameters they
-        can, or else have all of them as arguments."""
-        for programs in (self._narrowest, self._wide):
-            with suppress(NeedsArguments):
-                candidates = programs()
-                plans = [choose_tensors(program, tp, self.machine) for program in candidates]
-                better = len(plans) > 1 and plans[1].seconds < plans[0].seconds * (1 - SAME)
-                self._note(tp, better, candidates[better], plans[better], known)
-                return
+        """Finds the variant that communicates less on `tp` ranks, and how it is cut."""
+        plans = [choose_tensors(program, tp, self.machine) for program in self._candidates]
+        better = len(plans) > 1 and plans[1].seconds < plans[0].seconds * (1 - SAME)
+        self._note(tp, better, self._candidates[better], plans[better], known)
 
     def _note(self, tp: int, alternating: bool, program: LocalProgram, plan: Plan, known: TensorChoices) -> None:
         known.alternating[tp] = alternating
@@ -159,19 +154,16 @@ class Variants:
         if not program.holds or self.narrow(tp, known) is program:
             known.plans[tp, self.stages, self.shards > 1, program.holds] = PlanByPosition.of(plan, program.functions)
 
-    def _wide(self) -> list[LocalProgram]:
-        """Both variants."""
+    @cached_property
+    def _candidates(self) -> list[LocalProgram]:
+        """Both variants, with functions that hold what parameters they can, or else with all of them as arguments."""
+        with suppress(NeedsArguments):
+            held = held_parameters(self.module, {}, 1)
+            if (alike := self._holding(self.module, held)) is not None:
+                module = holding(self.module, held)
+                is_repeated = alternate(module, entry_function(module), 2)
+                return [alike, replace(self._staged(module), holds=True)] if is_repeated else [alike]
         return [program for program in (self.alike, self.alternating) if program is not None]
-
-    def _narrowest(self) -> list[LocalProgram]:
-        """Both variants with functions that hold all parameters that they can. Raises NeedsArguments if there are no such, or stages begin
-        inside them."""
-        modules = [module for module in (self.module, self._alternated) if module is not None]
-        programs = [self._holding(module, held_parameters(module, {}, 1)) for module in modules]
-        found = [program for program in programs if program is not None]
-        if not found or len(found) < len(programs):
-            raise NeedsArguments("no function can hold parameters")
-        return found
 
 
 def staged_at_sites(
