@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from distir.dialects.dist import (
     AllGatherOp,
@@ -209,5 +210,12 @@ def detached(op: Operation, operands: Sequence[SSAValue], results: Sequence[SSAV
 
 def _dtype(op: Operation) -> str:
     """Element type of the first tensor among operands and results: what the kernel computes in."""
-    types = [v.type for v in (*op.operands, *op.results)]
-    return next((str(cast(TensorType[Any], t).element_type) for t in types if isinstance(t, TensorType)), "f32")
+    for value in (*op.operands, *op.results):
+        if isinstance(value.type, TensorType):
+            return _name(cast(TensorType[Any], value.type).element_type)
+    return "f32"
+
+
+@cache
+def _name(element_type: Attribute) -> str:
+    return str(element_type)

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -233,7 +234,8 @@ def _ancestors(ops: Sequence[Operation]) -> set[Operation]:
 def balanced_cuts(weights: Sequence[float], parts: int) -> list[int]:
     """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are).
 
-    Dynamic programming over prefixes: O(len(weights)^2 parts)."""
+    Dynamic programming over prefixes: O(len(weights)^2 parts) at most. The last part of a prefix is made longer as long as it is not
+    heavier than the heaviest of the best cut that was found."""
     prefix = [0.0]
     for weight in weights:
         prefix.append(prefix[-1] + weight)
@@ -242,12 +244,16 @@ def balanced_cuts(weights: Sequence[float], parts: int) -> list[int]:
     for part in range(1, parts + 1):
         row: dict[int, tuple[float, float, int]] = {}
         for stop in range(part, n - (parts - part) + 1):
-            row[stop] = min(
-                (max(heaviest, load), squares + load * load, start)
-                for start, (heaviest, squares, _) in best[-1].items()
-                if start < stop
-                for load in (prefix[stop] - prefix[start],)
-            )
+            found: list[tuple[float, float, int]] = []
+            lightest = inf
+            for start in range(stop - 1, part - 2, -1):
+                if (known := best[-1].get(start)) is None:
+                    continue
+                if (load := prefix[stop] - prefix[start]) > lightest:
+                    break
+                found.append((max(known[0], load), known[1] + load * load, start))
+                lightest = min(lightest, found[-1][0])
+            row[stop] = min(found)
         best.append(row)
     bounds = [n]
     for row in reversed(best[1:]):

@@ -332,6 +332,9 @@ class TensorNetwork:
         many need it."""
         import numpy as np
 
+        if len(conversions.needed) == 1:
+            self._add_one(conversions, weight)
+            return
         views = [conversions.produced, *conversions.needed]
         scope: dict[int, list[View]] = {}
         for view in dict.fromkeys(views):
@@ -373,6 +376,20 @@ class TensorNetwork:
             self.network.add(Table(tuple(dimensions), tuple(classes), costs))
         else:  # the same whatever is chosen
             self.network.charge(conversions.produced.variable, costs)
+
+    def _add_one(self, conversions: _Conversions, weight: int) -> None:
+        """The same for a value that is needed in one state."""
+        import numpy as np
+
+        produced, (needed,) = conversions.produced, conversions.needed
+        if produced.variable == needed.variable:
+            pairs = zip(produced.states, needed.states, strict=True)
+            self._charge(produced.variable, [self._cost(conversions, weight, *pair) for pair in pairs])
+            return
+        sources, targets = [list(dict.fromkeys(view.states)) for view in (produced, needed)]
+        costs = [[self._cost(conversions, weight, source, target) for target in targets] for source in sources]
+        classes = [np.array([keys.index(s) for s in v.states]) for v, keys in ((produced, sources), (needed, targets))]
+        self.network.add(Table((produced.variable, needed.variable), tuple(classes), np.array(costs)))
 
     def _add_pairs(self, conversions: _Conversions, weight: int) -> None:
         """The same for a value that many need: for each state, a variable says whether the value is converted to it."""
