@@ -145,7 +145,7 @@ class ConcatOp(LocalOp):
 
     def __init__(self, inputs: Sequence[SSAValue], dim: int):
         first = tensor_type(inputs[0])
-        total = sum(tensor_type(v).get_shape()[dim] for v in inputs)
+        total = sum([tensor_type(v).get_shape()[dim] for v in inputs])
         super().__init__(
             operands=[inputs],
             result_types=[TensorType(first.element_type, replaced(first.get_shape(), dim, total), first.encoding)],

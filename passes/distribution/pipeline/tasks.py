@@ -139,9 +139,19 @@ def _equal_since(found: Sequence[Sequence[Task]], period: int, shift: int) -> li
     """From each step on, how many steps in a row are again there `period` steps later, for microbatches that are `shift` later."""
     equal = [0] * (len(found) + 1)
     for at in reversed(range(len(found) - period)):
-        later = [Task(task.stage, task.microbatch + shift, task.backward) for task in found[at]]
-        equal[at] = equal[at + 1] + 1 if later == found[at + period] else 0
+        if _is_later(found[at], found[at + period], shift):
+            equal[at] = equal[at + 1] + 1
     return equal
+
+
+def _is_later(step: Sequence[Task], other: Sequence[Task], shift: int) -> bool:
+    """Whether another step does the same for microbatches that are `shift` later."""
+    if len(step) != len(other):
+        return False
+    for one, task in zip(step, other, strict=True):
+        if one.microbatch + shift != task.microbatch or one.stage != task.stage or one.backward != task.backward:
+            return False
+    return True
 
 
 @lru_cache(maxsize=256)

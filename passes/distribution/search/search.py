@@ -65,6 +65,7 @@ class Search:
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
     _any_batch: ModuleOp | None = None
+    _dims: dict[int, int] | None = None
     _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _held: int | None = None
     _summed: int | None = None
@@ -97,8 +98,12 @@ class Search:
         return self._bases[batch]
 
     def dims(self, module: ModuleOp) -> dict[int, int]:
-        """The batch dims of the entry's arguments."""
-        return parse_batch(self.batch, entry_function(module))
+        """The batch dims of the entry's arguments, which are those of the program for all batch sizes, if there is one."""
+        if self._any_batch is None:
+            return parse_batch(self.batch, entry_function(module))
+        if self._dims is None:
+            self._dims = parse_batch(self.batch, entry_function(self._any_batch))
+        return self._dims
 
     def program(self, configuration: Configuration) -> ModuleOp:
         """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
@@ -136,7 +141,7 @@ class Search:
 
         with suppress(DistirError):
             base = self.base(batch)
-            rebatch(base, self.dims(base), 1)
+            self._bases_of_any_batch[2] = rebatch(base, self.dims(base), 2 * MARK)
             self._any_batch = base
             self._bases.clear()
 
