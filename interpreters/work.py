@@ -93,6 +93,10 @@ CONSTANTS = frozenset([OPERATORS["Constant"], OPERATORS["Shape"], OPERATORS["Siz
 """Their results are there before the program runs: values written in it, static shapes, parameters."""
 
 
+MOVES = (SliceOp, ConcatOp, ZerosOp, LocalIndexOp, InsideOp)
+"""Copies without arithmetic that are no operators."""
+
+
 def is_view(op: Operation) -> bool:
     """Whether the results share operand 0's memory (a pack's: all its operands')."""
     return type(op) in VIEWS or op.has_trait(ViewOfFirstOperand)
@@ -155,10 +159,13 @@ def _result_elements(op: Operation) -> list[int]:
 
 def _only_moves(op: Operation) -> bool:
     """Whether the operator is defined on strings too: then it copies elements and does no arithmetic on them."""
-    if not isinstance(op, OnnxOperation) or not op.schema.outputs:
-        return isinstance(op, SliceOp | ConcatOp | ZerosOp | LocalIndexOp | InsideOp)
-    result = op.schema.outputs[0]
-    return "tensor(string)" in result.types and result.type_variable in {p.type_variable for p in op.schema.inputs}
+    return _is_of_strings(type(op)) if isinstance(op, OnnxOperation) and op.schema.outputs else isinstance(op, MOVES)
+
+
+@cache
+def _is_of_strings(kind: type[OnnxOperation]) -> bool:
+    result = kind.schema.outputs[0]
+    return "tensor(string)" in result.types and result.type_variable in {p.type_variable for p in kind.schema.inputs}
 
 
 @cache

@@ -134,9 +134,11 @@ class AxisSpace:
         """Renews the options of an op; returns the values for which it found new pieces."""
         values = (*values_read(op), *op.results)
         cuts = {state.pieces for v in values for state in self._pieces[v]}
-        available = options(op, self.shards, _scaled(cuts, op), uneven=self._uneven, overlapping=self._uneven)
+        scaled = _scaled(cuts, op) if cuts else ()
+        available = options(op, self.shards, scaled, uneven=self._uneven, overlapping=self._uneven)
         found = [o for o in available if self._follows(values, o)]
-        inside = {o for o in found if self._is_inside(op, o) or self._touches(self._within, values, o)}
+        beside = any([v in self._within for v in values])
+        inside = {o for o in found if self._is_inside(op, o) or (beside and self._touches(self._within, values, o))}
         outermost = _outermost(op, [o for o in found if o in inside or self._is_allowed(op, o)], self.shards)
         self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost])
         changed: list[SSAValue] = []

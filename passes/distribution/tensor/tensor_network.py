@@ -58,6 +58,9 @@ class View:
     variable: int
     states: tuple[State, ...]
 
+    def __hash__(self) -> int:
+        return self.variable  # views of one variable are few
+
 
 @dataclass(frozen=True)
 class _Conversions:
