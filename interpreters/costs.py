@@ -156,7 +156,7 @@ class Costs:
     def ask(self, op: Operation, participants: tuple[int, ...]) -> Cost:
         """The same, and nothing is remembered."""
         if PARTICIPANTS in op.attributes:
-            participants = cast(DenseArrayBase[Any], op.attributes[PARTICIPANTS]).get_values()
+            participants = cast("DenseArrayBase[Any]", op.attributes[PARTICIPANTS]).get_values()
         ((kind, seconds),) = self._domain.run(op, participants)
         return Cost(kind, round(seconds * PICOSECONDS))
 
@@ -212,7 +212,7 @@ def _dtype(op: Operation) -> str:
     """Element type of the first tensor among operands and results: what the kernel computes in."""
     for value in (*op.operands, *op.results):
         if isinstance(value.type, TensorType):
-            return _name(cast(TensorType[Any], value.type).element_type)
+            return _name(cast("TensorType[Any]", value.type).element_type)
     return "f32"
 
 

@@ -102,6 +102,7 @@ def is_view(op: Operation) -> bool:
     return type(op) in VIEWS or op.has_trait(ViewOfFirstOperand)
 
 
+@cache
 def element_bytes(element_type: Attribute) -> int:
     """Bytes of one element; less than a byte takes a byte, as in numpy."""
     if isinstance(element_type, ComplexType):
@@ -118,7 +119,7 @@ def tensor_elements(type_: TensorType[Any]) -> int:
 def type_bytes(type_: Attribute) -> int:
     """Memory of a value; what is not a tensor or a tuple of tensors (an absent operand) takes none."""
     if isinstance(type_, TensorType):
-        tensor = cast(TensorType[Any], type_)
+        tensor = cast("TensorType[Any]", type_)
         return tensor_elements(tensor) * element_bytes(tensor.element_type)
     if isinstance(type_, TupleType):
         return sum(map(type_bytes, type_.types.data))
@@ -128,7 +129,7 @@ def type_bytes(type_: Attribute) -> int:
 def work_of(op: Operation) -> Work:
     """The work of a compute operation. Raises DistirError if a shape is not static."""
     for value in (*op.operands, *op.results):
-        if isinstance(value.type, TensorType) and not cast(TensorType[Any], value.type).has_static_shape():
+        if isinstance(value.type, TensorType) and not cast("TensorType[Any]", value.type).has_static_shape():
             raise DistirError(f"{op.name}: {value.type} has no static shape: run onnx-fold-shapes first")
     (work,) = _domain().run(op, tuple(v.type for v in op.operands))
     return work
@@ -154,7 +155,7 @@ def moved_bytes(op: Operation) -> int:
 
 
 def _result_elements(op: Operation) -> list[int]:
-    return [tensor_elements(cast(TensorType[Any], v.type)) for v in op.results if isinstance(v.type, TensorType)]
+    return [tensor_elements(cast("TensorType[Any]", v.type)) for v in op.results if isinstance(v.type, TensorType)]
 
 
 def _only_moves(op: Operation) -> bool:
@@ -174,7 +175,7 @@ def _domain() -> Walk:
 
 
 def _shape(type_: Attribute) -> tuple[int, ...]:
-    return cast(TensorType[Any], type_).get_shape()
+    return cast("TensorType[Any]", type_).get_shape()
 
 
 def dtype_bytes(dtype: str) -> int:

@@ -119,7 +119,7 @@ def executions(called_first: Sequence[FuncOp], entry: FuncOp) -> Mapping[str, in
 
 
 def tensor_type(value: SSAValue) -> TensorType[Any]:
-    return cast(TensorType[Any], value.type)
+    return cast("TensorType[Any]", value.type)
 
 
 def shape_of(value: SSAValue) -> tuple[int, ...]:

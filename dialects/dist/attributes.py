@@ -201,7 +201,7 @@ def on_device(device: int, stream: str = MAIN_STREAM) -> OnAttr:
 def placed(type_: Attribute, on: OnAttr | None) -> Attribute:
     """This type on that device and stream; with None, the plain type of one rank or of a sequential program."""
     if isinstance(type_, TensorType):
-        tensor = cast(TensorType[Any], type_)
+        tensor = cast("TensorType[Any]", type_)
         return TensorType(tensor.element_type, tensor.shape, NoneAttr() if on is None else on)
     if isinstance(type_, TupleType):
         return TupleType(tuple(cast(TypeAttribute, placed(t, on)) for t in type_.types.data))

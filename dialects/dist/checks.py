@@ -13,7 +13,7 @@ from distir.dialects.dist.attributes import OnAttr, placement
 
 
 def tensor_type(value: SSAValue) -> TensorType[Any]:
-    return cast(TensorType[Any], value.type)
+    return cast("TensorType[Any]", value.type)
 
 
 def device_on(value: SSAValue, what: str) -> OnAttr:

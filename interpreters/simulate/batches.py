@@ -77,13 +77,13 @@ def grows(attribute: Attribute) -> bool:
     """Whether a type or a property is another one at other numbers of rows."""
     match attribute:
         case TensorType():
-            return any([dim >= MARK for dim in cast(TensorType[Any], attribute).get_shape()])
+            return any([dim >= MARK for dim in cast("TensorType[Any]", attribute).get_shape()])
         case TupleType():
             return any(map(grows, attribute.types.data))
         case IntegerAttr():
-            return cast(IntegerAttr[Any], attribute).value.data >= MARK
+            return cast("IntegerAttr[Any]", attribute).value.data >= MARK
         case DenseArrayBase():
-            values = cast(Sequence[int | float], cast(DenseArrayBase[Any], attribute).get_values())
+            values = cast("Sequence[int | float]", cast("DenseArrayBase[Any]", attribute).get_values())
             return any([isinstance(v, int) and v >= MARK for v in values])
         case ArrayAttr():
             return any(map(grows, attribute.data))
@@ -98,16 +98,16 @@ def attribute_at(attribute: Attribute, rows: int) -> Attribute:
         return attribute
     match attribute:
         case TensorType():
-            tensor = cast(TensorType[Any], attribute)
+            tensor = cast("TensorType[Any]", attribute)
             shape = [dim_at(dim, rows) for dim in tensor.get_shape()]
             return TensorType(tensor.element_type, shape, tensor.encoding)
         case TupleType():
             return TupleType(tuple(cast(TypeAttribute, attribute_at(t, rows)) for t in attribute.types.data))
         case IntegerAttr():
-            integer = cast(IntegerAttr[Any], attribute)
+            integer = cast("IntegerAttr[Any]", attribute)
             return IntegerAttr(dim_at(integer.value.data, rows), integer.type)
         case DenseArrayBase():
-            array = cast(DenseArrayBase[Any], attribute)
+            array = cast("DenseArrayBase[Any]", attribute)
             return DenseArrayBase.from_list(array.elt_type, [dim_at(int(v), rows) for v in array.get_values()])
         case ArrayAttr():
             return ArrayAttr([attribute_at(a, rows) for a in attribute.data])
@@ -184,7 +184,7 @@ class BatchLibrary(Library):
             return type_bytes(type_)
         if isinstance(type_, TupleType):
             return sum(map(self._bytes, type_.types.data))
-        tensor = cast(TensorType[Any], type_)
+        tensor = cast("TensorType[Any]", type_)
         dims = [rest + batch * self._every_rows for batch, rest in [divmod(dim, MARK) for dim in tensor.get_shape()]]
         bytes_of_element = element_bytes(tensor.element_type)
         if max(np.prod(np.array(dims, np.float64), axis=0), default=0) * bytes_of_element >= LARGEST:

@@ -22,7 +22,7 @@ from distir.passes.structure import copied, name_alike, shape_of
 def _placed_shards(type_: Attribute, mesh: Mesh, states: AxisStates) -> list[Attribute]:
     if not isinstance(type_, TensorType):
         return [type_] * mesh.devices
-    tensor = cast(TensorType[Any], type_)
+    tensor = cast("TensorType[Any]", type_)
     shapes = [mesh.local_shape(tensor.get_shape(), states, device) for device in range(mesh.devices)]
     locals_ = {shape: TensorType(tensor.element_type, shape) for shape in dict.fromkeys(shapes)}
     return [placed(locals_[shape], on_device(device)) for device, shape in enumerate(shapes)]

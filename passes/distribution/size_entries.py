@@ -31,11 +31,11 @@ def size_entries(op: Operation, rule: Rule) -> dict[tuple[str, int], int]:
 def _integers(attribute: Attribute) -> list[int]:
     match attribute:
         case IntegerAttr():
-            return [cast(IntegerAttr[Any], attribute).value.data]
+            return [cast("IntegerAttr[Any]", attribute).value.data]
         case ArrayAttr():
             return [n for item in attribute.data for n in _integers(item)]
         case DenseArrayBase():
-            return [int(v) for v in cast(DenseArrayBase[Any], attribute).get_values()]
+            return [int(v) for v in cast("DenseArrayBase[Any]", attribute).get_values()]
         case _:
             return []
 

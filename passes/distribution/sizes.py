@@ -70,11 +70,11 @@ def _changed(attribute: Attribute, index: int, change: Change, op: Operation) ->
         items[index] = _changed(items[index], 0, change, op)
         return ArrayAttr(items)
     if isinstance(attribute, DenseArrayBase):
-        values = [int(v) for v in cast(DenseArrayBase[Any], attribute).get_values()]
+        values = [int(v) for v in cast("DenseArrayBase[Any]", attribute).get_values()]
         values[index] = change.of(values[index])
         return DenseArrayBase.from_list(cast(Any, attribute).elt_type, values)
     if isinstance(attribute, IntegerAttr):
-        integer = cast(IntegerAttr[Any], attribute)
+        integer = cast("IntegerAttr[Any]", attribute)
         return IntegerAttr(change.of(integer.value.data), integer.type)
     raise DistirError(f"{op.name}: a size in an attribute of kind {attribute.name} cannot be rewritten")
 

@@ -60,7 +60,7 @@ class Localizer:
     def local_type(self, type_: Attribute, state: State) -> Attribute:
         if not isinstance(state, Sharded):
             return type_
-        tensor = cast(TensorType[Any], type_)
+        tensor = cast("TensorType[Any]", type_)
         return TensorType(tensor.element_type, local_shape(tensor.get_shape(), state, self.divisor))
 
     def _copy(self, name: str, states: Sequence[State]) -> FuncOp:
@@ -131,7 +131,7 @@ class Localizer:
         stands_for(op, copy, mapping)
         for index in option.means if self.is_part else ():
             scale = ScaleOp(copy.results[index], 1, self.propagation.shards)
-            scale.attributes[RULE] = RuleAttr(linear_rule(cast(TensorType[Any], scale.output.type).get_num_dims()))
+            scale.attributes[RULE] = RuleAttr(linear_rule(cast("TensorType[Any]", scale.output.type).get_num_dims()))
             body.add_op(scale)
             mapping[op.results[index]] = scale.output
 

@@ -49,7 +49,7 @@ class Tensor:
 
     def rows_joined(self, parts: int) -> tuple[int, ...]:
         """The shape of so many parts of the batch together."""
-        shape = cast(TensorType[Any], self.type).get_shape() if isinstance(self.type, TensorType) else ()
+        shape = cast("TensorType[Any]", self.type).get_shape() if isinstance(self.type, TensorType) else ()
         if not isinstance(self.batch, Sharded):
             return shape
         dim = self.batch.dim
@@ -60,7 +60,7 @@ class Tensor:
 def local_types(tensor: Tensor, layout: Layout) -> list[Attribute]:
     """For every device, the type of what it holds of a value, all microbatches joined."""
     shape = local_shape(tensor.rows_joined(layout.microbatches), tensor.tensor, layout.tp)
-    type_ = TensorType(cast(TensorType[Any], tensor.type).element_type, shape)
+    type_ = TensorType(cast("TensorType[Any]", tensor.type).element_type, shape)
     return [placed(type_, on_device(device)) for device in range(layout.devices)]
 
 
@@ -93,7 +93,7 @@ def rows_of(
     type_: Attribute, dim: int, microbatch: int, microbatches: int
 ) -> tuple[Attribute, tuple[tuple[str, Attribute], ...]]:
     """Of a slice that takes one microbatch's rows: the type of its result, and its properties."""
-    tensor = cast(TensorType[Any], type_)
+    tensor = cast("TensorType[Any]", type_)
     shape = tensor.get_shape()
     rows = shape[dim] // microbatches
     starts, stops = [0] * len(shape), list(shape)
@@ -105,7 +105,7 @@ def rows_of(
 
 @cache
 def _with_extent(type_: Attribute, dim: int, extent: int) -> Attribute:
-    tensor = cast(TensorType[Any], type_)
+    tensor = cast("TensorType[Any]", type_)
     shape = list(tensor.get_shape())
     shape[dim] = extent
     return TensorType(tensor.element_type, shape, tensor.encoding)

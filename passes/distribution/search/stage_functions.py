@@ -128,7 +128,7 @@ class StageFunctions:
         if not isinstance(tensor.type, TensorType):
             return self.zero
         shape = local_shape(tensor.rows_joined(microbatches), tensor.tensor, self.staged.tp)
-        type_ = TensorType(cast(TensorType[Any], tensor.type).element_type, shape)
+        type_ = TensorType(cast("TensorType[Any]", tensor.type).element_type, shape)
         return column_data(self.summaries.library.bytes(type_))
 
     def received(self, call: CallOp, result: OpResult, stage: int) -> Vector:
