@@ -173,11 +173,14 @@ class BatchLibrary(Library):
         self.rows = costs.rows
         self._every_rows = np.array(costs.rows, np.int64)
         self._sizes: dict[Columns, Columns] = {}
+        self._bytes_of: dict[Attribute, Columns] = {}
 
     def bytes(self, type_: Attribute) -> int:
         """Equal sizes are one object, so that storages are compared by identity."""
-        found = Columns(np.broadcast_to(self._bytes(type_), len(self.rows)))
-        return cast(int, self._sizes.setdefault(found, found))
+        if (known := self._bytes_of.get(type_)) is None:
+            found = Columns(np.broadcast_to(self._bytes(type_), len(self.rows)))
+            known = self._bytes_of[type_] = self._sizes.setdefault(found, found)
+        return cast(int, known)
 
     def _bytes(self, type_: Attribute) -> Vector | int:
         if not grows(type_):
