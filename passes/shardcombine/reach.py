@@ -33,8 +33,10 @@ def reaching(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     """The cuts that hold with dims beyond every stated number too; those in pieces or windows, or inside others, as they are."""
     subject, small = probe.subject, probe.small
     scaled = frozenset(i for factor in small.factors for i in factor.slots)
+    cut = frozenset(i for survivor in survivors for i in survivor.cut.factor.slots)
     least = min((small.point[i] for i in scaled if not subject.slots[i].is_size), default=0)
-    numbers = stated(subject, scaled)
+    numbers = stated(subject, cut)
+    numbers |= {small.point[i] for i in small.altered | scaled - cut if subject.slots[i].is_size}
     if (
         not subject.domains.states_numbers
     ):  # what it computes with says nothing of dims that are longer than it was found with
