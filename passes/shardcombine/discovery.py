@@ -161,7 +161,7 @@ def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> tuple[
                 gained = len(alone.combines) - len(rule.combines)
                 if gained > 0 or (gained == 0 and seen.left_out):
                     return alone, False
-    return rule, probe.small.altered.isdisjoint(slot for survivor in survivors for slot in survivor.cut.factor.slots)
+    return rule, small.altered.isdisjoint(slot for survivor in survivors for slot in survivor.cut.factor.slots)
 
 
 def _alone(subject: Subject, small: StandIn) -> Rule:

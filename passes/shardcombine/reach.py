@@ -13,6 +13,7 @@ from distir.dialects.sharding import Gather
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, local_point
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.subject import Subject
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
 
@@ -54,7 +55,8 @@ def confirmed(probe: Probe, survivor: Survivor, others: Sequence[Survivor]) -> b
     """Whether a cut holds with the op's own numbers too, where the stand-in has others in the dims that are cut: what lies side by side
     in a few rows may overlap in more."""
     subject, small, cut = probe.subject, probe.small, survivor.cut
-    if small.altered.isdisjoint(cut.factor.slots):
+    left = _own_leftovers(subject, small)
+    if all(i not in small.altered or left[i] == small.leftovers[i] for i in cut.factor.slots):
         return True
     elsewhere = {i for other in others for i in other.cut.factor.slots}
     if elsewhere & {*cut.factor.slots}:
@@ -74,6 +76,16 @@ def confirmed(probe: Probe, survivor: Survivor, others: Sequence[Survivor]) -> b
     factors = tuple(own if f.slots == own.slots else f for f in small.factors)
     as_found = Probe(subject, replace(small, point=point, shapes=shapes, factors=factors))
     return as_found.start(exact=False, draws=1) and _holds(as_found, survivor, own)
+
+
+def _own_leftovers(subject: Subject, small: StandIn) -> list[int]:
+    """What the op has of every slot without the factors."""
+    left = [*subject.point]
+    for factor in small.factors:
+        extent = math.gcd(*(left[i] for i in factor.slots))
+        for i in factor.slots:
+            left[i] //= extent
+    return left
 
 
 def grown(probe: Probe, beyond: int) -> Iterator[tuple[Factor, Probe]]:

@@ -86,3 +86,22 @@ def test_rows_where_padding_follows_from_the_kernel() -> None:
     rng = np.random.default_rng(0)
     rule = rule_that_holds(op, [rng.random((1, 1, 9, 8), np.float32), rng.random((1, 2, 3, 3), np.float32)])
     assert all(dim.factor for dim in rule.inputs[0][2:])
+
+
+@pytest.mark.long
+def test_rows_under_a_dilation_that_goes_with_a_padding_are_windows() -> None:
+    """Paddings, a dilation and a kernel of four rows all grow together: with nine for four, six rows would not meet."""
+    numbers = (
+        "dilations = [4 : i64, 2 : i64], kernel_shape = [3 : i64, 4 : i64], pads = [4 : i64, 4 : i64, 4 : i64, 4 : i64]"
+    )
+    op = operation(
+        "%x: tensor<2x5x22x24xf32>, %w: tensor<4x5x3x4xf32>",
+        f'%b = "onnx.NoValue"() <{{value}}> : () -> none\n%0 = "onnx.Conv"(%x, %w, %b) <{{{numbers}}}> : '
+        "(tensor<2x5x22x24xf32>, tensor<4x5x3x4xf32>, none) -> tensor<2x4x22x26xf32>",
+    )
+    conv = next(other for other in op.parent.ops if other.name == "onnx.Conv")  # pyright: ignore
+    rng = np.random.default_rng(0)
+    rule = Discovery(InterpreterDomains()).rule(conv)
+    operands = [rng.standard_normal((2, 5, 22, 24)), rng.standard_normal((4, 5, 3, 4)), None]
+    assert not violations(conv, rule, operands, rng).violations
+    assert rule.inputs[0][2].halo == (4, 4)
