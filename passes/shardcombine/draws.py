@@ -110,8 +110,9 @@ class Draws:
         ]
 
     def _integer_draws(self) -> int:
-        """How many draws integer operands need: few of them decide much, as an offset does."""
-        counts = [math.prod(self.shapes[i]) for i in self.bounds]
+        """How many draws integer operands need, and truths: few of them decide much, as an offset does, or whether to drop anything."""
+        truths = [i for i in self.subject.tensors if self.subject.kind(i) == "bool"]
+        counts = [math.prod(self.shapes[i]) for i in (*self.bounds, *truths)]
         return 0 if not counts else MANY_DRAWS if min(counts) <= _FEW else 3
 
     def _says_little(self) -> bool:
@@ -188,7 +189,8 @@ class Draws:
         if kind == "float":
             return arithmetic.draw(self.shapes[i], self.rng, number)
         if kind == "bool":
-            return self.rng.random(self.shapes[i]) < 0.5
+            drawn = self.rng.random(self.shapes[i]) < 0.5
+            return drawn if drawn.size > 1 else np.full_like(drawn, number % 2 == 0)
         largest = max((dim for shape in self.shapes.values() for dim in shape), default=1)
         dtype, stated = self.subject.integer_dtype(i), self.subject.stated_integers
         return draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
