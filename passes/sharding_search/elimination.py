@@ -214,9 +214,10 @@ class Network:
                 sizes.update((n, self._size(n)) for n in neighbours if n not in held)
         return not self.left
 
-    def decided(self, given: Mapping[int, int] | None = None) -> list[int] | None:
+    def decided(self, given: Mapping[int, int] | None = None, takes_last: bool = False) -> list[int] | None:
         """The choice of every variable in a cheapest assignment, once all are eliminated but those that are given; None if
-        none is finite. Those eliminated last are decided first, so that each has its neighbours decided."""
+        none is finite. Those eliminated last are decided first, so that each has its neighbours decided. Of choices that cost the
+        same it is the first, or the last."""
         import numpy as np
 
         found = dict(given or {})
@@ -228,7 +229,7 @@ class Network:
                     for v, c in zip(table.scope, table.classes, strict=True)
                 )
                 costs = costs + table.costs[index]
-            best = int(np.argmin(costs))
+            best = len(costs) - 1 - int(np.argmin(costs[::-1])) if takes_last else int(np.argmin(costs))
             if not np.isfinite(costs[best]):
                 return None
             found[step.variable] = int(step.kept[step.variable][best])

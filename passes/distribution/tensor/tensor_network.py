@@ -150,12 +150,13 @@ class TensorNetwork:
         return Plan(options, arguments, results, seconds)
 
     def _decided(self) -> list[int] | None:
-        """The choice of every variable. Where all tables are small, looking for choices that others beat takes longer than it saves."""
+        """The choice of every variable. Where all tables are small, looking for choices that others beat takes longer than it saves.
+        Of choices that cost the same, replication comes first and is not taken."""
         from distir.passes.sharding_search.bounds import cheapest
 
         at_once = self.network.copy()
         if at_once.eliminate(SMALL, is_dropping=False):
-            return at_once.decided()
+            return at_once.decided(takes_last=True)
         return cheapest(self.network)
 
     # --- functions ---
