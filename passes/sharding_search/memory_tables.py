@@ -221,12 +221,25 @@ class MemoryTables:
         if prod(crossing.shape) > WIDE:
             return None
         if occupancy not in self._arrays:
-            meeting = self.network.meetings[occupancy.meeting]
-            held = self._held(meeting, crossing, occupancy)
-            self._arrays[occupancy] = (
-                held if occupancy.converted is None else self._moving(meeting, crossing, occupancy)
-            )
+            rank = len(crossing.scope)
+            grid = [crossing.along(view, rank) for view in range(len(crossing.placed))]
+            self._arrays[occupancy] = self._bytes_of(occupancy, crossing, grid, crossing.shape)
         return self._arrays[occupancy]
+
+    def bytes_of(self, occupancy: Occupancy, combinations: Sequence[Array]) -> Array:
+        """Bytes for some combinations: of each variable of the crossing's scope, its class in each."""
+        crossing = self.crossing(occupancy.meeting, occupancy.sharing)
+        states = [numbers[combinations[axis]] for axis, numbers in crossing.placed]
+        return self._bytes_of(occupancy, crossing, states, combinations[0].shape)
+
+    def _bytes_of(
+        self, occupancy: Occupancy, crossing: Crossing, states: Sequence[Array], shape: tuple[int, ...]
+    ) -> Array:
+        """Bytes for combinations in arrays of this shape: `states` are, per view, its states' numbers."""
+        meeting = self.network.meetings[occupancy.meeting]
+        if occupancy.converted is None:
+            return self._held(meeting, crossing, occupancy, states, shape)
+        return self._moving(meeting, crossing, occupancy, states, shape)
 
     def _sizes(self, meeting: Meeting, crossing: Crossing) -> Array:
         import numpy as np
@@ -234,57 +247,69 @@ class MemoryTables:
         prices = self.problem.prices
         return np.array([prices.bytes(meeting.type, s) for s in crossing.states], dtype=np.float64)
 
-    def _held(self, meeting: Meeting, crossing: Crossing, occupancy: Occupancy) -> Array:
+    def _held(
+        self,
+        meeting: Meeting,
+        crossing: Crossing,
+        occupancy: Occupancy,
+        states: Sequence[Array],
+        shape: tuple[int, ...],
+    ) -> Array:
         import numpy as np
 
-        sizes, rank = self._sizes(meeting, crossing), len(crossing.scope)
-        source = crossing.along(0, rank)
-        needs = [crossing.along(hold.view, rank) for hold in occupancy.holds]
+        sizes = self._sizes(meeting, crossing)
+        source = states[0]
+        needs = [states[hold.view] for hold in occupancy.holds]
         begun = [i for i, hold in enumerate(occupancy.holds) if hold.is_begun]
         lasting = [i for i, hold in enumerate(occupancy.holds) if hold.is_lasting]
-        total = np.zeros(crossing.shape)
-        original = np.zeros(crossing.shape, dtype=bool)
+        total = np.zeros(shape)
+        original = np.zeros(shape, dtype=bool)
         if occupancy.has_memory:
             original |= occupancy.is_born
             for i in lasting:
                 kept = needs[i] == source
                 if not occupancy.holds[i].is_earlier:
                     made = [needs[j] == needs[i] for j in begun if occupancy.holds[j].is_earlier]
-                    kept = kept | ~_any(made, crossing.shape)
+                    kept = kept | ~_any(made, shape)
                 original |= kept
             if occupancy.sharing is not None:
                 sharing = self._sharings[occupancy.sharing]
                 there = list(dict.fromkeys(sharing.holder.states))
                 same = np.array([[s in sharing.images.get(t, ()) for s in crossing.states] for t in there])
-                original &= ~same[crossing.along(len(crossing.placed) - 1, rank), source]
+                original &= ~same[states[-1], source]
             total += np.where(original, sizes[source], 0.0)
         copied: list[Array] = []
         for n, i in enumerate(begun):
-            again = _any([needs[j] == needs[i] for j in begun[:n]], crossing.shape)
-            lasts = _any([needs[j] == needs[i] for j in lasting], crossing.shape)
+            again = _any([needs[j] == needs[i] for j in begun[:n]], shape)
+            lasts = _any([needs[j] == needs[i] for j in lasting], shape)
             copied.append((needs[i] != source) & lasts)
             total += np.where(copied[-1] & ~again, sizes[needs[i]], 0.0)
         if occupancy.returned is not None:
             there = needs[occupancy.returned]
-            held = _any([c & (needs[i] == there) for i, c in zip(begun, copied, strict=True)], crossing.shape)
+            held = _any([c & (needs[i] == there) for i, c in zip(begun, copied, strict=True)], shape)
             total -= np.where(held | (original & (there == source)), sizes[there], 0.0)
         return total
 
-    def _moving(self, meeting: Meeting, crossing: Crossing, occupancy: Occupancy) -> Array:
+    def _moving(
+        self,
+        meeting: Meeting,
+        crossing: Crossing,
+        occupancy: Occupancy,
+        states: Sequence[Array],
+        shape: tuple[int, ...],
+    ) -> Array:
         import numpy as np
 
         assert occupancy.converted is not None
-        states, prices = crossing.states, self.problem.prices
-        transient = np.zeros((len(states), len(states)))
+        prices = self.problem.prices
+        transient = np.zeros((len(crossing.states), len(crossing.states)))
         source, target = (crossing.placed[view][1] for view in (0, occupancy.converted))
         for s in dict.fromkeys(source.tolist()):
             for t in dict.fromkeys(target.tolist()):
-                conversion = prices.conversion(meeting.type, states[s], states[t])
+                conversion = prices.conversion(meeting.type, crossing.states[s], crossing.states[t])
                 if conversion is not None:
                     transient[s, t] = conversion.last_bytes if occupancy.is_last else conversion.transient_bytes
-        rank = len(crossing.scope)
-        found = transient[crossing.along(0, rank), crossing.along(occupancy.converted, rank)]
-        return np.broadcast_to(found, crossing.shape)
+        return np.broadcast_to(transient[states[0], states[occupancy.converted]], shape)
 
     def least(self, occupancy: Occupancy) -> Mapping[int, Array]:
         """Of a meeting with too many combinations, bytes per choice of single variables that are held in any case."""

@@ -3,12 +3,12 @@ minimum is a lower bound of all plans within the limit, for any prices of a byte
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork
+from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.memory import Point
 from distir.passes.sharding_search.memory_tables import MemoryTables, Occupancy, PointTables
@@ -98,31 +98,54 @@ class Relaxation:
         return tuple(c[self.kept[v]] for v, c in zip(scope, classes, strict=True))
 
     def limited(self) -> tuple[Network, list[list[int]]]:
-        """Costs without prices, and beside them memory as limited tables: their numbers per point."""
+        """Costs without prices, and beside them memory as limited tables: their numbers per point. What has too many combinations counts with
+        less than it holds."""
+        network, numbers, wide = self.limited_apart()
+        for of_point, occupied in zip(numbers, wide, strict=True):
+            for occupancy, count in occupied.items():
+                of_point += self.add_least(network, occupancy, count)
+        return network, numbers
+
+    def limited_apart(self) -> tuple[Network, list[list[int]], list[Counter[Occupancy]]]:
+        """The same without what has too many combinations for a table, and that, per point."""
         import numpy as np
 
         network = self.network([0.0] * len(self.at))
         numbers: list[list[int]] = []
+        wide: list[Counter[Occupancy]] = []
         for tables in self.at:
             held: dict[tuple[int, int | None], Array] = {}
             numbers.append([])
-            single = dict(tables.single)
+            wide.append(Counter())
             for occupancy, count in tables.occupied.items():
                 key = occupancy.meeting, occupancy.sharing
                 found = self.memory.bytes(occupancy)
                 if found is None:
-                    for v, sizes in self.memory.least(occupancy).items():
-                        single[v] = single.get(v, 0.0) + count * sizes
+                    wide[-1][occupancy] += count
                 else:
                     held[key] = held.get(key, 0.0) + count * found
             for key, found in held.items():
                 crossing = self.memory.crossing(*key)
                 table = Table(crossing.scope, self._left(crossing.scope, crossing.classes), found)
                 numbers[-1].append(network.add_limited(table))
-            for v, sizes in single.items():
+            for v, sizes in tables.single.items():
                 left = sizes[self.kept[v]]
                 numbers[-1].append(network.add_limited(Table((v,), (np.arange(len(left)),), left)))
-        return network, numbers
+        return network, numbers, wide
+
+    def add_least(self, network: Network, occupancy: Occupancy, count: int) -> list[int]:
+        """Adds what values with too many combinations hold in any case, as limited tables; their numbers."""
+        import numpy as np
+
+        found: list[int] = []
+        for v, sizes in self.memory.least(occupancy).items():
+            left = count * sizes[self.kept[v]]
+            found.append(network.add_limited(Table((v,), (np.arange(len(left)),), left)))
+        return found
+
+    def classes_left(self, crossing: Crossing) -> tuple[Array, ...]:
+        """For each variable of a crossing, the classes of its choices that are left."""
+        return self._left(crossing.scope, crossing.classes)
 
     def cost(self, choices: Sequence[int]) -> float:
         """Of an assignment without prices."""

@@ -8,7 +8,7 @@ close, few of the millions of combinations are left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,35 @@ class Resource:
     limit: float
     price: float
     """Of one of it, which costs have in them."""
+    counted: Sequence[Counted] = ()
+    """What combinations of wide tables of costs take of it beside, which costs do not have in them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What combinations of a wide table's choices take of a resource, found only for those that are left."""
+
+    scope: tuple[int, ...]
+    classes: tuple[Array, ...]
+    """For each variable of the scope, the class of each of its choices."""
+    count: int
+    of: Callable[[Sequence[Array]], Array]
+    """For the classes of combinations, per variable, what each takes, so many times."""
+
+    def amounts(self, table: SparseTable) -> Array | None:
+        """For each row of a table; None if it has another scope, or does not tell the same choices apart."""
+        import numpy as np
+
+        if table.scope != self.scope:
+            return None
+        rows: list[Array] = []
+        for classes, there, row in zip(self.classes, table.classes, table.rows, strict=True):
+            class_of = np.zeros(int(there.max()) + 1, dtype=np.intp)
+            class_of[there] = classes
+            if not np.array_equal(class_of[there], classes):
+                return None
+            rows.append(class_of[row])
+        return self.count * self.of(rows)
 
 
 def cheapest_within(
@@ -63,6 +92,7 @@ class _SparseElimination:
         self._prices = [resource.price for resource in resources]
         self._room = np.array([resource.limit for resource in resources])
         """What may be taken of each resource beyond what is taken at least."""
+        self._uncounted = [list(resource.counted) for resource in resources]
         least = {v: float(network.own[v].min()) for v in network.left}
         self._own = {v: network.own[v] - least[v] for v in network.left}
         tables = [(table, float(table.costs.min())) for table in network.tables]
@@ -86,10 +116,21 @@ class _SparseElimination:
         for table, low in sorted(wide, key=lambda found: found[0].size):
             if rows < 0:
                 raise TooManyRows
-            found = self._written(table, self._most + low, rows)
+            found = self._counted(self._written(table, self._most + low, rows))
             rows -= len(found.costs)
             self._add(found, low)
             self._narrow([self._made - 1])
+
+    def _counted(self, table: SparseTable) -> SparseTable:
+        """A table with what its combinations take, and what that costs."""
+        amounts, costs = table.amounts.copy(), table.costs
+        for number, (price, pending) in enumerate(zip(self._prices, self._uncounted, strict=True)):
+            for counted in list(pending):
+                if (taken := counted.amounts(table)) is not None:
+                    pending.remove(counted)
+                    amounts[number] += taken
+                    costs = costs + price * taken
+        return replace(table, amounts=amounts, costs=costs)
 
     def _taken(self, table: Table, resource: int) -> SparseTable:
         """What choices take of a resource."""

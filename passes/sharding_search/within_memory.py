@@ -15,7 +15,7 @@ from time import monotonic
 from distir.passes.sharding_search.bounds import Bounds
 from distir.passes.sharding_search.branching import Branching
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.elimination import Table
+from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.first_plan import add_first_plan
 from distir.passes.sharding_search.least_memory import Least
 from distir.passes.sharding_search.pricing import EXACT, Found, Pricing
@@ -23,6 +23,7 @@ from distir.passes.sharding_search.relaxation import Relaxation
 from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
 from distir.passes.sharding_search.sparse_tables import TooManyRows
 from distir.passes.sharding_search.table_program import TableProgram
+from distir.passes.sharding_search.wide_amounts import WideAmounts
 
 PRICES = 30
 """Prices that are tried before the rest is left to the integer program."""
@@ -145,13 +146,10 @@ class WithinMemory:
     def _among_rows(self, most: float) -> list[int] | None:
         """The choices of a fastest plan within the limit at the points known so far, if it costs at most so much. Raises TooManyRows."""
         pricing = self.pricing
-        network, numbers = self.relaxation.limited()
-        network.drop_dominated()
-        network.eliminate(SMALL_TABLES)
+        network, held, wide = self._eliminated()
         prices = [price / pricing.limit for price in pricing.prices]
-        held = [[network.limited[number] for number in of_point] for of_point in numbers]
-        for price, tables in zip(prices, held, strict=True):
-            for table in tables if price else ():
+        for price, numbers in zip(prices, held, strict=True):
+            for table in (network.limited[number] for number in numbers if price):
                 network.add(Table(table.scope, table.classes, table.costs * price))
         most = (most + sum(pricing.prices)) * (1 + EXACT)
         bounds = Bounds(network)
@@ -159,10 +157,35 @@ class WithinMemory:
         bounds.write()
         network.keep({v: (bound + network.settled <= most).nonzero()[0] for v, bound in bounds.with_choice.items()})
         resources = [
-            Resource([network.limited[number] for number in of_point], pricing.limit, price)
-            for of_point, price in zip(numbers, prices, strict=True)
+            Resource(
+                [network.limited[number] for number in numbers],
+                pricing.limit,
+                price,
+                [amounts.counted(network, count) for amounts, count in of_point],
+            )
+            for price, numbers, of_point in zip(prices, held, wide, strict=True)
         ]
         return cheapest_within(network, most, MOST_ROWS, resources)
+
+    def _eliminated(self) -> tuple[Network, list[list[int]], list[list[tuple[WideAmounts, int]]]]:
+        """Costs of what is left, few variables eliminated; per point the numbers of limited tables, and what is counted for the combinations
+        of a wide table of costs."""
+        network, held, occupied = self.relaxation.limited_apart()
+        told = {o: WideAmounts.beside(network, self.relaxation, o) for of_point in occupied for o in of_point}
+        least = [
+            {o: self.relaxation.add_least(network, o, count) for o, count in of_point.items()} for of_point in occupied
+        ]
+        network.drop_dominated()
+        network.eliminate(SMALL_TABLES)
+        scopes = {table.scope for table in network.wide_tables}
+        wide: list[list[tuple[WideAmounts, int]]] = []
+        for numbers, of_point, at_least in zip(held, occupied, least, strict=True):
+            wide.append([(told[o], count) for o, count in of_point.items() if told[o].scope in scopes])
+            for occupancy, count in of_point.items():
+                if told[occupancy].scope not in scopes:
+                    table = told[occupancy].table(network, count)
+                    numbers += at_least[occupancy] if table is None else [network.add_limited(table)]
+        return network, held, wide
 
     def _solve(self, most_cells: int = LARGEST_PROGRAM) -> bool:
         """Solves the integer program of the points known so far, unless it is larger; whether another one is to be solved."""

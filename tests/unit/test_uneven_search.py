@@ -20,7 +20,7 @@ from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
-from distir.passes.sharding_search import memory_tables
+from distir.passes.sharding_search import choice_network, memory_tables, relaxation, wide_amounts, within_memory
 from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.integer_program import Infeasible
@@ -31,6 +31,8 @@ from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
 from distir.passes.sharding_search.search import Result, best_plan, by_integer_program
 from distir.passes.sharding_search.settings import write
+from distir.passes.sharding_search.sparse_elimination import Counted
+from distir.passes.sharding_search.sparse_tables import SparseTable
 from distir.passes.sharding_search.within_memory import WithinMemory
 from tests.slow_machine import written
 from tests.unit.random_models import Program, models
@@ -181,6 +183,29 @@ def test_one_byte_less_than_the_fastest_plan_needs(
     monkeypatch.setattr(memory_tables, "WIDE", widest)
     seen = run_programs(count, largest, "dgx-2", check_just_below_the_fastest, st.sampled_from([(2,), (3,)]))
     assert seen["found"], seen
+
+
+@pytest.mark.parametrize(("count", "largest"), [(8, 2), pytest.param(60, 2, marks=pytest.mark.long)])
+def test_memory_of_wide_values_is_counted_for_the_combinations_that_are_left(
+    count: int, largest: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Where no table is written down that need not be, and integer programs end nothing."""
+    for module in (choice_network, relaxation, wide_amounts):
+        monkeypatch.setattr(module, "MOST_WRITTEN", 8)
+    monkeypatch.setattr(memory_tables, "WIDE", 8)
+    for name in ("SMALL_TABLES", "LARGEST_PROGRAM", "MIDDLE_PROGRAM", "SMALL_PROGRAM"):
+        monkeypatch.setattr(within_memory, name, 8)
+    amounts, attached = Counted.amounts, Counter[bool]()
+
+    def counting(counted: Counted, table: SparseTable) -> "np.ndarray | None":
+        found = amounts(counted, table)
+        attached[found is not None] += 1
+        return found
+
+    monkeypatch.setattr(Counted, "amounts", counting)
+    seen = run_programs(count, largest, "dgx-2", check_just_below_the_fastest, st.sampled_from([(2,), (3,)]))
+    assert seen["proven"], seen
+    assert attached[True], attached
 
 
 @pytest.mark.long
