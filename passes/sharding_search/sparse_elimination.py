@@ -50,17 +50,19 @@ class Counted:
     of: Callable[[Sequence[Array]], Array]
     """For the classes of combinations, per variable, what each takes, so many times."""
 
-    def amounts(self, table: SparseTable) -> Array | None:
-        """For each row of a table; None if it has another scope, or does not tell the same choices apart."""
+    def amounts(self, table: SparseTable, left: Mapping[int, Array]) -> Array | None:
+        """For each row of a table; None if it has another scope, or does not tell the same choices apart of those that are left (per
+        variable and choice, whether it is)."""
         import numpy as np
 
         if table.scope != self.scope:
             return None
         rows: list[Array] = []
-        for classes, there, row in zip(self.classes, table.classes, table.rows, strict=True):
-            class_of = np.zeros(int(there.max()) + 1, dtype=np.intp)
-            class_of[there] = classes
-            if not np.array_equal(class_of[there], classes):
+        for v, all_here, all_there, row in zip(self.scope, self.classes, table.classes, table.rows, strict=True):
+            class_of = np.zeros(int(all_there.max()) + 1, dtype=np.intp)
+            here, there = all_here[left[v]], all_there[left[v]]
+            class_of[there] = here
+            if not np.array_equal(class_of[there], here):
                 return None
             rows.append(class_of[row])
         return self.count * self.of(rows)
@@ -126,7 +128,7 @@ class _SparseElimination:
         amounts, costs = table.amounts.copy(), table.costs
         for number, (price, pending) in enumerate(zip(self._prices, self._uncounted, strict=True)):
             for counted in list(pending):
-                if (taken := counted.amounts(table)) is not None:
+                if (taken := counted.amounts(table, self._left)) is not None:
                     pending.remove(counted)
                     amounts[number] += taken
                     costs = costs + price * taken

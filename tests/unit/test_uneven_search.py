@@ -2,7 +2,7 @@
 memory is that of the device with the largest shards, and no strategy of any shards is faster."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -197,8 +197,8 @@ def test_memory_of_wide_values_is_counted_for_the_combinations_that_are_left(
         monkeypatch.setattr(within_memory, name, 8)
     amounts, attached = Counted.amounts, Counter[bool]()
 
-    def counting(counted: Counted, table: SparseTable) -> "np.ndarray | None":
-        found = amounts(counted, table)
+    def counting(counted: Counted, table: SparseTable, left: Mapping[int, np.ndarray]) -> np.ndarray | None:
+        found = amounts(counted, table, left)
         attached[found is not None] += 1
         return found
 
