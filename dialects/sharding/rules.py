@@ -184,14 +184,19 @@ class Rule:
         trimmed = {f for f, cs in self.combines.items() if any(isinstance(c, Gather) and c.is_windowed for c in cs)}
         return frozenset(inputs | trimmed)
 
-    def outside(self, factor: str) -> set[str]:
+    def outside(self, factor: str) -> frozenset[str]:
         """The factors that this one lies inside, in some dim."""
-        found: set[str] = set()
-        for dim in (dim for dims in self.inputs for dim in dims if factor in dim.inner):
-            found |= set(dim.factors[: dim.factors.index(factor)])
-        for combine in self.combines[factor]:
-            found |= set(combine.outer) if isinstance(combine, Gather) else set()
-        return found
+        return self._outside[factor]
+
+    @cached_property
+    def _outside(self) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {factor: set() for factor in self.combines}
+        for dim in (dim for dims in self.inputs for dim in dims):
+            for factor in dim.inner:
+                found.setdefault(factor, set()).update(dim.factors[: dim.factors.index(factor)])
+        for factor, combines in self.combines.items():
+            found[factor].update(*[combine.outer for combine in combines if isinstance(combine, Gather)])
+        return {factor: frozenset(outer) for factor, outer in found.items()}
 
     def partner(self, factor: str) -> PartialRule | None:
         """The partial operands that `factor` needs beside its cut dims (a bias in a split contraction)."""

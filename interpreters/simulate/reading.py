@@ -107,6 +107,8 @@ class Reader:
         """By the identity of types, of functions with and without placements. The module and the entries keep the types alive."""
         self.rooms: dict[bool, dict[int, tuple[Room, ...]]] = {True: {}, False: {}}
         """What values of a type are held in, likewise."""
+        self._counts: dict[int, Counter[Room]] = {}
+        """How often each room is in these, by their identity."""
         self._entries: list[func.FuncOp] = []
         self._bodies: dict[tuple[object, ...], Body] = {}
         self._attributes: dict[int, int] = {}
@@ -125,7 +127,9 @@ class Reader:
         distinct = {id(held): held for held in rooms}
         counts = Counter[Room]()
         for number, times in Counter(map(id, rooms)).items():
-            for room, count in Counter(distinct[number]).items():
+            if number not in self._counts:
+                self._counts[number] = Counter(distinct[number])
+            for room, count in self._counts[number].items():
                 counts[room] += count * times
         bytes_: dict[int, int] = {}
         for (device, size), count in counts.items():

@@ -77,7 +77,7 @@ class Localizer:
         for op in source.body.block.ops:
             if isinstance(op, ReturnOp):
                 returned = [mapping[v] for v in op.operands]
-                body.add_op(ReturnOp(*returned))
+                body.add_op(ReturnOp.create(operands=returned))
             elif isinstance(op, CallOp):
                 self.copy_call(op, [axis.states[v] for v in op.operands], body, mapping)
             else:

@@ -109,7 +109,7 @@ class Assembler:
             name_alike(inner.held[key], key[0].name_hint)
         self._loop([inner])
         singles, groups, values = self._leaving(inner)
-        block.add_op(ReturnOp(*values))
+        block.add_op(ReturnOp.create(operands=values))
         function = FuncOp(
             unique_symbol(self.staged.module, "replica"),
             (types, [v.type for v in values]),
@@ -242,7 +242,7 @@ class Assembler:
                     returned.append(held)
                     part = {"dist.part": part_of(tensor, self.layout, number, rank)} if self.staged.to_run else {}
                     ports.append({**known, **part})
-        self.block.add_op(ReturnOp(*returned))
+        self.block.add_op(ReturnOp.create(operands=returned))
         types = list(self.block.arg_types), [v.type for v in returned]
         new = FuncOp(self.staged.entry.sym_name.data, types, Region(self.block))
         new.arg_attrs = ArrayAttr(argument_ports)

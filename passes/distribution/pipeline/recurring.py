@@ -126,7 +126,7 @@ class RecurringSteps:
         given = inside.inputs
         made = {key: values for key, values in inside.held.items() if given.get(key) is not values}
         outputs = [(key, values) for key, values in made.items() if self._is_used(key, end)]
-        inside.block.add_op(ReturnOp(*[v for _, values in outputs for v in values]))
+        inside.block.add_op(ReturnOp.create(operands=[v for _, values in outputs for v in values]))
         types = [[v.type for v in values] for _, values in outputs]
         name = unique_symbol(self.staged.module, "steps")
         signature = list(inside.block.arg_types), [type_ for each in types for type_ in each]

@@ -322,7 +322,7 @@ def _stage_function(
 
     for op in ops:
         add(op)
-    body.add_op(ReturnOp(*(mapping[v] for v in outputs)))
+    body.add_op(ReturnOp.create(operands=[mapping[v] for v in outputs]))
     types = [v.type for v in inputs], [v.type for v in outputs]
     return FuncOp(name, types, Region(body), visibility="private")
 

@@ -146,7 +146,7 @@ def localize(
         mapping.update(zip(call.results, copy.results, strict=True))
     last = entry.body.block.last_op
     returned = [mapping[v] for v in last.operands] if last is not None else []
-    body.add_op(ReturnOp(*returned))
+    body.add_op(ReturnOp.create(operands=returned))
     local = FuncOp(unique_symbol(module, "local_main"), (types, [v.type for v in returned]), Region(body))
     local.arg_attrs, local.res_attrs = entry.arg_attrs, entry.res_attrs
     module.body.block.add_op(local)
