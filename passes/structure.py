@@ -58,6 +58,23 @@ def copied(region: Region, values: Mapping[SSAValue, SSAValue]) -> Region:
     return copy
 
 
+def cloned(function: FuncOp) -> FuncOp:
+    """A copy of a function of one block, whose arguments are made at once: `clone` makes them one by one, which takes the square of
+    their number."""
+    block = function.body.block
+    body = Block(arg_types=[argument.type for argument in block.args])
+    values: dict[SSAValue, SSAValue] = dict(zip(block.args, body.args, strict=True))
+    for argument, own in zip(block.args, body.args, strict=True):
+        name_alike([own], argument.name_hint)
+    body.add_ops([op.clone(values) for op in block.ops])
+    return FuncOp.create(
+        properties=dict(function.properties),
+        attributes=dict(function.attributes),
+        regions=[Region(body)],
+        location=function.location,
+    )
+
+
 def give_body(function: FuncOp, block: Block) -> None:
     """Puts a block, which ends in a return, in place of a function's body; the function's type becomes what the block takes and
     returns. The old body is detached."""

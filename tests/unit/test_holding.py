@@ -15,7 +15,7 @@ from distir.passes.distribution.search.configurations import Configuration
 from distir.passes.distribution.search.search import Search
 from distir.passes.distribution.tensor import tensor_axis
 from distir.passes.distribution.tensor.choices import TensorChoices
-from distir.passes.distribution.tensor.holding import held_parameters, holding
+from distir.passes.distribution.tensor.holding import holding, own_parameters, without_addends
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.structure import functions
@@ -32,6 +32,11 @@ def gpt2() -> ModuleOp:
     return module
 
 
+def everything(module: ModuleOp) -> dict[str, frozenset[int]]:
+    """What functions can hold where nothing is cut."""
+    return without_addends(module, own_parameters(module), {}, 1)
+
+
 def held(module: ModuleOp) -> dict[str, list[HeldOp]]:
     found = {n: [op for op in f.body.block.ops if isinstance(op, HeldOp)] for n, f in functions(module).items()}
     return {name: ops for name, ops in found.items() if ops}
@@ -40,7 +45,7 @@ def held(module: ModuleOp) -> dict[str, list[HeldOp]]:
 def test_parameters_of_layers_leave_the_entry() -> None:
     module = gpt2()
     entry = entry_function(module)
-    ((name, positions),) = held_parameters(module, {}, 1).items()
+    ((name, positions),) = everything(module).items()
     narrow = holding(module, {name: positions})
     narrow.verify()
     inside = entry_function(narrow)
@@ -54,12 +59,12 @@ def test_parameters_of_layers_leave_the_entry() -> None:
 def test_what_a_step_updates_is_not_held() -> None:
     module = import_model(mlp_onnx.build([16] * 5, batch=24))
     prepare(Context(), module)
-    assert not held_parameters(module, {}, 1)
+    assert not everything(module)
 
 
 def test_functions_that_hold_parameters_are_not_inlined() -> None:
     module = gpt2()
-    narrow = holding(module, held_parameters(module, {}, 1))
+    narrow = holding(module, everything(module))
     with pytest.raises(NeedsArguments, match="holds parameters"):
         inline_calls(narrow, entry_function(narrow))
 
@@ -85,7 +90,7 @@ def test_the_tensor_axis_is_chosen_as_on_programs_with_all_arguments(
     module = gpt2() if model == "gpt2" else chain()
     machine, narrow, wide = load_machine("dgx-2"), TensorChoices(), TensorChoices()
     Variants(module, {0: 0}, 2, 1, machine).choose(tp, narrow)
-    monkeypatch.setattr(tensor_axis, "held_parameters", lambda *_: {})
+    monkeypatch.setattr(tensor_axis, "own_parameters", lambda _: {})
     Variants(module, {0: 0}, 2, 1, machine).choose(tp, wide)
     assert narrow.alternating == wide.alternating == {tp: model == "chain"}
     assert narrow.by_site == wide.by_site

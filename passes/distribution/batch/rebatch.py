@@ -16,13 +16,13 @@ from distir.passes.distribution.batch.batch_axis import Phase
 from distir.passes.distribution.batch.entry_axis import axis_of_entry
 from distir.passes.distribution.batch.localize import Localizer
 from distir.passes.distribution.inline import erase_unreached
-from distir.passes.structure import shape_of
+from distir.passes.structure import cloned, functions, shape_of
 
 
 def rebatch(module: ModuleOp, batch: Mapping[int, int], rows: int) -> ModuleOp:
     """A copy of an annotated module whose batch, cut along the dims `batch` (argument index -> dim), has `rows` rows. Raises
     DistirError where the rules forbid to cut the batch into single rows: such a program has no other batch size."""
-    copy = module.clone()
+    copy = ModuleOp([cloned(function) for function in functions(module).values()], dict(module.attributes))
     entry = entry_function(copy)
     index, dim = next(iter(batch.items()))
     size = shape_of(entry.body.block.args[index])[dim]
@@ -48,6 +48,6 @@ def rebatch(module: ModuleOp, batch: Mapping[int, int], rows: int) -> ModuleOp:
     scaled = FuncOp(name, (types, [v.type for v in body.last_op.operands]), Region(body))
     scaled.arg_attrs, scaled.res_attrs = entry.arg_attrs, entry.res_attrs
     copy.body.block.insert_op_before(scaled, entry)
-    copy.body.block.erase_op(entry)
+    entry.detach()
     erase_unreached(copy, name)
     return copy

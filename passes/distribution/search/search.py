@@ -262,11 +262,9 @@ class Search:
         return self._bases_of_any_batch[shards]
 
     def _choose_tensors(self, tp: int, shards: int) -> None:
-        """Chooses the tensor axis once for all numbers of stages: on one stage, where repeated layers are tied. Parts of the batch do
-        not matter: any that were made will do."""
+        """Chooses the tensor axis once for all numbers of stages: on one stage, where repeated layers are tied."""
         if tp > 1 and tp not in self.choices.by_site:
-            made = [variants for (_, stages, _), variants in self._variants.items() if stages == 1]
-            (made[0] if made else self._variants_of(shards, 1)).choose(tp, self.choices)
+            self._variants_of(shards, 1).choose(tp, self.choices)
 
     def _variants_of(self, shards: int, stages: int, whole_layers: bool = False) -> Variants:
         """The program of any batch in so many stages."""

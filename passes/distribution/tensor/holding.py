@@ -4,7 +4,7 @@ layer. The program that is written has them as arguments of the entry, with the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -25,9 +25,8 @@ from distir.passes.structure import (
 )
 
 
-def held_parameters(module: ModuleOp, choices: Mapping[int, Choice], ranks: int) -> dict[str, frozenset[int]]:
-    """Which arguments of functions are parameters that nothing but one call of the entry takes or updates, in all of their calls. `choices`,
-    by site, are those of so many tensor ranks: what is taken as addends is no such parameter, since the entry makes them of it, once."""
+def own_parameters(module: ModuleOp) -> dict[str, list[int]]:
+    """Which arguments of functions are parameters that nothing but one call of the entry takes or updates, in all of their calls."""
     entry = entry_function(module)
     arguments = argument_attributes(entry)
     updated = {text(a, "dist.name", "") for a in result_attributes(entry)}
@@ -39,19 +38,28 @@ def held_parameters(module: ModuleOp, choices: Mapping[int, Choice], ranks: int)
         and isinstance(value.type, TensorType)
         and value.has_one_use()
     }
-    table, calls = functions(module), defaultdict[str, list[CallOp]](list)
-    for function in table.values():
+    calls = defaultdict[str, list[CallOp]](list)
+    for function in functions(module).values():
         for op in function.walk():
             if isinstance(op, CallOp):
                 calls[op.callee.string_value()].append(op)
-    sites = site_numbers(module)
-    found: dict[str, frozenset[int]] = {}
+    found: dict[str, list[int]] = {}
     for name, same in calls.items():
-        block = table[name].body.block
-        own = [i for i in range(len(block.args)) if all([call.operands[i] in free for call in same])]
-        if held := [i for i in own if not _adds(block.args[i], choices, sites, ranks)]:
-            found[name] = frozenset(held)
+        given = zip(*[call.operands for call in same], strict=True)
+        found[name] = [i for i, values in enumerate(given) if free.issuperset(values)]
     return found
+
+
+def without_addends(
+    module: ModuleOp, own: Mapping[str, Sequence[int]], choices: Mapping[int, Choice], ranks: int
+) -> dict[str, frozenset[int]]:
+    """Of these arguments of functions, those that no operation takes as addends."""
+    table, sites = functions(module), site_numbers(module)
+    found = {
+        name: frozenset([i for i in positions if not _adds(table[name].body.block.args[i], choices, sites, ranks)])
+        for name, positions in own.items()
+    }
+    return {name: positions for name, positions in found.items() if positions}
 
 
 def _adds(argument: BlockArgument, choices: Mapping[int, Choice], sites: Mapping[Operation, int], ranks: int) -> bool:

@@ -21,7 +21,7 @@ from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.stages import Cuts
 from distir.passes.distribution.tensor.choices import PlanByPosition, TensorChoices
-from distir.passes.distribution.tensor.holding import held_parameters, holding, site_numbers
+from distir.passes.distribution.tensor.holding import holding, own_parameters, site_numbers, without_addends
 from distir.passes.distribution.tensor.ilp import solve
 from distir.passes.distribution.tensor.local_program import LocalProgram, cut_into_stages, localize
 from distir.passes.distribution.tensor.space import TensorSpace, is_contraction
@@ -101,8 +101,14 @@ class Variants:
         module = self._alternated if choices.alternating.get(tp) else self.module
         assert module is not None
         if (held := choices.held.get(tp)) is None:
-            held = choices.held[tp] = held_parameters(module, choices.by_site.get(tp, {}), tp)
+            own = self._own if module is self.module else own_parameters(module)
+            held = choices.held[tp] = without_addends(module, own, choices.by_site.get(tp, {}), tp)
         return self._holding(module, held)
+
+    @cached_property
+    def _own(self) -> dict[str, list[int]]:
+        """What functions of the module can hold."""
+        return own_parameters(self.module)
 
     def _holding(self, module: ModuleOp, held: Mapping[str, frozenset[int]]) -> LocalProgram | None:
         if not held:
@@ -158,7 +164,7 @@ class Variants:
     def _candidates(self) -> list[LocalProgram]:
         """Both variants, with functions that hold what parameters they can, or else with all of them as arguments."""
         with suppress(NeedsArguments):
-            held = held_parameters(self.module, {}, 1)
+            held = without_addends(self.module, self._own, {}, 1)
             if (alike := self._holding(self.module, held)) is not None:
                 module = holding(self.module, held)
                 is_repeated = alternate(module, entry_function(module), 2)
