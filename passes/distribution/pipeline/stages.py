@@ -96,7 +96,7 @@ class Assignment:
         if len(ops) < stages:
             raise TooManyStages(len(ops), stages)
         if len(ops) not in cuts:
-            cuts[len(ops)] = balanced_cuts([weigh(op) for op in ops], stages)
+            cuts[len(ops)] = balanced_cuts([weigh(op) for op in ops], stages) if stages > 1 else [0, len(ops)]
         for stage, (start, stop) in enumerate(pairwise(cuts[len(ops)])):
             for op in ops[start:stop]:
                 self._put(op, Group(FORWARD, stage))

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf, prod
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
@@ -51,8 +51,7 @@ class Plan:
     seconds: float
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """The states of a value as a variable decides them: one for each of its choices."""
 
     variable: int
@@ -62,8 +61,7 @@ class View:
         return self.variable  # views of one variable are few
 
 
-@dataclass(frozen=True)
-class _Conversions:
+class _Conversions(NamedTuple):
     """Of a value of so many bytes: from the state in which it is produced to all in which it is needed."""
 
     produced: View
