@@ -16,8 +16,6 @@ import numpy as np
 import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_max_pool, op_reverse_sequence
 from xdsl.dialects.builtin import NoneType, TensorType, UnrankedTensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -26,6 +24,7 @@ from distir.dialects.onnx import SCHEMAS, Constant, NoValue, OnnxOperation, nump
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME, ELEMENT_OF_TYPE
 from distir.frontends.onnx.protos import node_proto, type_proto
 from distir.interpreters.onnx_bodies import has_bodies, run_with_bodies
+from distir.interpreters.onnx_kernels import REPLACED
 
 Array = np.ndarray[Any, Any]
 
@@ -33,38 +32,6 @@ OPSETS = [
     helper.make_opsetid(domain, max(s.since_version for s in SCHEMAS.values() if s.domain == domain))
     for domain in sorted({schema.domain for schema in SCHEMAS.values()})
 ]
-
-
-class ReverseSequence(op_reverse_sequence.ReverseSequence):
-    """The evaluator's own takes any number of lengths; the operator takes one for each entry of the batch."""
-
-    op_domain = ""
-
-    def _run(self, data: Array, sequence_lens: Array, batch_axis: int = 1, time_axis: int = 0) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if sequence_lens.shape != (data.shape[batch_axis],):
-            raise ValueError(f"expected {data.shape[batch_axis]} lengths, got {list(sequence_lens.shape)}")
-        return super()._run(data, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
-
-
-class MaxPool(op_max_pool.MaxPool):
-    """The evaluator's own path for windows without stride and dilation miscounts the padding (onnx 1.23.2)."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, auto_pad: str = "NOTSET", **window: Any) -> tuple[Array, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        pooled = self._max_pool if auto_pad == "NOTSET" else super()._run
-        return pooled(x, auto_pad=auto_pad, **window)
-
-
-class GatherElements(OpRun):
-    """The evaluator's own wants equal sizes off the axis, which the operator does not (fixed after onnx 1.23.2)."""
-
-    op_domain = ""
-
-    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        axis %= data.ndim
-        region = [slice(None) if i == axis else slice(size) for i, size in enumerate(indices.shape)]
-        return (np.take_along_axis(data[tuple(region)], indices, axis),)
 
 
 def run_onnx(
@@ -213,9 +180,7 @@ def _new_evaluator(op: OnnxOperation, floats: np.dtype[Any] | None) -> Reference
     ]
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in node.output if name]
     graph = helper.make_graph([node], "op", inputs, outputs)
-    return ReferenceEvaluator(
-        helper.make_model(graph, opset_imports=OPSETS), new_ops=[GatherElements, MaxPool, ReverseSequence]
-    )
+    return ReferenceEvaluator(helper.make_model(graph, opset_imports=OPSETS), new_ops=REPLACED)
 
 
 def _name_inside(op: OnnxOperation, names: dict[SSAValue, str]) -> Any:

@@ -18,6 +18,7 @@ from distir.dialects.onnx import OnnxOperation
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.frontends.onnx.apart import crashes, is_safe
 from distir.frontends.onnx.protos import node_proto, type_of, type_proto
+from distir.interpreters.onnx_extents import disagreement
 
 Array = np.ndarray[Any, Any]
 Operand: TypeAlias = Array | Attribute | None
@@ -83,12 +84,13 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
         return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
 
     _try_apart(op, operands, infer)
+    if (reason := disagreement(op, [_shape(value) for value in operands])) is not None:
+        raise _refusal(op, operands, reason)
     try:
         inferred = infer()
     except onnx.shape_inference.InferenceError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("[ShapeInferenceError] ")
-        described = ", ".join(_described(value) for value in operands)
-        raise DistirError(f"{op.name} does not accept {described}: {reason}") from error
+        raise _refusal(op, operands, reason) from error
     return [None if isinstance(r.type, NoneType) else _type(inferred.get(names[r]), r.type) for r in op.results]
 
 
@@ -106,6 +108,17 @@ def _try_apart(op: OnnxOperation, operands: Sequence[Operand], infer: Callable[[
         stated = ", ".join(f"{name} = {number}" for name, number in numbers.items())
         raise DistirError(f"{op.name} does not accept {stated}: onnx's inference of shapes crashes")
     _survived.add(key)
+
+
+def _refusal(op: OnnxOperation, operands: Sequence[Operand], reason: str) -> DistirError:
+    return DistirError(f"{op.name} does not accept {', '.join(map(_described, operands))}: {reason}")
+
+
+def _shape(value: Operand) -> tuple[int, ...] | None:
+    """None of an absent operand, one of unknown rank, and one that is no tensor."""
+    if isinstance(value, np.ndarray):
+        return value.shape
+    return value.get_shape() if isinstance(value, TensorType) else None
 
 
 def _rank(type: Attribute | None) -> int:

@@ -1,0 +1,116 @@
+"""Operators of the `onnx` dialect that the reference evaluator of the onnx package (1.23.2) computes wrong, or not as far as they are
+defined. Arrays are of any number type, exact scalars (objects) included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops import op_max_pool, op_reverse_sequence
+
+Array = np.ndarray[Any, Any]
+
+
+class ReverseSequence(op_reverse_sequence.ReverseSequence):
+    """The evaluator's own takes any number of lengths; the operator takes one for each entry of the batch."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, sequence_lens: Array, batch_axis: int = 1, time_axis: int = 0) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if sequence_lens.shape != (data.shape[batch_axis],):
+            raise ValueError(f"expected {data.shape[batch_axis]} lengths, got {list(sequence_lens.shape)}")
+        return super()._run(data, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
+
+
+class MaxPool(op_max_pool.MaxPool):
+    """The evaluator's own path for windows without stride and dilation miscounts the padding."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, auto_pad: str = "NOTSET", **window: Any) -> tuple[Array, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        pooled = self._max_pool if auto_pad == "NOTSET" else super()._run
+        return pooled(x, auto_pad=auto_pad, **window)
+
+
+class GatherElements(OpRun):
+    """The evaluator's own wants equal sizes off the axis, which the operator does not (fixed after onnx 1.23.2)."""
+
+    op_domain = ""
+
+    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        axis %= data.ndim
+        region = [slice(None) if i == axis else slice(size) for i, size in enumerate(indices.shape)]
+        return (np.take_along_axis(data[tuple(region)], indices, axis),)
+
+
+class ConvTranspose(OpRun):
+    """The evaluator's own has one channel of each group, takes a bias of any length, and adds element by element in Python."""
+
+    op_domain = ""
+
+    def _run(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None = None,
+        auto_pad: str = "NOTSET",
+        dilations: Sequence[int] | None = None,
+        group: int = 1,
+        kernel_shape: Sequence[int] | None = None,
+        output_padding: Sequence[int] | None = None,
+        output_shape: Sequence[int] | None = None,
+        pads: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> tuple[Array]:
+        batch, channels, *extents = x.shape
+        kernel = w.shape[2:]
+        if len(kernel) != len(extents) or tuple(kernel_shape or kernel) != kernel:
+            raise ValueError(f"expected a kernel of {len(extents)} dims like kernel_shape, got {list(w.shape)}")
+        if w.shape[0] != channels or channels % group:
+            raise ValueError(f"expected {channels} input channels in {group} groups, got weights {list(w.shape)}")
+        results = w.shape[1] * group
+        if b is not None and b.shape != (results,):
+            raise ValueError(f"expected {results} biases, got {list(b.shape)}")
+        strides, dilations = strides or [1] * len(kernel), dilations or [1] * len(kernel)
+        full = [
+            (n - 1) * stride + (k - 1) * dilation + 1 + beyond
+            for n, stride, k, dilation, beyond in zip(
+                extents, strides, kernel, dilations, output_padding or [0] * len(kernel), strict=True
+            )
+        ]
+        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            output_shape = output_shape or [n * stride for n, stride in zip(extents, strides, strict=True)]
+        begins, shape = _kept(full, auto_pad, output_shape, pads)
+        room = [max(n, begin + kept) for n, begin, kept in zip(full, begins, shape, strict=True)]
+        whole = np.zeros((batch, group, w.shape[1], *room), x.dtype)
+        rows = x.reshape(batch, group, channels // group, prod(extents))
+        weights = w.reshape(group, channels // group, w.shape[1], *kernel).swapaxes(1, 2)
+        for place in product(*map(range, kernel)):
+            reached = tuple(
+                slice(p * dilation, p * dilation + (n - 1) * stride + 1, stride)
+                for p, dilation, n, stride in zip(place, dilations, extents, strides, strict=True)
+            )
+            addend = np.matmul(weights[(..., *place)], rows)
+            whole[(..., *reached)] += addend.reshape(batch, group, w.shape[1], *extents)
+        kept = tuple(slice(begin, begin + n) for begin, n in zip(begins, shape, strict=True))
+        y = whole[(..., *kept)].reshape(batch, results, *shape)
+        return (y if b is None else y + b.reshape(results, *[1] * len(kernel)),)
+
+
+def _kept(
+    full: Sequence[int], auto_pad: str, output_shape: Sequence[int] | None, pads: Sequence[int] | None
+) -> tuple[list[int], list[int]]:
+    """Where the result begins in all that a transposed convolution gives, and its extents, which may go beyond that: with zeros."""
+    if output_shape is not None:
+        spare = [max(0, n - kept) for n, kept in zip(full, output_shape, strict=True)]
+        return [n // 2 if auto_pad == "SAME_UPPER" else n - n // 2 for n in spare], list(output_shape)
+    pads = pads or [0] * (2 * len(full))
+    begins, ends = pads[: len(full)], pads[len(full) :]
+    return list(begins), [n - begin - end for n, begin, end in zip(full, begins, ends, strict=True)]
+
+
+REPLACED: list[type[OpRun]] = [ConvTranspose, GatherElements, MaxPool, ReverseSequence]
