@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 from xdsl.parser import Parser
 
 from distir.dialects.aten import Aten
+from distir.dialects.onnx import Onnx
 
 FORWARD, BY_INPUT, BY_WEIGHT, TRANSPOSED = "forward", "by input", "by weight", "transposed"
 
@@ -96,7 +97,21 @@ class Convolution:
         """How many ways there are to cut batch and channels: the batch, groups, and inputs and outputs of each group."""
         return sum(extent > 1 for extent in (self.batch, self.groups, self.inputs, self.outputs))
 
+    def onnx_operation(self) -> Operation:
+        """A forward or transposed convolution as ONNX has it."""
+        numbers = {
+            "strides": [d.stride for d in self.spatial],
+            "pads": [d.padding for d in self.spatial] * 2,
+            "dilations": [d.dilation for d in self.spatial],
+        }
+        if self.kind == TRANSPOSED:
+            numbers["output_padding"] = [d.more for d in self.spatial]
+        texts = [f"{name} = [{', '.join(f'{n} : si64' for n in of)}]" for name, of in numbers.items()]
+        name = "Conv" if self.kind == FORWARD else "ConvTranspose"
+        return self._parsed(f"onnx.{name}", "%y", [*texts, f"group = {self.groups} : si64"], self._types()[-1])
+
     def operation(self) -> Operation:
+        """As ATen has it."""
         numbers: dict[str, list[int]] = {
             "stride": [d.stride for d in self.spatial],
             "padding": [d.padding for d in self.spatial],
@@ -105,31 +120,43 @@ class Convolution:
         }
         texts = [f"{name} = array<i64: {', '.join(map(str, of))}>" for name, of in numbers.items()]
         texts += [f"transposed = {str(self.kind in (BY_INPUT, TRANSPOSED)).lower()}", f"groups = {self.groups} : i64"]
-        types = [f"tensor<{'x'.join(map(str, shape))}xf32>" for shape in self.shapes]
-        names = [f"%{i}" for i in range(len(types) - 1)]
-        operator, results = "convolution", types[-1]
+        operator, results = "convolution", self._types()[-1]
         if self.kind == BY_WEIGHT:
-            operator, results = "convolution_backward", f"(none, {types[-1]}, none)"
+            operator, results = "convolution_backward", f"(none, {results}, none)"
             texts += ["bias_sizes = array<i64: 0>", "output_mask = [false, true, false]"]
-        made = "%a, %y, %b" if self.kind == BY_WEIGHT else "%y"
-        text = f"""func.func @main({", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=False))}) {{
-            {made} = "aten.{operator}"({", ".join(names)}) <{{{", ".join(texts)}}}> : ({", ".join(types[:-1])}) -> {results}
+        return self._parsed(f"aten.{operator}", "%a, %y, %b" if self.kind == BY_WEIGHT else "%y", texts, results)
+
+    def _types(self) -> list[str]:
+        return [f"tensor<{'x'.join(map(str, shape))}xf32>" for shape in self.shapes]
+
+    def _parsed(self, operator: str, made: str, properties: list[str], results: str) -> Operation:
+        types = self._types()[:-1]
+        names = [f"%{i}" for i in range(len(types))]
+        absent = ["%none"] * (operator.startswith("onnx.") and not self.bias)
+        text = f"""func.func @main({", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True))}) {{
+            %none = "onnx.NoValue"() <{{value}}> : () -> none
+            {made} = "{operator}"({", ".join((*names, *absent))}) <{{{", ".join(properties)}}}>
+                : ({", ".join((*types, *("none" for _ in absent)))}) -> {results}
             func.return
         }}"""
         context = Context()
-        for dialect in (Builtin, func.Func, Aten):
+        for dialect in (Builtin, func.Func, Aten, Onnx):
             context.load_dialect(dialect)
         (function,) = Parser(context, text).parse_module().ops
-        return next(op for op in function.walk() if op.name.startswith("aten."))
+        return next(op for op in function.walk() if op.name == operator)
 
     def operands(self, rng: np.random.Generator) -> list[Any]:
         return [rng.standard_normal(shape) for shape in self.shapes[:-1]]
 
 
-def drawn(rng: np.random.Generator) -> Convolution:
+KINDS = FORWARD, BY_INPUT, BY_WEIGHT, TRANSPOSED
+ONNX_KINDS = FORWARD, TRANSPOSED
+
+
+def drawn(rng: np.random.Generator, kinds: tuple[str, ...] = KINDS) -> Convolution:
     """A convolution of one to three spatial dims, with kernels to 13, strides to 8 and dilations to 6, of few elements."""
     while True:
-        kind = str(rng.choice([FORWARD, BY_INPUT, BY_WEIGHT, TRANSPOSED]))
+        kind = str(rng.choice(kinds))
         made = Convolution(
             kind,
             tuple(_drawn_spatial(rng, kind) for _ in range(rng.choice([1, 1, 2, 2, 3]))),

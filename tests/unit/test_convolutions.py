@@ -5,19 +5,32 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xdsl.ir import Operation
 
 from distir.dialects.sharding import Rule
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
-from tests.unit.convolutions import BY_INPUT, BY_WEIGHT, FORWARD, TRANSPOSED, Convolution, Spatial, can_be_cut, drawn
+from tests.unit.convolutions import (
+    BY_INPUT,
+    BY_WEIGHT,
+    FORWARD,
+    ONNX_KINDS,
+    TRANSPOSED,
+    Convolution,
+    Spatial,
+    can_be_cut,
+    drawn,
+)
 from tests.unit.shard_executor import violations
 
 
-def rule_that_holds(convolution: Convolution) -> Rule:
-    """The rule, after it has held on random operands."""
-    op, rng = convolution.operation(), np.random.default_rng(0)
+def rule_that_holds(convolution: Convolution, op: Operation | None = None) -> Rule:
+    """The rule (of the operation of ATen if no other is given), after it has held on random operands."""
+    op, rng = op or convolution.operation(), np.random.default_rng(0)
     rule = Discovery(InterpreterDomains()).rule(op)
-    assert not violations(op, rule, convolution.operands(rng), rng).violations, convolution
+    operands = convolution.operands(rng)
+    operands += [None] * (len(op.operands) - len(operands))
+    assert not violations(op, rule, operands, rng).violations, convolution
     return rule
 
 
@@ -80,6 +93,23 @@ def test_ops_that_are_a_class_of_their_own(name: str) -> None:
     assert channel_factors(rule) == HARD[name].channel_factors()
 
 
+ONNX: dict[str, Convolution] = {
+    "up, side by side": Convolution(TRANSPOSED, (Spatial(12, 2, 2),) * 2, 4, 1, 64, 32, bias=True),
+    "up, overlapping": Convolution(TRANSPOSED, (Spatial(12, 4, 2, 1),) * 2, 4, 1, 256, 128, bias=True),
+    "up, with an output padding": Convolution(TRANSPOSED, (Spatial(12, 3, 2, 1, 1, 1),) * 2, 4, 1, 8, 16, bias=True),
+    "groups": Convolution(TRANSPOSED, (Spatial(12, 3, 2),) * 2, 4, 2, 3, 2, bias=True),
+    "as many groups as channels": Convolution(TRANSPOSED, (Spatial(12, 3, 2),) * 2, 4, 8, 1, 1, bias=True),
+}
+"""Transposed convolutions of ONNX, as networks for segmentation have them."""
+
+
+@pytest.mark.parametrize("name", ONNX)
+def test_transposed_convolutions_of_onnx(name: str) -> None:
+    rule = rule_that_holds(ONNX[name], ONNX[name].onnx_operation())
+    assert not uncut(ONNX[name], rule)
+    assert channel_factors(rule) == ONNX[name].channel_factors()
+
+
 def channel_factors(rule: Rule) -> int:
     """How many factors the batch and channels have."""
     return len({factor for dims in rule.inputs for dim in dims[:2] for factor in dim.factors})
@@ -110,3 +140,13 @@ def test_rows_of_many_drawn_convolutions() -> None:
         assert not uncut(convolution, rule), convolution
         assert channel_factors(rule) == convolution.channel_factors(), convolution
     assert dims > 150
+
+
+@pytest.mark.long
+def test_many_drawn_convolutions_of_onnx() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        convolution = drawn(rng, ONNX_KINDS)
+        rule = rule_that_holds(convolution, convolution.onnx_operation())
+        assert not uncut(convolution, rule), convolution
+        assert channel_factors(rule) == convolution.channel_factors(), convolution
