@@ -13,7 +13,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from distir.interpreters.work import is_view
 from distir.passes.sharding_search.memory import Point
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.structure import argument_attributes, text
+from distir.passes.structure import argument_attributes, is_constant, text
 
 Position = tuple[float, ...]
 """Where a frame is: of operation k, conversions are at (2k, operand) and its run at (2k + 1,), followed by the position inside
@@ -78,7 +78,10 @@ class Lifetimes:
         )
 
     def birth(self, op: Operation) -> Position:
-        """From when an operation's results are held."""
+        """From when an operation's results are held; a constant is stated where it is first used."""
+        if is_constant(op):
+            starts = (self.start(use.operation, use.index) for result in op.results for use in result.uses)
+            return min(starts, default=(inf,))
         k = self._index[op]
         return (2 * k + 2,) if isinstance(op, CallOp) else (2 * k + 1,)
 

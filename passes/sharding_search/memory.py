@@ -6,9 +6,9 @@ argument shares the argument's. Cost: one step per executed operation, on one de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -20,7 +20,7 @@ from distir.passes.distribution.positions import positions_of
 from distir.passes.sharding_search.plans import Plan, produced, returned
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
-from distir.passes.structure import argument_attributes, text
+from distir.passes.structure import argument_attributes, is_constant, text
 
 FOREVER = 1 << 62
 
@@ -93,8 +93,13 @@ class Extra:
         return max(self.running, self.after - freed)
 
 
-def extra_memory(problem: Problem, op: Operation, option: JointOption) -> Extra:
-    """What an operation needs for a moment by one option."""
+def extra_memory(problem: Problem, op: Operation, option: JointOption, restated: Collection[int]) -> Extra:
+    """What an operation needs for a moment by one option, these operands with sizes of its own."""
+    found = _computed(problem, op, option)
+    return replace(found, running=found.running + sum(type_bytes(op.operands[i].type) for i in restated))
+
+
+def _computed(problem: Problem, op: Operation, option: JointOption) -> Extra:
     prices = problem.prices
     means, margins = {i for o in option.options for i in o.means}, prices.margins(op, option.options)
     positions = positions_of(op, option.options, prices.mesh)
@@ -140,25 +145,24 @@ def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
     """What an operation needs for a moment, as far as one option tells."""
     freed = surely_freed(op, option)
     sizes = [problem.prices.bytes(op.operands[i].type, states) for i, states in freed.items()]
-    return extra_memory(problem, op, option).at_most(sum(sizes))
+    beside = [i for i in option.price.restated if op.operands[i].uses.get_length() > 1]
+    return extra_memory(problem, op, option, beside).at_most(sum(sizes))
 
 
 def footprint(problem: Problem, plan: Plan) -> Footprint:
-    """Walks one run of the entry."""
+    """Walks one run of the entry: on the device in the middle of the mesh, which has the largest shard of everything, and on others
+    where conversions differ in whether they need a value any more."""
     walk = _Walk(problem, plan)
-    entry = problem.entry
-    arguments = [walk.allocate(a, problem.prices.bytes(a.type, plan.arguments[a])) for a in entry.body.block.args]
-    for number in arguments:
-        walk.storages[number].last_use = FOREVER
-    results = walk.run(entry, arguments, ())
-    for number in results:
-        walk.storages[number].last_use = FOREVER
-    attributes = argument_attributes(entry)
-    for index, argument in problem.tied.items():
-        role = text(attributes[argument.index], "dist.role", "input")
-        if role in ("parameter", "state") and results[index] not in arguments:
-            walk.storages[results[index]].bytes = 0
-    return walk.footprint()
+    found = walk.entry()
+    others: dict[int, set[int]] = {axis: {middle} for axis, middle in enumerate(problem.prices.coordinates)}
+    for axis, coordinate in (apart for conversion in walk.conversions.values() for apart in conversion.apart):
+        others[axis].add(coordinate)
+    for coordinates in product(*others.values()):
+        if coordinates != problem.prices.coordinates:
+            there = _Walk(replace(problem, prices=problem.prices.at(coordinates)), plan).entry()
+            totals = list(map(max, found.totals, there.totals))
+            found = Footprint(found.points, totals, max(found, there, key=lambda one: one.peak_bytes).storages)
+    return found
 
 
 @dataclass(frozen=True)
@@ -174,11 +178,21 @@ class _Conversion:
 
 
 @dataclass(frozen=True)
+class _Statement:
+    """A constant, where it is first used."""
+
+    value: SSAValue
+    number: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class _Run:
     """An operation or a call."""
 
     operation: Operation
     operands: tuple[int, ...]
+    """Without constants that it restates."""
     results: tuple[tuple[int, int], ...]
     """The number of each, and its bytes; none of a call's."""
     is_view: bool
@@ -189,7 +203,7 @@ class _Run:
 class _Body:
     """A function as a plan executes it, the same at every call."""
 
-    steps: list[_Conversion | _Run] = field(default_factory=list[_Conversion | _Run])
+    steps: list[_Conversion | _Statement | _Run] = field(default_factory=list["_Conversion | _Statement | _Run"])
     numbers: dict[tuple[SSAValue, AxisStates], int] = field(default_factory=dict[tuple[SSAValue, AxisStates], int])
     returned: tuple[int, ...] = ()
 
@@ -202,11 +216,19 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
     for argument in function.body.block.args:
         found.number(argument, plan.arguments[argument])
     for op in function.body.block.ops:
+        if is_constant(op):
+            continue
         operands: list[int] = []
+        restated = plan.options[op].price.restated if op in plan.options else ()
         for i, value in enumerate(op.operands):
+            if i in restated:
+                continue
+            source = produced(problem, plan, value)
+            if (value, source) not in found.numbers:
+                number = found.number(value, source)
+                found.steps.append(_Statement(value, number, prices.bytes(value.type, source)))
             needed = _needed(problem, plan, function, op, i, value)
             if (value, needed) not in found.numbers:
-                source = produced(problem, plan, value)
                 conversion = prices.conversion(value.type, source, needed)
                 assert conversion is not None
                 ends = found.number(value, source), found.number(value, needed)
@@ -223,7 +245,8 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
             numbers = tuple(
                 (found.number(r, s), prices.bytes(r.type, s)) for r, s in zip(op.results, option.results, strict=True)
             )
-            found.steps.append(_Run(op, tuple(operands), numbers, is_view(op), extra_memory(problem, op, option)))
+            extra = extra_memory(problem, op, option, restated)
+            found.steps.append(_Run(op, tuple(operands), numbers, is_view(op), extra))
     return found
 
 
@@ -255,6 +278,20 @@ class _Walk:
         storage = self.storages[number]
         storage.last_use = max(storage.last_use, len(self.points))
 
+    def entry(self) -> Footprint:
+        """Executes the entry, whose arguments and results stay."""
+        entry, prices = self.problem.entry, self.problem.prices
+        arguments = [self.allocate(a, prices.bytes(a.type, self.plan.arguments[a])) for a in entry.body.block.args]
+        results = self.run(entry, arguments, ())
+        for number in (*arguments, *results):
+            self.storages[number].last_use = FOREVER
+        attributes = argument_attributes(entry)
+        for index, argument in self.problem.tied.items():
+            role = text(attributes[argument.index], "dist.role", "input")
+            if role in ("parameter", "state") and results[index] not in arguments:
+                self.storages[results[index]].bytes = 0
+        return self.footprint()
+
     def run(self, function: FuncOp, arguments: Sequence[int], path: tuple[CallOp, ...]) -> list[int]:
         """Executes a body; returns the storages of its results."""
         name = function.sym_name.data
@@ -263,10 +300,16 @@ class _Walk:
         body = self.bodies[name]
         held = [*arguments, *(-1 for _ in range(len(body.numbers) - len(arguments)))]
         for step in body.steps:
+            if isinstance(step, _Statement):
+                held[step.number] = self.allocate(step.value, step.bytes)
+                continue
             op = step.operation
             if isinstance(step, _Conversion):
-                self.use(held[step.source])
-                held[step.target] = self.allocate(op.operands[step.operand], step.bytes)
+                if step.conversion.uses_source:
+                    self.use(held[step.source])
+                is_alias = step.conversion.keeps_source
+                value = op.operands[step.operand]
+                held[step.target] = held[step.source] if is_alias else self.allocate(value, step.bytes)
                 self.conversions[len(self.points)] = step.conversion
                 self.points.append(Point(path, op, step.operand))
                 self.transients.append(0)

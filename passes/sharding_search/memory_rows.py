@@ -66,7 +66,7 @@ class MemoryRows:
         for op in function.body.block.ops:
             birth = self._lifetimes.birth(op)
             if birth > position:
-                break
+                continue
             for i, result in enumerate(op.results):
                 if not (is_view(op) and i == 0):
                     found += self._original(result, position, birth, shared, function)

@@ -125,7 +125,7 @@ class MemoryTables:
         for op in frame.function.body.block.ops:
             birth = self._lifetimes.birth(op)
             if birth > frame.position:
-                break
+                continue
             for i, result in enumerate(op.results):
                 self._add_value(found, result, frame, birth, not (is_view(op) and i == 0))
 

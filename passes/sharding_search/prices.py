@@ -1,8 +1,8 @@
 """What an option of an operation costs, and a conversion of a value: the operations that `apply-sharding` emits for them are
 built and priced by the simulator's cost domain, so that a plan's price is the simulated time of its program.
 
-Times are integer picoseconds, memory is that of the device in the middle of all axes, of whose shards none is larger. Where a replicated value
-becomes addends, the first device of a group keeps it and the others state zeros; where shards overlap, those at the ends lack
+Times are integer picoseconds, memory is that of the device in the middle of all axes, of whose shards none is larger (`at`: of another one). Where a replicated value
+becomes addends, the first device of a group keeps it and the others state zeros (`Conversion.apart`); where shards overlap, those at the ends lack
 the rows beyond; where extents do not divide, shards in the middle have one block more. A smaller shard may still take longer, where its
 extents are not aligned: an operation costs what the slowest device takes, and it is known what others `wait` for it then (`makespan`)."""
 
@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
@@ -49,6 +49,8 @@ class Price:
     """Whether all devices have shards of one shape."""
     waits: tuple[int, int] = (0, 0)
     """By how much the time is more than on the device in the middle of the mesh, and on its first one."""
+    restated: frozenset[int] = frozenset()
+    """Operands that are sizes: constants which the operation is given as its shards have them."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,12 @@ class Conversion:
     """The most memory on the way, beside the source and the target."""
     last_bytes: int
     """The same if nothing else needs the source, which goes on the way: less than 0 if source and target are never held together."""
+    keeps_source: bool = False
+    """Whether the target is the source's memory."""
+    uses_source: bool = True
+    """Whether the source is held until then for it: zeros are stated without."""
+    apart: tuple[tuple[int, int], ...] = ()
+    """Axes along which devices differ in this, each with the coordinate of one that does otherwise."""
 
 
 @dataclass(eq=False)
@@ -72,13 +80,22 @@ class _Shard:
     hops: dict[tuple[int, State], _Hop] = field(default_factory=dict[tuple[int, State], "_Hop"])
 
 
-@dataclass(eq=False)
-class _Hop:
+class _Emitted(NamedTuple):
+    """What the operations of one hop take on one device."""
+
     picoseconds: int
     memory: int
     """At its most, with the source."""
     last: int
     """The same, if the source goes at its last use."""
+    keeps_source: bool
+    uses_source: bool
+    other: int | None
+    """The coordinate of a device that keeps the source if this one does not, or the other way round."""
+
+
+class _Hop(NamedTuple):
+    emitted: _Emitted
     reached: _Shard
 
 
@@ -100,13 +117,17 @@ class _Value:
 class Prices:
     """Prices on one machine; each is computed once."""
 
-    def __init__(self, mesh: Mesh, machine: Machine, cost_model: str = "analytic"):
+    def __init__(
+        self, mesh: Mesh, machine: Machine, cost_model: str = "analytic", coordinates: tuple[int, ...] | None = None
+    ):
+        """`coordinates` are those of the device whose memory is counted: without, in the middle of the mesh."""
         machine.check_devices(mesh.devices)
         self.mesh, self.machine, self.cost_model = mesh, machine, cost_model
         self.groups_differ = False
         """Whether some collective takes longer in one group along an axis than in another."""
         self.whole: AxisStates = (REPLICATED,) * len(mesh.axes)
-        self._device = mesh.device([size // 2 for size in mesh.sizes])
+        self.coordinates = tuple(size // 2 for size in mesh.sizes) if coordinates is None else coordinates
+        self._device = mesh.device(self.coordinates)
         model = make_cost_model(cost_model, machine)
         self._sees_shapes = type(model).operation_seconds is not CostModel.operation_seconds
         self._costs = Costs(model)
@@ -115,8 +136,17 @@ class Prices:
         self._values: dict[int, _Value] = {}
         self._alive: list[Attribute] = []
         self._elements: dict[Attribute, int] = {}
-        self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], tuple[int, int, int]] = {}
+        self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], _Emitted] = {}
         self._operations: dict[object, int] = {}
+        self._others: dict[tuple[int, ...], Prices] = {}
+
+    def at(self, coordinates: tuple[int, ...]) -> Prices:
+        """The same with the memory of the device at these coordinates."""
+        if coordinates == self.coordinates:
+            return self
+        if (found := self._others.get(coordinates)) is None:
+            found = self._others[coordinates] = Prices(self.mesh, self.machine, self.cost_model, coordinates)
+        return found
 
     def _distinct_groups(self, axis: int) -> list[list[int]]:
         """The groups along an axis that differ in how they lie on the machine's levels."""
@@ -168,32 +198,36 @@ class Prices:
             return None
         first = here = self._shard(value, source)
         ends = first.bytes + self._shard(value, target).bytes
-        picoseconds, most, last = 0, 0, -ends
+        picoseconds, most, last, keeps_source, uses_source = 0, 0, -ends, True, False
+        apart: list[tuple[int, int]] = []
         for axis, after in hops:
             if any(isinstance(s, Sharded) and len(s.pieces) > MOST_PIECES for s in (here.states[axis], after)):
                 return None
-            hop = self._hop(value, here, axis, after)
-            entering = 0 if here is first else first.bytes
+            hop, reached = self._hop(value, here, axis, after)
+            entering = 0 if keeps_source else first.bytes
             picoseconds, most = picoseconds + hop.picoseconds, max(most, entering + hop.last - ends)
-            if here is first:
+            if keeps_source:
                 most = max(most, hop.memory - ends)
+                uses_source = hop.uses_source
             last = max(last, hop.last - ends)
-            here = hop.reached
-        return Conversion(picoseconds, most, last)
+            keeps_source &= hop.keeps_source
+            if hop.other is not None:
+                apart.append((axis, hop.other))
+            here = reached
+        return Conversion(picoseconds, most, last, keeps_source, uses_source, tuple(apart))
 
     def _hop(self, value: _Value, here: _Shard, axis: int, after: State) -> _Hop:
         key = (axis, after)
         if (found := here.hops.get(key)) is None:
             before = here.states[axis]
             ends = [self.mesh.local_state(axis, state, here.states, self._device) for state in (before, after)]
-            picoseconds, memory, last = self._hop_price(cast(TensorType[Any], here.type), axis, *ends)
+            price = self._hop_price(cast(TensorType[Any], here.type), axis, *ends)
             states = (*here.states[:axis], after, *here.states[axis + 1 :])
-            found = here.hops[key] = _Hop(picoseconds, memory, last, self._shard(value, states))
+            found = here.hops[key] = _Hop(price, self._shard(value, states))
         return found
 
-    def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> tuple[int, int, int]:
-        """Time, and memory at its most with the source (held, or gone after its last use), of one hop from shards of this type. Unless the cost model looks at
-        shapes, dims that the hop does not change are merged with those that it does, or with each other."""
+    def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> _Emitted:
+        """One hop from shards of this type. Unless the cost model looks at shapes, dims that the hop does not change are merged with those that it does, or with each other."""
         shape, states = local.get_shape(), (before, after)
         if not self._sees_shapes:
             cuts = [s for s in states if isinstance(s, Sharded | Windowed)]
@@ -209,44 +243,47 @@ class Prices:
         key = (self._element_number(local.element_type), shape, axis, states)
         if (price := self._hops.get(key)) is None:
             type_ = TensorType(local.element_type, shape)
-            found = [self._emitted(type_, group, *states) for group in self._groups[axis]]
-            time, memory, last = (max(figures) for figures in zip(*found, strict=True))
-            self.groups_differ |= any(figures[0] != time for figures in found)
-            price = self._hops[key] = time, memory, last
+            found = [self._emitted(type_, axis, group, *states) for group in self._groups[axis]]
+            price = self._hops[key] = max(found, key=lambda one: one.picoseconds)
+            self.groups_differ |= any(one.picoseconds != price.picoseconds for one in found)
         return price
 
     def _element_number(self, type_: Attribute) -> int:
         return self._elements.setdefault(type_, len(self._elements))
 
-    def _emitted(self, local: Attribute, group: Sequence[int], before: State, after: State) -> tuple[int, int, int]:
+    def _emitted(self, local: Attribute, axis: int, group: Sequence[int], before: State, after: State) -> _Emitted:
         block = Block(arg_types=[placed(local, on_device(device)) for device in group])
-        middle = len(group) // 2
-        convert(list(block.args), before, after, block.add_op, only=middle)
-        steps = [op for op in block.ops if group[middle] in _devices(op)]
+        member, values = self.coordinates[axis], list(block.args)
+        is_kept_by_some = isinstance(after, Partial | Windowed)
+        made = convert(values, before, after, block.add_op, only=None if is_kept_by_some else member)
+        steps = [op for op in block.ops if group[member] in _devices(op)]
         last_use = {value: op for op in steps for value in op.operands}
-        seconds, held, most, last, source = 0, type_bytes(local), 0, 0, type_bytes(local)
+        keeps, uses = made[member] is values[member], values[member] in last_use
+        seconds, held, most, last = 0, type_bytes(local), 0, 0
+        source = held if uses else 0
         for op in steps:
             seconds += self._costs.of(op, _devices(op)).picoseconds
-            held += sum(type_bytes(r.type) for r in op.results if _device(r.type) == group[middle])
+            held += sum(type_bytes(r.type) for r in op.results if _device(r.type) == group[member])
             most, last = max(most, held), max(last, held - type_bytes(local) + source)
-            freed = [v for v in dict.fromkeys(op.operands) if last_use[v] is op and _device(v.type) == group[middle]]
+            freed = [v for v in dict.fromkeys(op.operands) if last_use[v] is op and _device(v.type) == group[member]]
             held -= sum(type_bytes(v.type) for v in freed if not isinstance(v, BlockArgument))
             source = 0 if any(isinstance(v, BlockArgument) for v in freed) else source
-        return seconds, most, last
+        others = [i for i, value in enumerate(made) if is_kept_by_some and (value is values[i]) != keeps]
+        return _Emitted(seconds, most, last, keeps, uses, min(others, key=lambda i: abs(i - member), default=None))
 
     def operation(self, op: Operation, options: Sequence[Option]) -> Price | None:
         """An op that takes one option per axis; None if its sizes cannot be rewritten for it."""
         states = [tuple(o.operands[i] for o in options) for i in range(len(op.operands))]
         states += [tuple(o.results[i] for o in options) for i in range(len(op.results))]
         try:
-            largest = self._on_device(op, options, states, self._device)
+            largest, restated = self._on_device(op, options, states, self._device)
             if all(map(self.mesh.is_alike, states)):
-                return Price(largest)
-            found = {device: self._on_device(op, options, states, device) for device in self._differing(states)}
+                return Price(largest, restated=restated)
+            found = {device: self._on_device(op, options, states, device)[0] for device in self._differing(states)}
         except DistirError:
             return None
         most = max(largest, *found.values())
-        return Price(most, False, (most - largest, most - found[0]))
+        return Price(most, False, (most - largest, most - found[0]), restated)
 
     def _differing(self, states: Sequence[AxisStates]) -> list[int]:
         """Devices that stand for all in the shapes of such shards, the first one of the mesh among them."""
@@ -256,13 +293,15 @@ class Prices:
         ranges = [range(size) if cut else (0,) for size, cut in zip(self.mesh.sizes, axes, strict=True)]
         return [self.mesh.device(coordinates) for coordinates in product(*ranges)]
 
-    def _on_device(self, op: Operation, options: Sequence[Option], states: Sequence[AxisStates], device: int) -> int:
-        """Picoseconds on one device. Raises DistirError for sizes that cannot be rewritten."""
+    def _on_device(
+        self, op: Operation, options: Sequence[Option], states: Sequence[AxisStates], device: int
+    ) -> tuple[int, frozenset[int]]:
+        """Picoseconds on one device, and the operands that are sizes. Raises DistirError for sizes that cannot be rewritten."""
         types = [self._type_on(v.type, s, device) for v, s in zip((*op.operands, *op.results), states, strict=True)]
         operands, results = types[: len(op.operands)], types[len(op.operands) :]
         rule = rule_of(op)
         changes = changes_of(rule, self._divisors(rule, options, states, device))
-        local_constants(op, changes)
+        restated = frozenset(local_constants(op, changes))
         properties = local_properties(op, changes)
         means = tuple({i for option in options for i in option.means})
         positions = positions_of(op, options, self.mesh)
@@ -295,7 +334,7 @@ class Prices:
             for i in means:
                 block.add_op(ScaleOp(copy.results[i], 1, 2))
             self._operations[key] = sum(self._costs.of(step, (0,)).picoseconds for step in block.ops)
-        return self._operations[key]
+        return self._operations[key], restated
 
     def _type_on(self, type_: Attribute, states: AxisStates, device: int) -> Attribute:
         """The type of a device's shard."""
