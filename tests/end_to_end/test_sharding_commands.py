@@ -32,10 +32,11 @@ def number(text: str, name: str) -> float:
     return float(found[1])
 
 
+MESHES = ("tp=2", "tp=4", "dp=2,tp=2", "tp=8", "dp=2,tp=4")
 IN_MAKE_TEST = ("gat", "tp=2", "ilp", True)
 EVERY = [
     pytest.param(*case, marks=() if case == IN_MAKE_TEST else pytest.mark.long)
-    for case in product(WORKLOADS, ("tp=2", "tp=4", "dp=2,tp=2"), ("ilp", "beam"), (False, True))
+    for case in product(WORKLOADS, MESHES, ("ilp", "beam"), (False, True))
 ]
 
 
