@@ -5,8 +5,8 @@ An operator arrives at `ExactTensor.__torch_dispatch__`, and what it is, is seen
     it moves elements     its results, run on distinct numbers twice, are those numbers at the same places (views, gathers,
                           concatenations, masks with a constant): the exact elements are moved alike
     it decomposes         torch's own decomposition runs, over exact tensors, down to `prims`
-    it is linear          additive in all operands together, or in each (contractions, convolutions, scatters): the 61 bits
-                          of the scalars are cut in limbs that doubles multiply and add exactly, and put together again
+    it is multilinear     a sum of products of its operands (contractions, convolutions, scatters): the 61 bits of the scalars are
+                          cut in limbs that doubles multiply and add exactly (`multilinear`)
     it is elementwise     (torch tags it so): a function of its elements of which nothing is known
 
 Anything else raises TypeError. Of `prims`, the ring, the order and reductions over them are given by `exact_prims`; all other
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, cast
 from zlib import crc32
 
@@ -32,8 +31,9 @@ from distir.interpreters import residues
 from distir.interpreters.aten_calls import binding_of, torch_dtype
 from distir.interpreters.aten_reference import array_of, tensor_of
 from distir.interpreters.exact_prims import COMPARISONS, ELEMENTWISE, REDUCTIONS, power, variance
-from distir.interpreters.exact_scalars import LARGEST_POWER, PRIME
+from distir.interpreters.exact_scalars import LARGEST_POWER
 from distir.interpreters.labels import labelled, places_among
+from distir.interpreters.multilinear import Terms, on_exact, terms
 from distir.interpreters.residues import EXACT, Residues, packed, unpacked
 
 Array = np.ndarray[Any, Any]
@@ -177,8 +177,8 @@ class _Call:
                 return results
         if self.func._can_decompose():
             return self.func.decompose(*self.args, **self.kwargs)
-        if (linear := self._linear()) is not None:
-            return linear
+        if (made := self._multilinear()) is not None:
+            return made
         if self.is_elementwise:
             return self._like_results(_opaque(str(self.func), *self._broadcast()))
         raise TypeError(f"{self.func} needs machine numbers")
@@ -278,7 +278,7 @@ class _Call:
             for each in found
         ]
 
-    # --- linear operators ---
+    # --- operators that add up products ---
 
     def _run(self, arrays: Sequence[Array]) -> list[Array] | None:
         """The results on doubles; None if one is not of floats."""
@@ -287,80 +287,19 @@ class _Call:
             return None
         return [array_of(leaf.double()) for leaf in leaves if leaf is not None]
 
-    def _linear(self) -> Any:
-        """The results of an operator that is additive in its exact operands, together or each; None if it is not."""
+    def _multilinear(self) -> Any:
+        """The results of an operator that adds up products of its exact operands; None if it does not."""
+
+        def find() -> Terms | None:
+            return terms(self._run, [array.shape for array in self.exact])
+
         try:
-            dependent: list[set[int]] | None = (
-                self._remembered("additive", self._additive) if self.are_all_exact else self._additive()
-            )
-            if dependent is None:
-                return None
-            if not dependent:
-                return self._finish(
-                    self._limb_sums([(limb,) * len(self.exact) for limb in range(_LIMBS)], frozenset([0]))
-                )
-            return self._multilinear(dependent)
+            found: Terms | None = self._remembered("terms", find) if self.are_all_exact else find()
+            return None if found is None else self._finish(on_exact(self._run, self.exact, found))
         except (RuntimeError, NotImplementedError):
             return None
-
-    def _additive(self) -> list[set[int]] | None:
-        """The operands that each result depends on, and is additive in; empty if all results are additive in all together;
-        None if neither."""
-        generator = np.random.default_rng(7)
-
-        def draw() -> list[Array]:
-            return [generator.integers(-(2**10), 2**10, array.shape) / 4 for array in self.exact]
-
-        run = self._run
-        a, b = draw(), draw()
-        at_a, at_b = run(a), run(b)
-        together = run([x + y for x, y in zip(a, b, strict=True)])
-        if at_a is None or at_b is None or together is None:
-            return None
-        if all(np.array_equal(x + y, z) for x, y, z in zip(at_a, at_b, together, strict=True)):
-            return []
-        dependent: list[set[int]] = [set() for _ in at_a]
-        for i in range(len(self.exact)):
-            other = run([b[j] if j == i else a[j] for j in range(len(a))])
-            both = run([a[j] + b[j] if j == i else a[j] for j in range(len(a))])
-            if other is None or both is None:
-                return None
-            for r, (x, y, z) in enumerate(zip(at_a, other, both, strict=True)):
-                if np.array_equal(x, y) and np.array_equal(x, z):
-                    continue
-                if not np.array_equal(x + y, z):
-                    return None
-                dependent[r].add(i)
-        return dependent
-
-    def _multilinear(self, dependent: Sequence[set[int]]) -> Any:
-        """Each result is additive in each operand that it depends on: products of limbs over those, others at limb 0."""
-        whole: list[Residues | None] = [None] * len(dependent)
-        for operands in dict.fromkeys(frozenset(each) for each in dependent):
-            choices = [range(_LIMBS) if i in operands else range(1) for i in range(len(self.exact))]
-            part = self._limb_sums([*product(*choices)], operands)
-            for r, each in enumerate(dependent):
-                if frozenset(each) == operands:
-                    whole[r] = part[r]
-        return self._finish(cast(list[Residues], whole))
-
-    def _limb_sums(self, terms: Sequence[tuple[int, ...]], counted: frozenset[int]) -> list[Residues]:
-        """Sums over terms of the results at these limbs, times their weight: two to the bits of the limbs of operands that
-        count."""
-        limbs = [
-            [(v >> (_LIMB_BITS * k) & (2**_LIMB_BITS - 1)).astype(np.float64) for k in range(_LIMBS)]
-            for v in self.exact
-        ]
-        totals: list[Residues] = []
-        for term in terms:
-            results = self._run([limbs[i][k] for i, k in enumerate(term)])
-            assert results is not None
-            weight = np.int64(pow(2, _LIMB_BITS * sum(k for i, k in enumerate(term) if i in counted), PRIME))
-            if any(np.abs(result).max(initial=0) >= 2**53 or (result != np.round(result)).any() for result in results):
-                raise TypeError(f"{self.func}: doubles do not hold its results")
-            scaled = [residues.multiply(result.astype(np.int64) % PRIME, weight) for result in results]
-            totals = scaled if not totals else [residues.add(t, s) for t, s in zip(totals, scaled, strict=True)]
-        return totals
+        except ArithmeticError as error:
+            raise TypeError(f"{self.func}: {error}") from error
 
     def _finish(self, totals: Sequence[Residues]) -> Any:
         present = iter(totals)
@@ -427,9 +366,6 @@ class _Call:
         """The result of an elementwise prim: prims do not promote types."""
         dtypes = [self.leaves[i].dtype for i in self.places]
         return ExactTensor(array, dtypes[0])
-
-
-_LIMB_BITS, _LIMBS = 21, 3
 
 
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:

@@ -8,7 +8,7 @@ are verified in float64); and object arrays of exact scalars, which are passed t
 discovered so).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from distir.dialects.onnx import SCHEMAS, Constant, NoValue, OnnxOperation, nump
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME, ELEMENT_OF_TYPE
 from distir.frontends.onnx.protos import node_proto, type_proto
 from distir.interpreters.onnx_bodies import has_bodies, run_with_bodies
+from distir.interpreters.onnx_exact import run_exactly
 from distir.interpreters.onnx_kernels import REPLACED
 
 Array = np.ndarray[Any, Any]
@@ -58,12 +59,11 @@ def run_onnx(
     exact = any(_kind(value) == "O" for value in operands) and not _is_string(op)
     floats = floats or (None if exact else _wider_floats(op, operands))
     try:
-        evaluator = _evaluator(op, floats)
         names = _names(op.operands)
         feeds = dict(zip(names, _of_one_kind(op, operands, exact, floats), strict=True))
         feeds.pop("", None)
         with np.errstate(all="ignore"):
-            values = iter(cast(list[Any], evaluator.run(None, feeds)))
+            values = iter(_evaluated(op, feeds, floats, exact))
     except DistirError:
         raise
     except Exception as error:
@@ -74,6 +74,18 @@ def run_onnx(
         value = None if isinstance(result.type, NoneType) else next(values)
         results.append(value if exact or value is None else _typed(value, result.type, floats))
     return results
+
+
+def _evaluated(
+    op: OnnxOperation, feeds: dict[str, Array | None], floats: np.dtype[Any] | None, exact: bool
+) -> list[Any]:
+    def run(floats: np.dtype[Any] | None) -> Callable[[Any], list[Any]]:
+        return lambda feeds: cast(list[Any], _evaluator(op, floats).run(None, feeds))
+
+    if not exact or op.regions or not all(isinstance(value, np.ndarray) for value in feeds.values()):
+        return run(floats)(feeds)
+    arrays = cast(dict[str, Array], feeds)
+    return run_exactly(_key(op, floats), arrays, run(floats), run(np.dtype(np.float64)))
 
 
 def _of_one_kind(
@@ -136,23 +148,28 @@ def _names(values: Sequence[SSAValue], prefix: str = "i") -> list[str]:
 
 # Evaluators, by what the evaluation depends on.
 
-_evaluators: dict[object, ReferenceEvaluator] = {}
+_evaluators: dict[Hashable, ReferenceEvaluator] = {}
 
 
 def _evaluator(op: OnnxOperation, floats: np.dtype[Any] | None) -> ReferenceEvaluator:
     if op.regions:
         return _new_evaluator(op, floats)
-    key = (
+    key = _key(op, floats)
+    evaluator = _evaluators.get(key)
+    if evaluator is None:
+        evaluator = _evaluators[key] = _new_evaluator(op, floats)
+    return evaluator
+
+
+def _key(op: OnnxOperation, floats: np.dtype[Any] | None) -> Hashable:
+    """What the evaluator of an operation without graphs depends on."""
+    return (
         type(op),
         tuple(op.properties.items()),
         tuple(_element(value.type) for value in op.operands),
         tuple(isinstance(value.type, NoneType) for value in op.results),
         floats,
     )
-    evaluator = _evaluators.get(key)
-    if evaluator is None:
-        evaluator = _evaluators[key] = _new_evaluator(op, floats)
-    return evaluator
 
 
 def _element(type: Attribute) -> Attribute:

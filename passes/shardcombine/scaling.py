@@ -119,8 +119,14 @@ def _around_a_size(
     wholes = [scaling.slots for scaling in found if all(point[i] % point[seed] == 0 for i in scaling.slots)]
     supersets = _larger_sets(seed, pool, set(), slots, point, effect_of)
     supersets += [tuple(sorted({seed, *members, i})) for members in wholes for i in grouped]
+
+    def is_joined(members: tuple[int, ...]) -> bool:
+        """Whether these are a known co-scaling and numbers that balance each other without it (a dilation and its paddings)."""
+        rests = (set(members) - set(scaling) for scaling in known if set(scaling) < set(members))
+        return any(len(rest) > 1 and effect_of(*sorted(rest)) is not None for rest in rests)
+
     for members in supersets:
-        if len(members) > 2 and members not in known and (effect := effect_of(*members)):
+        if len(members) > 2 and members not in known and (effect := effect_of(*members)) and not is_joined(members):
             return [CoScaling(members, effect)]
     return []
 
