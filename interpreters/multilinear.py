@@ -23,6 +23,8 @@ Run: TypeAlias = Callable[[Sequence[Array]], list[Array] | None]
 
 _LIMB_BITS, _LIMBS = 21, 3
 _LARGEST_DOUBLE = 2**53
+_ENOUGH = 64
+"""Elements of each result that are compared: rounding a few numbers may look additive."""
 _MOST_OPERANDS = 4
 """Of which products are looked for: there are so many sets of operands."""
 
@@ -43,22 +45,42 @@ def terms(run: Run, shapes: Sequence[tuple[int, ...]]) -> Terms | None:
     def draw() -> list[Array]:
         return [np.asarray(generator.integers(-(2**10), 2**10, shape) / 4) for shape in shapes]
 
-    a, b, zeros = draw(), draw(), [np.zeros(shape) for shape in shapes]
-    at_a, at_b = run(a), run(b)
-    together = run([x + y for x, y in zip(a, b, strict=True)])
-    if at_a is None or at_b is None or together is None:
+    at = draw()
+    if (results := run(at)) is None:
         return None
-    if _equal(_sum(at_a, at_b), together):
+    fewest = min((result.size for result in results if result.size), default=_ENOUGH)
+    others = [draw() for _ in range(-(-_ENOUGH // fewest))]
+    if all(_is_additive(run, at, other) for other in others):
         return Terms((), together=True)
-    if len(shapes) > _MOST_OPERANDS:
-        return None
-    for i in range(len(shapes)):
-        other, both, neither = (run([*a[:i], x[i], *a[i + 1 :]]) for x in (b, _sum(a, b), zeros))
-        if other is None or both is None or neither is None or not _equal(_sum(at_a, other), _sum(both, neither)):
-            return None
+    is_product = len(shapes) <= _MOST_OPERANDS and all(_is_affine_in_each(run, at, other) for other in others)
+    return _products(run, at) if is_product else None
+
+
+def _is_additive(run: Run, a: Sequence[Array], b: Sequence[Array]) -> bool:
+    """Whether it makes of sums the sums of what it makes of these."""
+    one, other, together = run(a), run(b), run(_sum(a, b))
+    return one is not None and other is not None and together is not None and _equal(_sum(one, other), together)
+
+
+def _is_affine_in_each(run: Run, a: Sequence[Array], b: Sequence[Array]) -> bool:
+    """Whether it is so, but for what it makes of zeros, when one operand changes and the others stay."""
+    at_a = run(a)
+    for i, changed in enumerate(b):
+        other, both, neither = (
+            run([*a[:i], x, *a[i + 1 :]]) for x in (changed, a[i] + changed, np.zeros_like(changed))
+        )
+        if at_a is None or other is None or both is None or neither is None:
+            return False
+        if not _equal(_sum(at_a, other), _sum(both, neither)):
+            return False
+    return True
+
+
+def _products(run: Run, at: Sequence[Array]) -> Terms | None:
+    """Which products are not zero there."""
     found: dict[frozenset[int], list[Array]] = {}
-    for chosen in _subsets(range(len(shapes))):
-        value = run([a[i] if i in chosen else zeros[i] for i in range(len(shapes))])
+    for chosen in _subsets(range(len(at))):
+        value = run([each if i in chosen else np.zeros_like(each) for i, each in enumerate(at)])
         if value is None:
             return None
         for smaller, part in found.items():

@@ -98,6 +98,9 @@ ONNX: dict[str, Convolution] = {
     "up, overlapping": Convolution(TRANSPOSED, (Spatial(12, 4, 2, 1),) * 2, 4, 1, 256, 128, bias=True),
     "up, with an output padding": Convolution(TRANSPOSED, (Spatial(12, 3, 2, 1, 1, 1),) * 2, 4, 1, 8, 16, bias=True),
     "groups": Convolution(TRANSPOSED, (Spatial(12, 3, 2),) * 2, 4, 2, 3, 2, bias=True),
+    "a dilation that its padding balances": Convolution(
+        TRANSPOSED, (Spatial(10, 9, 4, 3), Spatial(24, 3, 8, 2, 2, 4)), 2, 1, 3, 2, bias=True
+    ),
     "as many groups as channels": Convolution(TRANSPOSED, (Spatial(12, 3, 2),) * 2, 4, 8, 1, 1, bias=True),
 }
 """Transposed convolutions of ONNX, as networks for segmentation have them."""

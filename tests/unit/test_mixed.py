@@ -87,6 +87,31 @@ def test_an_operator_that_does_not_accept_its_operands_is_named() -> None:
         infer(module)
 
 
+@pytest.mark.parametrize(
+    ("operator", "group", "x", "w", "b", "reason"),
+    [
+        ("Conv", 1, 4, (6, 5), 6, "weights are for 5 input channels, and there are 4"),
+        ("Conv", 2, 4, (6, 4), 6, "weights are for 8 input channels, and there are 4"),
+        ("Conv", 4, 4, (6, 1), 6, "6 output channels are not 4 groups"),
+        ("Conv", 1, 4, (6, 4), 5, "there are 5 biases for 6 output channels"),
+        ("ConvTranspose", 1, 4, (6, 5), 5, "weights are for 6 input channels, and there are 4"),
+        ("ConvTranspose", 4, 6, (6, 5), 20, "6 input channels are not 4 groups"),
+        ("ConvTranspose", 2, 4, (4, 3), 3, "there are 3 biases for 6 output channels"),
+    ],
+)
+def test_channels_of_convolutions_fit(
+    operator: str, group: int, x: int, w: tuple[int, int], b: int, reason: str
+) -> None:
+    types = f"tensor<2x{x}x8xf32>", f"tensor<{w[0]}x{w[1]}x3xf32>", f"tensor<{b}xf32>"
+    module = parse(f"""
+    func.func @main(%x: {types[0]}, %w: {types[1]}, %b: {types[2]}) {{
+      %y = "onnx.{operator}"(%x, %w, %b) <{{group = {group} : si64}}> : ({", ".join(types)}) -> tensor<*xf32>
+      func.return
+    }}""")
+    with pytest.raises(DistirError, match=rf"onnx.{operator} does not accept .*: {reason}"):
+        infer(module)
+
+
 def test_other_argument_types_than_declared_flow_through() -> None:
     """Placement is not part of the domain; declared sizes hold only for the declared arguments."""
     module = parse("""
