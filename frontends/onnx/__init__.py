@@ -19,19 +19,17 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx.checker
-import onnx.shape_inference
 from onnx import ModelProto
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, UnrankedTensorType
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, Region
 from xdsl.utils.exceptions import DiagnosticException, VerifyException
 
 from distir.dialects.errors import DistirError
-from distir.frontends.onnx.apart import crashes, integers, is_safe
 from distir.frontends.onnx.graph import GraphImporter
 from distir.frontends.onnx.loading import LoadedModel, load_model
-from distir.frontends.onnx.protos import type_of
 from distir.frontends.onnx.shape_parameters import shape_parameters
+from distir.frontends.onnx.value_types import value_types
 from distir.frontends.shapes import DIM_PARAMS, Dim, bind_dims, dim_params
 from distir.frontends.weights import attach
 
@@ -167,27 +165,13 @@ def _bind_inputs(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]]) -> di
 
 
 def _value_types(loaded: LoadedModel) -> dict[str, Attribute]:
-    """The types of the values of the main graph, as far as onnx infers them from the inputs."""
+    """The types of the values of the main graph, without what the file claims of them."""
     graph = loaded.proto.graph
     del graph.value_info[:]  # the version converter leaves wrong shapes behind operators that it does not know
     for output in graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
-
-    def infer() -> onnx.ModelProto:
-        return onnx.shape_inference.infer_shapes(loaded.proto, data_prop=True)
-
-    try:
-        if all(map(is_safe, integers(loaded.proto.graph.node))) or not crashes(infer):
-            graph = infer().graph
-    except onnx.shape_inference.InferenceError:
-        pass  # node by node then, and `onnx-fold-shapes` names the node
-    types: dict[str, Attribute] = {}
-    for value in (*graph.output, *graph.value_info, *graph.input):
-        type = type_of(value.type)
-        if type is not None and not isinstance(type, UnrankedTensorType):
-            types[value.name] = type
-    return types
+    return value_types(loaded.proto)
 
 
 def _input_roles(loaded: LoadedModel, inputs: Sequence[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from distir.frontends.onnx.apart import crashes, integers, is_safe
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
 from distir.frontends.onnx.protos import array_of, attribute_of, type_of, type_proto
 from distir.frontends.onnx.validity import label
+from distir.frontends.onnx.value_types import value_types
 
 # The operators of the gradient domain by their ONNX names, with the operand whose type each result has.
 _GRADIENTS = {op.name: op for op in Grad.operations}
@@ -163,7 +164,8 @@ class GraphImporter:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, OPSET_VERSION)])
         operator = (node.domain, node.op_type)
         expanded = onnx.inliner.inline_selected_functions(model, [operator], inline_schema_functions=True)
-        body = GraphImporter(self.loaded, {}, self.block)
+        known = {name: self.types[name] for name in node.output if name in self.types}
+        body = GraphImporter(self.loaded, {**value_types(expanded), **known}, self.block)
         body.values, body.absent = inputs, self.absent
         body.import_nodes(expanded.graph)
         self.absent = body.absent

@@ -265,6 +265,21 @@ def test_operators_without_type_inference_are_imported_as_their_definition() -> 
     np.testing.assert_allclose(actual, group_norm(np.maximum(group_norm(x, 2), 0), 4), atol=1e-5)
 
 
+def test_shapes_inside_a_definition_are_known_at_import() -> None:
+    """The definition gives the logarithms the shape of the logits by `Shape` and `Reshape`: of known extents they are known."""
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 10, opset_import: ["" : 21]>
+        main (float[8,5,2] x, int64[8,2] label) => (float loss, float[8,5,2] log_prob) {
+          loss, log_prob = SoftmaxCrossEntropyLoss (x, label)
+        }
+        """
+    )
+    module = import_model(model)
+    assert any(op.name == "onnx.LogSoftmax" for op in module.walk())
+    assert "?" not in str(module)
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_an_average_over_labels_that_are_not_ignored_is_cut_by_batch(reduction: str) -> None:
     """Of the two halves, one ignores most of its labels: what each would average alone is not what the batch does."""

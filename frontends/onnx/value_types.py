@@ -1,0 +1,30 @@
+"""The types of the values of a graph, as far as onnx infers them from those of its inputs."""
+
+import onnx
+import onnx.shape_inference
+from onnx import ModelProto
+from xdsl.dialects.builtin import UnrankedTensorType
+from xdsl.ir import Attribute
+
+from distir.frontends.onnx.apart import crashes, integers, is_safe
+from distir.frontends.onnx.protos import type_of
+
+
+def value_types(model: ModelProto) -> dict[str, Attribute]:
+    """By name, of the main graph; those of unknown rank are left out. Where inference fails, what the graph itself says."""
+    graph = model.graph
+
+    def infer() -> ModelProto:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+    try:
+        if all(map(is_safe, integers(graph.node))) or not crashes(infer):
+            graph = infer().graph
+    except onnx.shape_inference.InferenceError:
+        pass  # node by node then, and `onnx-fold-shapes` names the node
+    types: dict[str, Attribute] = {}
+    for value in (*graph.output, *graph.value_info, *graph.input):
+        type = type_of(value.type)
+        if type is not None and not isinstance(type, UnrankedTensorType):
+            types[value.name] = type
+    return types
