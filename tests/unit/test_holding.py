@@ -1,8 +1,7 @@
 """Functions that hold parameters stand for those that take them as arguments."""
 
-import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
@@ -10,6 +9,7 @@ from distir.frontends.onnx import import_model
 from distir.interpreters.entry import entry_function
 from distir.interpreters.held import HeldOp, NeedsArguments
 from distir.interpreters.machines import load_machine
+from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.search.configurations import Configuration
 from distir.passes.distribution.search.search import Search
@@ -82,33 +82,36 @@ def test_figures(dp: int, tp: int, pp: int, microbatches: int) -> None:
 
 
 @pytest.mark.parametrize("tp", [2, 4])
-@pytest.mark.parametrize("model", ["gpt2", "chain"])
+@pytest.mark.parametrize("model", ["gpt2", "chain", "weights before the batch"])
 def test_the_tensor_axis_is_chosen_as_on_programs_with_all_arguments(
     model: str, tp: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transformer's layers are cut alike, those of the chain alternately."""
-    module = gpt2() if model == "gpt2" else chain()
+    module = gpt2() if model == "gpt2" else chain(weights_first=model != "chain")
+    batch = parse_batch("", entry_function(module))
     machine, narrow, wide = load_machine("dgx-2"), TensorChoices(), TensorChoices()
-    Variants(module, {0: 0}, 2, 1, machine).choose(tp, narrow)
+    Variants(module, batch, 2, 1, machine).choose(tp, narrow)
     monkeypatch.setattr(tensor_axis, "own_parameters", lambda _: {})
-    Variants(module, {0: 0}, 2, 1, machine).choose(tp, wide)
-    assert narrow.alternating == wide.alternating == {tp: model == "chain"}
+    Variants(module, batch, 2, 1, machine).choose(tp, wide)
+    assert narrow.alternating == wide.alternating == {tp: model != "gpt2"}
     assert narrow.by_site == wide.by_site
     assert not any(not holds for *_, holds in narrow.plans), "it was chosen on programs whose functions hold parameters"
     assert [holds for *_, holds in wide.plans] == [False]
 
 
-def chain() -> ModuleOp:
-    """Equal layers without gradients."""
+def chain(weights_first: bool) -> ModuleOp:
+    """Equal layers without gradients. The batch is the first argument or the last, as the label of a training step is."""
     tensor = helper.make_tensor_value_info
     layers = [
         helper.make_node(*each)
         for i in range(LAYERS)
         for each in (("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"]), ("Relu", [f"y{i}"], [f"x{i + 1}"]))
     ]
-    weights = [numpy_helper.from_array(np.ones((32, 32), np.float32), f"w{i}") for i in range(LAYERS)]
+    weights = [tensor(f"w{i}", TensorProto.FLOAT, [32, 32]) for i in range(LAYERS)]
     x, y = tensor("x0", TensorProto.FLOAT, [8, 32]), tensor(f"x{LAYERS}", TensorProto.FLOAT, [8, 32])
-    model = helper.make_model(helper.make_graph(layers, "chain", [x], [y], weights))
+    inputs = [*weights, x] if weights_first else [x, *weights]
+    model = helper.make_model(helper.make_graph(layers, "chain", inputs, [y]))
+    helper.set_model_props(model, {f"dist.role:w{i}": "parameter" for i in range(LAYERS)})
     module = import_model(model)
     prepare(Context(), module)
     return module

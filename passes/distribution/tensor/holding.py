@@ -115,13 +115,19 @@ def _hold(function: FuncOp, held: frozenset[int]) -> None:
         function.arg_attrs = _without(function.arg_attrs, held)
 
 
-def _narrowed(entry: FuncOp, found: Mapping[str, frozenset[int]]) -> FuncOp:
-    """A copy of the entry without the arguments that functions hold."""
+def held_of_entry(entry: FuncOp, found: Mapping[str, frozenset[int]]) -> set[int]:
+    """Which arguments of the entry functions hold that hold these of theirs."""
     held: set[int] = set()
     for op in entry.body.block.ops:
         if isinstance(op, CallOp):
             own = [op.operands[i] for i in found.get(op.callee.string_value(), ())]
             held.update([v.index for v in own if isinstance(v, BlockArgument)])
+    return held
+
+
+def _narrowed(entry: FuncOp, found: Mapping[str, frozenset[int]]) -> FuncOp:
+    """A copy of the entry without the arguments that functions hold."""
+    held = held_of_entry(entry, found)
     kept = [argument for argument in entry.body.block.args if argument.index not in held]
     body = Block(arg_types=[argument.type for argument in kept])
     mapping: dict[SSAValue, SSAValue] = {}

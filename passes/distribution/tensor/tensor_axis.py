@@ -21,7 +21,13 @@ from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.stages import Cuts
 from distir.passes.distribution.tensor.choices import PlanByPosition, TensorChoices
-from distir.passes.distribution.tensor.holding import holding, own_parameters, site_numbers, without_addends
+from distir.passes.distribution.tensor.holding import (
+    held_of_entry,
+    holding,
+    own_parameters,
+    site_numbers,
+    without_addends,
+)
 from distir.passes.distribution.tensor.ilp import solve
 from distir.passes.distribution.tensor.local_program import LocalProgram, cut_into_stages, localize
 from distir.passes.distribution.tensor.space import TensorSpace, is_contraction
@@ -115,11 +121,18 @@ class Variants:
             return None
         key = module is self.module, frozenset(held.items())
         if key not in self._narrow:
-            self._narrow[key] = replace(self._staged(holding(module, held)), holds=True)
+            self._narrow[key] = self._staged_holding(holding(module, held), module, held)
         return self._narrow[key]
 
-    def _staged(self, module: ModuleOp) -> LocalProgram:
-        return staged_at_sites(module, self.batch, self.shards, self.stages, self.machine, self.cuts, self.whole_layers)
+    def _staged(self, module: ModuleOp, batch: Mapping[int, int] | None = None) -> LocalProgram:
+        batch = self.batch if batch is None else batch
+        return staged_at_sites(module, batch, self.shards, self.stages, self.machine, self.cuts, self.whole_layers)
+
+    def _staged_holding(self, narrow: ModuleOp, module: ModuleOp, held: Mapping[str, frozenset[int]]) -> LocalProgram:
+        """What was made of a module, with functions that hold parameters: other arguments of the entry have moved up."""
+        gone = held_of_entry(entry_function(module), held)
+        batch = {i - sum(before < i for before in gone): dim for i, dim in self.batch.items()}
+        return replace(self._staged(narrow, batch), holds=True)
 
     def copy(self, layout: Layout, choices: TensorChoices) -> tuple[LocalProgram, Plan | None]:
         """A copy of the variant that was chosen, to be lowered, and how it is cut (None: it is one rank); what the solver is
@@ -166,9 +179,9 @@ class Variants:
         with suppress(NeedsArguments):
             held = without_addends(self.module, self._own, {}, 1)
             if (alike := self._holding(self.module, held)) is not None:
-                module = holding(self.module, held)
-                is_repeated = alternate(module, entry_function(module), 2)
-                return [alike, replace(self._staged(module), holds=True)] if is_repeated else [alike]
+                narrow = holding(self.module, held)
+                is_repeated = alternate(narrow, entry_function(narrow), 2)
+                return [alike, self._staged_holding(narrow, self.module, held)] if is_repeated else [alike]
         return [program for program in (self.alike, self.alternating) if program is not None]
 
 
