@@ -62,8 +62,12 @@ def _ranks(subject: Subject) -> list[Rank]:
 
         return rank
 
+    def by_number(scaling: CoScaling, left: Sequence[int]) -> tuple[object, ...]:
+        """What only grows together before what also grows alone: heads that share keys, before heads."""
+        return (not scaling.results, -len(scaling.slots), scaling.slots)
+
     likeness = [by_likeness(first, side) for first, side in product((False, True), ("either", "right", "left"))]
-    return [*likeness, by_place(0), by_place(1)]
+    return [*likeness, by_place(0), by_place(1), by_number]
 
 
 def _take_factors(

@@ -81,8 +81,11 @@ def co_scalings(
         if (effect := _pair_effect(i, j, slots, alone, effect_of)) is not None:
             found.append(CoScaling((i, j), effect))
             covered |= {i, j}
+    found = _with_their_sizes(found, slots, point, effect_of)
     for bounded in _bounded_sets(pool, covered, slots, point, alone, effect_of):
-        found = [scaling for scaling in found if len(scaling.slots) > 1 or not set(scaling.slots) <= set(bounded.slots)]
+        least = min(point[i] for i in bounded.slots)
+        bound = {i for i in bounded.slots if point[i] == least}
+        found = [scaling for scaling in found if len(scaling.slots) > 1 or bound.isdisjoint(scaling.slots)]
         found.append(bounded)
         covered |= set(bounded.slots)
     with_sizes = {i for scaling in found if scaling.results for i in scaling.slots if len(scaling.slots) > 1}
@@ -104,6 +107,27 @@ def co_scalings(
     return found
 
 
+def _with_their_sizes(
+    found: Sequence[CoScaling],
+    slots: Sequence[Slot],
+    point: Point,
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> list[CoScaling]:
+    """Those found, with a dim that says nothing of results and the size at its place that does, alone, as one: what a resize makes of a
+    dim is of any extent, as far as types go, and a shard has its part of both."""
+    free = [scaling.slots[0] for scaling in found if len(scaling.slots) == 1 and not scaling.results]
+    joined: dict[int, CoScaling] = {}
+    for scaling in found:
+        (i, *others) = scaling.slots
+        for j in free if slots[i].is_size and not others else ():
+            is_its_own = (slots[i].position, slots[i].length) == (slots[j].position, slots[j].length)
+            if is_its_own and 0 in (point[i] % point[j], point[j] % point[i]) and effect_of(i, j) == scaling.results:
+                joined[i] = joined[j] = CoScaling(tuple(sorted((i, j))), scaling.results)
+                break
+    alone = [scaling for scaling in found if len(scaling.slots) > 1 or joined.keys().isdisjoint(scaling.slots)]
+    return [*alone, *dict.fromkeys(joined.values())]
+
+
 def _around_a_size(
     seed: int,
     pool: Sequence[int],
@@ -119,6 +143,8 @@ def _around_a_size(
     wholes = [scaling.slots for scaling in found if all(point[i] % point[seed] == 0 for i in scaling.slots)]
     supersets = _larger_sets(seed, pool, set(), slots, point, effect_of)
     supersets += [tuple(sorted({seed, *members, i})) for members in wholes for i in grouped]
+    divided = {i for i in range(len(slots)) if point[i] % point[seed] == 0}
+    supersets.append(_thinned(divided, seed, [set(each) for each in known], effect_of))
 
     def is_joined(members: tuple[int, ...]) -> bool:
         """Whether these are a known co-scaling and numbers that balance each other without it (a dilation and its paddings)."""
@@ -131,6 +157,20 @@ def _around_a_size(
     return []
 
 
+def _thinned(
+    members: set[int],
+    seed: int,
+    known: Sequence[set[int]],
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> tuple[int, ...]:
+    """What has to grow with the seed, of slots that may grow together: without what may grow apart from it."""
+    for part in (*(each for each in known if len(each) > 1), *({i} for i in sorted(members, reverse=True))):
+        rest = members - part
+        if seed in rest and part <= members and len(rest) > 1 and effect_of(*sorted(rest)) is not None:
+            members = rest
+    return tuple(sorted(members))
+
+
 def _bounded_sets(
     pool: Sequence[int],
     covered: set[int],
@@ -140,16 +180,18 @@ def _bounded_sets(
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
 ) -> list[CoScaling]:
     """A dim that may not grow alone because another bounds it, with those: the rows of the indices of a gather, which may
-    be fewer than those of the table, and both grow together."""
+    be fewer than those of the table, and both grow together; or because others are multiples of it (heads that share keys)."""
     found: list[CoScaling] = []
     taken: set[int] = set()
     for seed in pool:
         if slots[seed].is_size or seed in covered or seed in taken or alone[seed] is not None:
             continue
-        alike = [i for i in range(len(slots)) if point[i] == point[seed] and slots[i].position == slots[seed].position]
-        members = [i for i in alike if not slots[i].is_size]
+        at_its_place = [i for i, slot in enumerate(slots) if slot.position == slots[seed].position and not slot.is_size]
+        members = [i for i in at_its_place if point[i] == point[seed]]
         if not any(alone[i] is not None for i in members) or not effect_of(*members):
-            continue
+            members = [i for i in at_its_place if point[i] % point[seed] == 0]
+            if not any(alone[i] is not None for i in members) or not effect_of(*members):
+                continue
         for i in members[::-1]:
             if i != seed and effect_of(*(m for m in members if m != i)):
                 members.remove(i)

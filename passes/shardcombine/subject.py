@@ -110,9 +110,10 @@ class Subject:
         self._inferred: dict[Point, Shapes | None] = {}
         self._made: dict[Hashable, Operation] = {}
         self._types: dict[tuple[Attribute, Shape], TensorType[Any]] = {}
-        self.size_operands = frozenset(i for i in range(len(self.operands)) if self._is_size_operand(i))
+        typing = {i for i in range(len(self.operands)) if self._types_depend_on(i)}
+        self.size_operands = frozenset(i for i in typing if element_kind(self._type(i)) == "integer")
         for i, operand in enumerate(self.operands):  # constants that are data: floats, tables of indices
-            if isinstance(operand, np.ndarray) and i not in self.size_operands:
+            if isinstance(operand, np.ndarray) and i not in typing:
                 if draw_constants or operand.ndim > 1 or element_kind(self._type(i)) != "integer":
                     self.operands[i] = self._type(i)
         self._keeps: bool | None = None
@@ -129,7 +130,10 @@ class Subject:
 
     def with_drawn_constants(self) -> Subject | None:
         """The subject in which integer constants that are no sizes are drawn like any operand; None if it has none."""
-        kept = any(isinstance(o, np.ndarray) and i not in self.size_operands for i, o in enumerate(self.operands))
+        kept = any(
+            isinstance(o, np.ndarray) and o.dtype.kind != "f" and i not in self.size_operands
+            for i, o in enumerate(self.operands)
+        )
         return Subject(self.op, self.domains, draw_constants=True) if kept else None
 
     # --- operands ---
@@ -142,7 +146,8 @@ class Subject:
         type_ = cast(TensorType[Any], value.type)
         owner = value.owner
         if isinstance(owner, Operation) and not owner.operands and owner.has_trait(ConstantLike):
-            if element_kind(type_) != "float" and type_.get_num_dims() <= 1:
+            is_short = type_.get_num_dims() <= 1 and type_.get_shape() <= (_LONGEST_SIZES,)
+            if is_short if element_kind(type_) == "float" else type_.get_num_dims() <= 1:
                 return self.domains.evaluate(owner, [])[0]
         return TensorType(type_.element_type, type_.get_shape())
 
@@ -150,9 +155,10 @@ class Subject:
         type_ = cast(TensorType[Any], self.op.operands[index].type)
         return TensorType(type_.element_type, type_.get_shape())
 
-    def _is_size_operand(self, index: int) -> bool:
-        """Whether the result types are lost when the value of this known integer operand is withheld."""
-        if not isinstance(self.operands[index], np.ndarray) or element_kind(self._type(index)) != "integer":
+    def _types_depend_on(self, index: int) -> bool:
+        """Whether the result types are lost when the value of this known operand of integers (sizes) or floats (the scales of a resize)
+        is withheld."""
+        if not isinstance(self.operands[index], np.ndarray) or element_kind(self._type(index)) == "bool":
             return False
         withheld = [self._type(i) if i == index else operand for i, operand in enumerate(self.operands)]
         try:
