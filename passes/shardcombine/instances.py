@@ -85,18 +85,23 @@ class _Reading:
 
     def _common_extent(self, factor: str) -> int | None:
         blocks: list[int] = []
+        outside: set[str] = set()
         for carrier in (
             *_operand_carriers(self.rule, factor, self.operand_shapes),
             *_result_carriers(self.rule, factor, self.result_shapes),
         ):
             if carrier is not None:
+                outside |= {*carrier.outer}
                 parts = self.repeats(carrier) * sum(carrier.segments or (1,))
                 if parts == 0 or carrier.extent % parts:
                     return None
                 blocks.append(carrier.extent // parts)
         for slot, factors in self.rule.sizes.items():
             if factor in factors and (entry := self.sizes.get(slot, 0)) > 0:
-                blocks.append(entry)
+                parts = math.prod(self.extent(each) or 0 for each in factors if each in outside)
+                if parts == 0 or entry % parts:
+                    return None
+                blocks.append(entry // parts)
         return math.gcd(*blocks) or None
 
     def repeats(self, carrier: _Carrier) -> int:
