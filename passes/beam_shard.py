@@ -14,8 +14,8 @@ from xdsl.passes import ModulePass
 @dataclass(frozen=True)
 class BeamShardPass(ModulePass):
     """Keeps the `width` cheapest partial plans while it goes through the program; deterministic. Other options, requirements
-    and what is written are those of `ilp-shard`; nothing is proven, so `dist.gap` is 1. Raises DistirError if no plan at the
-    end of the beam fits the limit of memory."""
+    and what is written are those of `ilp-shard`; nothing is proven, so `dist.gap` is 1. Raises DistirError if the beam
+    finds no plan within the limit of memory, which does not mean that there is none."""
 
     name = "beam-shard"
     mesh: str = ""
@@ -30,7 +30,7 @@ class BeamShardPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
-        from distir.passes.sharding_search.beam import beam_plan
+        from distir.passes.sharding_search.beam_within import beam_plan
         from distir.passes.sharding_search.settings import memory_limit, pose, write
 
         if self.width < 1:

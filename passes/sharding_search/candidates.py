@@ -10,6 +10,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.passes.distribution.mesh import AxisStates
+from distir.passes.sharding_search.memory_ahead import Ahead
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import JointOption, Problem
 from distir.passes.structure import is_constant
@@ -31,15 +32,17 @@ class Candidate:
     before: Mapping[Key, Holding]
     signature: int
     """Of `before`: equal for equal frontiers."""
-    bytes: int
-    """At least what a device holds before the step (`HeldMemory`)."""
+    ahead: Ahead | None = None
+    """Its memory, where that is limited."""
+    score: int = 0
+    """By which candidates are compared: the cost, and the price of the memory."""
     changes: Mapping[Key, Holding] = field(default_factory=dict[Key, Holding])
     parent: Candidate | None = None
     choices: tuple[Choice, ...] = ()
 
     def next(self) -> Candidate:
         """The start of a step from here."""
-        return Candidate(self.cost, self.before, self.signature, self.bytes, {}, self)
+        return Candidate(self.cost, self.before, self.signature, self.ahead, self.score, {}, self)
 
     def get(self, key: Key) -> Holding | None:
         return self.changes.get(key) or self.before.get(key)
@@ -60,16 +63,22 @@ class Candidate:
         return self._with_changes({**self.changes, **new})
 
     def choosing(self, key: object, choice: object) -> Candidate:
-        choices = (*self.choices, (key, choice))
-        return Candidate(self.cost, self.before, self.signature, self.bytes, self.changes, self.parent, choices)
+        return self._but(self.cost, self.ahead, self.changes, (*self.choices, (key, choice)))
 
     def paying(self, cost: int) -> Candidate:
-        return Candidate(
-            self.cost + cost, self.before, self.signature, self.bytes, self.changes, self.parent, self.choices
-        )
+        return self._but(self.cost + cost, self.ahead, self.changes, self.choices)
+
+    def remembering(self, ahead: Ahead | None) -> Candidate:
+        """With other memory."""
+        return self._but(self.cost, ahead, self.changes, self.choices)
 
     def _with_changes(self, changes: Mapping[Key, Holding]) -> Candidate:
-        return Candidate(self.cost, self.before, self.signature, self.bytes, changes, self.parent, self.choices)
+        return self._but(self.cost, self.ahead, changes, self.choices)
+
+    def _but(
+        self, cost: int, ahead: Ahead | None, changes: Mapping[Key, Holding], choices: tuple[Choice, ...]
+    ) -> Candidate:
+        return Candidate(cost, self.before, self.signature, ahead, self.score, changes, self.parent, choices)
 
     def plan(self, problem: Problem) -> Plan:
         """What a candidate at the end of the program has chosen."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Operation
 
 from distir.passes.sharding_search.candidates import Candidate, Holding
+from distir.passes.sharding_search.memory_ahead import Limit
 from distir.passes.sharding_search.problem import JointOption, Problem
 
 if TYPE_CHECKING:
@@ -20,17 +21,17 @@ if TYPE_CHECKING:
 class OptionCosts:
     """Of an operation that runs so many times."""
 
-    def __init__(self, problem: Problem, op: Operation, times: int):
+    def __init__(self, problem: Problem, op: Operation, times: int, limit: Limit | None):
         import numpy as np
 
-        self._problem, self._operation, self._times = problem, op, times
+        self._problem, self._operation, self._times, self._limit = problem, op, times, limit
         self._options = problem.options[op]
         self._own: Array = times * np.array([option.picoseconds for option in self._options])
         self._tables: dict[tuple[int, Holding], tuple[Array, Array]] = {}
 
     def cheapest_first(self, beam: Sequence[Candidate]) -> Iterator[tuple[int, Candidate, JointOption]]:
-        """Candidates with each option that they can take, and what that costs at least, least first. What is left out: conversions
-        of arguments that are still to be chosen, and a second one of the same value."""
+        """Candidates with each option that they can take within the limit, and their score at least, least first. What is left out: conversions
+        of arguments that are still to be chosen, and a second one of the same value; of memory, all but the point of the peak so far."""
         import numpy as np
 
         costs = np.empty((len(beam), len(self._options)), np.int64)
@@ -40,11 +41,29 @@ class OptionCosts:
             for table, is_possible in self._operands(candidate):
                 costs[row] += table
                 possible[row] &= is_possible
+            if self._limit is not None:
+                held = self._memory(self._limit, candidate)
+                possible[row] &= held <= self._limit.ahead_bytes
+                costs[row] += np.rint(self._limit.price * held).astype(np.int64)
         (places,) = np.nonzero(possible.ravel())
         flat = costs.ravel()
         for place in places[np.argsort(flat[places], kind="stable")]:
             row, option = divmod(int(place), len(self._options))
             yield int(flat[place]), beam[row], self._options[option]
+
+    def _memory(self, limit: Limit, candidate: Candidate) -> Array:
+        """Per option, bytes at the point at which most is held so far."""
+        import numpy as np
+
+        ahead, op = candidate.ahead, self._operation
+        assert ahead is not None
+        found: Array = ahead.peak + np.array(limit.memory.moments(ahead, op, self._options))
+        for i, value in enumerate(op.operands):
+            holding = candidate.get(value)
+            if holding is not None and value not in op.operands[:i]:
+                needed = [option.operands[i] for option in self._options]
+                found += np.array(limit.memory.needs(ahead, value, (op, i), needed, holding[0]))
+        return found
 
     def _operands(self, candidate: Candidate) -> Iterator[tuple[Array, Array]]:
         values = self._operation.operands
