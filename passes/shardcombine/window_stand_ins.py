@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from distir.dialects.sharding import Gather, Identity
 from distir.passes.shardcombine.cuts import Survivor
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.standins import StandIn, strided
@@ -123,6 +124,8 @@ class WindowStandIns:
     """Windows of other dims of its operands."""
     known: frozenset[int]
     """Slots that are known to be cut."""
+    samples: frozenset[int]
+    """Those of a dim of which every shard gives its part of all results, such as the batch; none if there is none."""
 
     @staticmethod
     def of(
@@ -137,7 +140,7 @@ class WindowStandIns:
             if {subject.slots[i].owner for i in other.strides} <= owners
             and not set(other.strides) & set(window.strides)
         )
-        wide = WindowStandIns(subject, own, window, beside, known)
+        wide = WindowStandIns(subject, own, window, beside, known, _samples(survivors))
         rows = max(-(-(_NARROW - own.point[i]) // stride) for i, stride in window.strides.items())
         if (few := wide.at(max(FEWEST_ROWS, window.steps(own.point, own.shapes) + rows))) is None:
             return None
@@ -260,9 +263,26 @@ class WindowStandIns:
         longer += [with_numbers(rows.point, {i: longest}) for i in self._others()]
         return [*map(self._with, longer)]
 
+    def sampled(self, small: StandIn) -> list[StandIn]:
+        """The stand-in, and with as many samples as are run fast."""
+        times = LARGEST_STAND_IN // self.elements(small)
+        more = self._with(with_numbers(small.point, {i: small.point[i] * times for i in self.samples}))
+        return [small] if more is None or times == 1 or not self.samples else [small, more]
+
     def elements(self, small: StandIn) -> int:
         """Of the largest tensor."""
         return elements(self.subject, small.point, small.shapes)
+
+
+def _samples(survivors: Sequence[Survivor]) -> frozenset[int]:
+    """The slots of the first dim of which every shard gives its part of all results."""
+
+    def are_apart(survivor: Survivor) -> bool:
+        combines = [c for c in survivor.combines if not isinstance(c, Identity)]
+        is_plain = all(isinstance(c, Gather) and not c.pieces and not c.outer for c in combines)
+        return bool(combines) and is_plain and not any(each.pieces for each in survivor.cut.layouts.values())
+
+    return next((frozenset(s.cut.factor.slots) for s in survivors if are_apart(s)), frozenset[int]())
 
 
 def with_numbers(point: Point, values: Mapping[int, int]) -> Point:

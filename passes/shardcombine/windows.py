@@ -10,6 +10,9 @@ Where no result grows, shards' results are addends (a convolution's gradient by 
 count once: a shard has its own, and zeros in the place of those beside them. How many those must be, so that no row of its own
 meets the end of a part, is seen in the same way.
 
+Which rows those are may depend on values (where the largest is), and few of them might not show it: an op whose results are not affine
+in its operands is run on many samples of what is independent.
+
 What type inference says of the extents holds for every instance and is checked there; what cannot be seen at one extent is a
 reach beyond it. How far a window reaches is therefore measured first, with the op's own numbers and more rows than those can span
 (dilation times kernel); all else is checked with as many rows as that takes, and with those of the op as it was found."""
@@ -20,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 
@@ -120,6 +123,7 @@ class _Windowed:
         self.subject, self.window, self.owners = stand_ins.subject, stand_ins.window, stand_ins.owners
         self.margins: list[Range] = [(0, 0)] * (len(self.window.results) or 1)
         """Of every result, or of the operand that is filled: how many rows before and after do not count."""
+        self.is_affine = self._is_affine()
 
     def filling(self, slots: Collection[int]) -> _Windowed:
         """The candidate with zeros beyond a shard's own rows of these slots."""
@@ -145,10 +149,30 @@ class _Windowed:
 
         return {slot for slot, owner in self.owners.items() if is_idle(owner)}
 
+    def _is_affine(self) -> bool:
+        """Whether results are in each operand of the window: which rows they depend on does not depend on values then."""
+        probe = Probe(self.subject, self.stand_ins.narrow)
+        trials = [*probe.float_trials()]
+        if len(trials) < 2:
+            return False
+        first, second, *_ = trials
+
+        def is_affine(owner: int) -> bool:
+            one, other = (trial.draw.arrays[owner] for trial in (first, second))
+            found: list[list[Array]] = []
+            for array in (one, other, one + other, 0 * one):
+                results = probe.run_shards([probe.small.point], [{**first.draw.arrays, owner: array}], first.arithmetic)
+                if results is None:
+                    return False
+                found.append([result for result in results[0] if result is not None])
+            return all(first.arithmetic.equal(a + b, both + none) for a, b, both, none in zip(*found, strict=True))
+
+        return all(self.subject.kind(owner) == "float" and is_affine(owner) for owner in {*self.owners.values()})
+
     def survivor(self) -> Survivor | None:
         """The cut and its combines; None if it does not hold."""
         stand_ins = self.stand_ins
-        far = next((far for far in map(self._once, stand_ins.reaching()) if self._measure(far)), None)
+        far = next((far for far in map(self._once, stand_ins.reaching()) if all(map(self._measure, far))), None)
         if far is None:
             return None
         if (small := stand_ins.at(FEWEST_ROWS + _ROWS_PER_MARGIN * max(self._margin_steps()))) is None:
@@ -157,15 +181,15 @@ class _Windowed:
             return None
         first = _Tried(Probe(self.subject, small))
         remainders, most = stand_ins.remainders(small)
-        others = [self._once(each) for each in remainders]
-        wider = [self._once(each) for each in stand_ins.wider(small, far.probe.small)]
+        others = [*self._once(small)[1:], *chain.from_iterable(map(self._once, remainders))]
+        wider = chain.from_iterable(map(self._once, stand_ins.wider(small, far[0].probe.small)))
         if not all(self._measure(each) for each in (first, *others, *wider)):
             return None
         if self._seems_plain(small, most):
             self.margins = [(before, 1) for before, _ in self.margins]
         if not self._is_sound(first.probe):
             return None
-        if not all(self._holds(each.probe, each.trials[:1]) for each in (far, *others)):
+        if not all(self._holds(each.probe, each.trials[:1]) for each in (*far, *others)):
             return None
         before, after = self._margin_steps()
         layouts: dict[int, Layout] = {}
@@ -184,8 +208,10 @@ class _Windowed:
         is_plain = not (any(map(any, self.margins)) or any(most.values()) or window.filled)
         return is_plain and {*window.strides.values()} == {1} and any(n != steps for n in rows)
 
-    def _once(self, small: StandIn) -> _Tried:
-        return _Tried(Probe(self.subject, small), draws=1)
+    def _once(self, small: StandIn) -> list[_Tried]:
+        """With one draw, and one of many samples if values may matter."""
+        tried = [small] if self.is_affine else self.stand_ins.sampled(small)
+        return [_Tried(Probe(self.subject, each), draws=1) for each in tried]
 
     def _margin_steps(self) -> tuple[int, int]:
         """The steps before and after its own that a shard runs."""
