@@ -70,7 +70,11 @@ def average_backward(g: Any, x: Any) -> Any:
     return aten.avg_pool2d_backward(g, x, [3, 3], [2, 2], [1, 1], False, True, None)
 
 
-def maximum_backward(g: Any, x: Any, places: Any) -> Any:
+def maximum_backward(g: Any, x: Any) -> Any:
+    return aten.max_pool2d_backward(g, x, [3, 3], [2, 2], [1, 1])
+
+
+def maximum_backward_by_places(g: Any, x: Any, places: Any) -> Any:
     return aten.max_pool2d_with_indices_backward(g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, places)
 
 
@@ -122,7 +126,8 @@ ROW = [
     Row("pooling", "avg_pool2d 3x3, stride 1", lambda x: aten.avg_pool2d(x, [3, 3], [1, 1]), (t(4, 6, 8, 10),)),
     Row("pooling", "adaptive_avg_pool2d to 1x1", lambda x: x.mean((2, 3)), (t(4, 6, 8, 10),)),
     Row("pooling", "avg_pool2d_backward 3x3, stride 2, padding", average_backward, (t(4, 6, 4, 5), t(4, 6, 8, 9))),
-    Row("pooling", "max_pool2d_with_indices_backward 3x3, stride 2, padding", maximum_backward, MAXIMA,
+    Row("pooling", "max_pool2d_backward 3x3, stride 2, padding", maximum_backward, MAXIMA[:2]),
+    Row("pooling", "max_pool2d_with_indices_backward 3x3, stride 2, padding", maximum_backward_by_places, MAXIMA,
         "rows and columns: places of maxima are positions in the whole image"),
     Row("norm", "native_layer_norm", lambda x, w, b: aten.native_layer_norm(x, [x.shape[-1]], w, b, 1e-5),
         (Z, t(6), t(6)), NORMALISED),

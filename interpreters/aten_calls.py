@@ -31,9 +31,12 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from distir.dialects.aten import AtenOperation, Schema
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx.types import ELEMENT_OF_TYPE
+from distir.interpreters.aten_kernels import registered
 
 Compute = Callable[[Sequence[Tensor]], list[Tensor | None]]
 Adapt = Callable[[torch.dtype], torch.dtype]
+
+_KERNELS = registered()
 
 
 def torch_dtype(element_type: Attribute) -> torch.dtype:

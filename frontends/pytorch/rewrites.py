@@ -1,8 +1,9 @@
-"""What is done to a traced graph before it is imported: writes to tensors that nobody else sees become values, and what
-draws depend on comes first."""
+"""What is done to a traced graph before it is imported: writes to tensors that nobody else sees become values, maxima are pooled
+without their places, and what draws depend on comes first."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,6 +42,48 @@ def _is_own(written: Any, by: fx.Node) -> bool:
         return False
     is_new = schema.is_mutable is False and all(result.alias_info is None for result in schema.returns)
     return is_new and list(written.users) == [by] and isinstance(written.meta.get("val"), Tensor)
+
+
+def maxima_without_places(graph: fx.GraphModule) -> None:
+    """A pooling of maxima whose places nothing takes but its gradient gives none, and its gradient finds them anew: places are
+    positions in the whole image, so that neither could be cut by rows, and would be kept from one to the other."""
+    aten = torch.ops.aten
+    for node in list(graph.graph.nodes):
+        if node.target is aten.max_pool2d_with_indices.default:
+            _leave_places_out(graph.graph, node, aten.max_pool2d.default, aten.max_pool2d_with_indices_backward.default)
+        elif node.target is aten.max_pool3d_with_indices.default:  # ATen has no gradient of it without places
+            _leave_places_out(graph.graph, node, aten.max_pool3d.default, None)
+
+
+def _leave_places_out(graph: fx.Graph, pooling: fx.Node, plain: Any, by_places: Any) -> None:
+    """Puts `plain` in the place of a pooling of maxima, and the gradient without places in that of `by_places`."""
+    maxima, places = ([user for user in pooling.users if user.args[1] == index] for index in (0, 1))
+    gradients = [user for each in places for user in each.users]
+    if pooling.kwargs or any(each.target is not by_places or not _is_gradient_of(each, pooling) for each in gradients):
+        return
+    for each in gradients:
+        arguments = (each.args[0], *pooling.args)
+        _replace(graph, [each], torch.ops.aten.max_pool2d_backward.default, arguments)
+    _replace(graph, maxima, plain, pooling.args)
+
+
+def _is_gradient_of(gradient: fx.Node, pooling: fx.Node) -> bool:
+    """Whether a gradient by the places of a pooling is of tensors like the one that it took."""
+    given, taken = gradient.args[1], pooling.args[0]
+    if not isinstance(given, fx.Node) or not isinstance(taken, fx.Node) or gradient.kwargs:
+        return False
+    return given.meta["val"].shape == taken.meta["val"].shape
+
+
+def _replace(graph: fx.Graph, nodes: Sequence[fx.Node], target: Any, args: Any) -> None:
+    """Puts one call in the place of nodes that have its result."""
+    if nodes:
+        with graph.inserting_before(nodes[0]):
+            name = target.overloadpacket.__name__
+            made = graph.create_node("call_function", target, args, name=name)
+        made.meta = dict(nodes[0].meta)
+        for node in nodes:
+            node.replace_all_uses_with(made)
 
 
 def draws_first(graph: fx.GraphModule) -> None:

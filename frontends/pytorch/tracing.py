@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
-from distir.frontends.pytorch.rewrites import draws_first, without_writes
+from distir.frontends.pytorch.rewrites import draws_first, maxima_without_places, without_writes
 from distir.frontends.pytorch.steps import Port, TracedFunction
 from distir.frontends.weights import attach
 
@@ -51,6 +51,8 @@ def trace(function: TracedFunction) -> ModuleOp:
     without_writes(graph)
     if any(_writes(node) for node in graph.graph.nodes):
         graph = _traced(functionalize(graph), examples)
+    graph.graph.eliminate_dead_code()
+    maxima_without_places(graph)
     graph.graph.eliminate_dead_code()
     draws_first(graph)
     importer = GraphImporter(replace(function, ports=_used(graph, ports, len(function.ports))), graph)

@@ -16,6 +16,7 @@ from distir.backends.torch import run as run_processes
 from distir.dialects.dist import Dist
 from distir.dialects.onnx import Onnx
 from distir.dialects.sharding import Gather, MeshOp, StrategyAttr, UseFactor
+from distir.frontends.weights import weights_of
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
@@ -174,3 +175,42 @@ def test_a_training_step_on_one_large_image(tmp_path: Path):
     for got in (run(module, values, dtype=np.float64), run_processes(module, values)):
         for name, value in expected.items():
             np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5 * np.abs(value).max(), err_msg=name)
+
+
+def test_a_training_step_that_pools_maxima(tmp_path: Path):
+    """Rows of a pooling of maxima and of its gradient are cut, as those of the convolutions around it; many maxima are equal, and
+    devices have uneven parts of what is pooled."""
+    import torch
+    from torch import nn
+
+    from distir.frontends.pytorch import import_step, training_step
+
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 2, 3, padding=1), nn.Hardtanh(), nn.MaxPool2d(3, 2, 1), nn.Conv2d(2, 2, 3, padding=1)]
+    model = nn.Sequential(*layers)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randint(-1, 2, parameter.shape) / 2)
+    x, label = torch.randint(-2, 3, (1, 2, 198, 24)) / 2, torch.randn(1, 2, 99, 12)
+    step = training_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    module = import_step(step, (x, label))
+    values = {**weights_of(module), "input": x.numpy(), "label": label.numpy()}
+    expected = run(module, values, dtype=np.float64)
+    loss = nn.functional.mse_loss(model(x), label)
+    np.testing.assert_allclose(expected["loss"], loss.detach(), rtol=1e-5)
+    gradients = torch.autograd.grad(loss, [*model.parameters()])
+    IlpShardPass(mesh="a=3", machine=written(tmp_path)).apply(Context(), module)
+    pooled = {op.name: op for op in module.walk() if "pool" in op.name}
+    assert [*pooled] == ["aten.max_pool2d", "aten.max_pool2d_backward"]
+    for op in pooled.values():
+        chosen, rule = op.attributes["dist.strategy"], rule_of(op)
+        assert isinstance(chosen, StrategyAttr)
+        assert rule is not None
+        assert chosen.choices == {"a": UseFactor(str(rule.inputs[0][ROWS].factor))}
+    ApplyShardingPass().apply(Context(), module)
+    for got in (run(module, values, dtype=np.float64), run_processes(module, values)):
+        for name, value in expected.items():
+            np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-5 * np.abs(value).max(), err_msg=name)
+        for (name, before), gradient in zip(model.named_parameters(), gradients, strict=True):
+            after = (before - 0.1 * gradient).detach().numpy()
+            np.testing.assert_allclose(got[name], after, rtol=0, atol=1e-5 * np.abs(after).max(), err_msg=name)

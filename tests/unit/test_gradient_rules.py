@@ -183,10 +183,22 @@ def test_the_groups_of_a_norm() -> None:
     assert "S2: [gather(1), gather(0), gather(0)]}, " + sizes in rule_that_holds(backward)
 
 
+class WithPlaces(nn.Module):
+    """A pooling whose places something else takes, so that they are a value of the program."""
+
+    def __init__(self, **window: int) -> None:
+        super().__init__()
+        self.pool = nn.MaxPool2d(**window, return_indices=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        maxima, places = self.pool(x)
+        return maxima * places
+
+
 @pytest.mark.parametrize("window", [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}], ids=str)
 def test_the_places_of_maxima_are_those_that_pooling_gave(window: dict[str, int]) -> None:
     """No kernel checks them: any others would be written outside of the result."""
-    op = operations("aten.max_pool2d_with_indices_backward", [nn.MaxPool2d(**window)], 6, 6)[0]
+    op = operations("aten.max_pool2d_with_indices_backward", [WithPlaces(**window)], 6, 6)[0]
     assert "[S1, S2, _, _], [S1, S2, _, _], [S1, S2, _, _] -> {S1: gather(0), S2: gather(1)}" in rule_that_holds(op)
 
 

@@ -68,7 +68,10 @@ def test_no_windows(function: object):
     assert "gather(0" not in found
 
 
-OPERATORS = ("Conv", "MaxPool", "AveragePool", "ConvTranspose", "input gradient", "weight gradient", "pool gradient")
+OPERATORS = (
+    *("Conv", "MaxPool", "AveragePool", "ConvTranspose"),
+    *("input gradient", "weight gradient", "average gradient", "maximum gradient"),
+)
 
 
 @st.composite
@@ -76,7 +79,7 @@ def programs(draw: st.DrawFn, kinds: tuple[str, ...] = OPERATORS) -> str:
     """One windowed operator on rows of its own extent: kernel, stride, dilation and padding on either side as drawn."""
     kind = draw(st.sampled_from(kinds))
     kernel, stride, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
-    dilation = 1 if kind == "pool gradient" else dilation
+    dilation = 1 if kind == "average gradient" else dilation
     reach = dilation * (kernel - 1) + 1
     left, right = (draw(st.integers(0, min(2, kernel - 1))) for _ in range(2))
     if "gradient" in kind:
@@ -115,9 +118,11 @@ def programs(draw: st.DrawFn, kinds: tuple[str, ...] = OPERATORS) -> str:
             x, y = (type_.replace("xf32", "x5xf32") for type_ in (x, y))
             sizes = {"kernel_size": [kernel, 1], "stride": [stride, 1], "padding": [left, 0]}
             aten = ", ".join(f"{k} = array<i64: {a}, {b}>" for k, (a, b) in sizes.items())
-            aten += ", ceil_mode = false, count_include_pad = true"
+            operator, more = "avg_pool2d_backward", "ceil_mode = false, count_include_pad = true"
+            if kind == "maximum gradient":
+                operator, more = "max_pool2d_backward", f"dilation = array<i64: {dilation}, 1>"
             taken = {"x": y, "z": x}
-            body = f'%y = "aten.avg_pool2d_backward"(%x, %z) <{{{aten}}}> : ({y}, {x}) -> {x}'
+            body = f'%y = "aten.{operator}"(%x, %z) <{{{aten}, {more}}}> : ({y}, {x}) -> {x}'
             y = x
     ports = (f'%{name}: {type_} {{dist.name = "{name}", dist.role = "input"}}' for name, type_ in taken.items())
     result = f'{y} {{dist.name = "y", dist.role = "output"}}'
@@ -151,7 +156,10 @@ def test_rows_of_any_window_can_be_cut():
     def examples(text: str, devices: int) -> None:
         rng = np.random.default_rng(0)
         whole = parse(text)
-        inputs = {port.name: rng.standard_normal(port.type.get_shape()) for port in arguments_of(entry_function(whole))}
+        ports = arguments_of(entry_function(whole))
+        inputs = {
+            port.name: rng.integers(-2, 3, port.type.get_shape()).astype(float) for port in ports
+        }  # of equal maxima
         expected = run(whole, inputs, dtype=np.float64)["y"]
         module = cut_rows(text, devices)
         cut.append(module is not None)
