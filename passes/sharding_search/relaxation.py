@@ -97,17 +97,9 @@ class Relaxation:
     def _left(self, scope: Sequence[int], classes: Sequence[Array]) -> tuple[Array, ...]:
         return tuple(c[self.kept[v]] for v, c in zip(scope, classes, strict=True))
 
-    def limited(self) -> tuple[Network, list[list[int]]]:
-        """Costs without prices, and beside them memory as limited tables: their numbers per point. What has too many combinations counts with
-        less than it holds."""
-        network, numbers, wide = self.limited_apart()
-        for of_point, occupied in zip(numbers, wide, strict=True):
-            for occupancy, count in occupied.items():
-                of_point += self.add_least(network, occupancy, count)
-        return network, numbers
-
     def limited_apart(self) -> tuple[Network, list[list[int]], list[Counter[Occupancy]]]:
-        """The same without what has too many combinations for a table, and that, per point."""
+        """Costs without prices, and beside them memory as limited tables: their numbers per point. Apart from them, per point, what has too
+        many combinations for a table."""
         import numpy as np
 
         network = self.network([0.0] * len(self.at))

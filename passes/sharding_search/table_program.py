@@ -34,6 +34,8 @@ class TableProgram:
         self._scale = LARGEST / max(abs(most if most < inf else least), 1e-300)
         self.model: Any = pulp.LpProblem("tables", pulp.LpMinimize)
         self._count = 0
+        self.positions: dict[int, int] = {}
+        """What the last solution has chosen, by position among what is left."""
         self._chosen = {v: self._binaries(len(network.own[v])) for v in network.left}
         self._classes: dict[tuple[int, bytes], list[Any]] = {}
         self._cells: dict[tuple[tuple[int, ...], tuple[bytes, ...]], Array] = {}
@@ -44,9 +46,11 @@ class TableProgram:
         for table in tables:
             costs += self._terms(table)
         self._costs = [(x, c * self._scale) for x, c in costs if c]
-        for numbers in limited:
-            terms = [term for number in numbers for term in self._terms(network.limited[number])]
-            self._row([(x, size / limit) for x, size in terms], "<=", 1.0)
+        self._counted: set[tuple[int, int, tuple[int, ...]]] = set()
+        self._limit = limit
+        self._held = [[t for number in numbers for t in self._terms(network.limited[number])] for numbers in limited]
+        for terms in self._held:
+            self._limited_row(terms)
         if most < inf:
             self._row(self._costs, "<=", (most - network.settled) * self._scale)
         objective = _expression(self._costs)
@@ -67,10 +71,10 @@ class TableProgram:
         bound = max(self._least, (self._constant + info.mip_dual_bound) / self._scale)
         if info.primal_solution_status != 2:
             return None, bound
-        chosen: dict[int, int] = {}
         for v, xs in self._chosen.items():
             values = [_value(x) for x in xs]
-            chosen[v] = self._network.original(v, values.index(max(values)))
+            self.positions[v] = values.index(max(values))
+        chosen = {v: self._network.original(v, i) for v, i in self.positions.items()}
         if pulp.LpStatus[self.model.status] == "Optimal":
             bound = max(bound, (self._constant + info.objective_function_value) / self._scale)
         return chosen, bound
@@ -82,7 +86,28 @@ class TableProgram:
         ]
         self._row([(x, 1.0) for x in xs], "<=", len(xs) - 1.0)
 
+    def count(self, point: int, value: int, scope: Sequence[int], classes: Sequence[Array], more: float) -> bool:
+        """Counts so many more bytes of a value at a point, both by number, wherever choices of these variables are of the classes that those of
+        the last solution are; False if it does."""
+        combination = point, value, tuple(int(c[self.positions[v]]) for v, c in zip(scope, classes, strict=True))
+        if combination in self._counted:
+            return False
+        self._counted.add(combination)
+        self._count += 1
+        z = self.model.add_variable(f"z{self._count}", 0, 1)
+        terms: Terms = [(z, -1.0)]
+        for v, of_choices in zip(scope, classes, strict=True):
+            alike = (of_choices == of_choices[self.positions[v]]).tolist()
+            terms += [(x, 1.0) for x, is_alike in zip(self._chosen[v], alike, strict=True) if is_alike]
+        self._row(terms, "<=", len(scope) - 1.0)
+        self._held[point].append((z, more))
+        self._limited_row(self._held[point])
+        return True
+
     # --- variables ---
+
+    def _limited_row(self, terms: Terms) -> None:
+        self._row([(x, size / self._limit) for x, size in terms], "<=", 1.0)
 
     def _binaries(self, count: int) -> list[Any]:
         if count == 1:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -47,20 +47,21 @@ class WideAmounts:
 
     def counted(self, network: Network, count: int) -> Counted:
         """So many times, for combinations of the choices that the network has left."""
-        return Counted(self.scope, self._classes(network), count, self.of)
+        return Counted(self.scope, self.classes(network), count, self.of)
 
     def table(self, network: Network, count: int) -> Table | None:
         """So many times as a table of the choices that the network has left; None if that is too large."""
         import numpy as np
 
-        used = [np.unique(classes, return_inverse=True) for classes in self._classes(network)]
+        used = [np.unique(classes, return_inverse=True) for classes in self.classes(network)]
         shape = tuple(len(classes) for classes, _ in used)
         if prod(shape) > MOST_WRITTEN:
             return None
         combinations = np.meshgrid(*(classes for classes, _ in used), indexing="ij")
         return Table(self.scope, tuple(numbers.reshape(-1) for _, numbers in used), count * self.of(combinations))
 
-    def _classes(self, network: Network) -> tuple[Array, ...]:
+    def classes(self, network: Network) -> tuple[Array, ...]:
+        """Per variable, the class of each choice that the network has left."""
         import numpy as np
 
         found: list[Array] = []
@@ -70,3 +71,26 @@ class WideAmounts:
             classes = np.full(len(network.own[v]), table.costs) if is_one else table.costs[table.classes[0]]
             found.append(classes.astype(np.intp))
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """What is still too wide for a table at one point."""
+
+    amounts: WideAmounts
+    count: int
+    least: Sequence[int]
+    """The numbers of limited tables of what it holds at least."""
+
+    def beyond_least(self, network: Network, positions: Mapping[int, int]) -> float:
+        """By how much more than that it holds, if these choices are made, by position among those that are left."""
+        import numpy as np
+
+        places = [positions[v] for v in self.amounts.scope]
+        combination = [np.array([c[i]]) for c, i in zip(self.amounts.classes(network), places, strict=True)]
+        held = self.count * float(self.amounts.of(combination)[0])
+        return held - sum(_value(network.limited[number], positions) for number in self.least)
+
+
+def _value(table: Table, positions: Mapping[int, int]) -> float:
+    return float(table.costs[tuple(c[positions[v]] for v, c in zip(table.scope, table.classes, strict=True))])

@@ -9,6 +9,7 @@ constrained too, and the program is posed again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from time import monotonic
 
@@ -23,7 +24,7 @@ from distir.passes.sharding_search.relaxation import Relaxation
 from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
 from distir.passes.sharding_search.sparse_tables import TooManyRows
 from distir.passes.sharding_search.table_program import TableProgram
-from distir.passes.sharding_search.wide_amounts import WideAmounts
+from distir.passes.sharding_search.wide_amounts import Uncounted, WideAmounts
 
 PRICES = 30
 """Prices that are tried before the rest is left to the integer program."""
@@ -147,6 +148,9 @@ class WithinMemory:
         """The choices of a fastest plan within the limit at the points known so far, if it costs at most so much. Raises TooManyRows."""
         pricing = self.pricing
         network, held, wide = self._eliminated()
+        scopes = {table.scope for table in network.wide_tables}
+        for numbers, of_point in zip(held, wide, strict=True):
+            numbers += [n for each in of_point if each.amounts.scope not in scopes for n in each.least]
         prices = [price / pricing.limit for price in pricing.prices]
         for price, numbers in zip(prices, held, strict=True):
             for table in (network.limited[number] for number in numbers if price):
@@ -161,15 +165,15 @@ class WithinMemory:
                 [network.limited[number] for number in numbers],
                 pricing.limit,
                 price,
-                [amounts.counted(network, count) for amounts, count in of_point],
+                [each.amounts.counted(network, each.count) for each in of_point if each.amounts.scope in scopes],
             )
             for price, numbers, of_point in zip(prices, held, wide, strict=True)
         ]
         return cheapest_within(network, most, MOST_ROWS, resources)
 
-    def _eliminated(self) -> tuple[Network, list[list[int]], list[list[tuple[WideAmounts, int]]]]:
-        """Costs of what is left, few variables eliminated; per point the numbers of limited tables, and what is counted for the combinations
-        of a wide table of costs."""
+    def _eliminated(self) -> tuple[Network, list[list[int]], list[list[Uncounted]]]:
+        """Costs of what is left, few variables eliminated; per point the numbers of limited tables, and what has too many combinations for one.
+        No variable on which that depends is eliminated."""
         network, held, occupied = self.relaxation.limited_apart()
         told = {o: WideAmounts.beside(network, self.relaxation, o) for of_point in occupied for o in of_point}
         least = [
@@ -178,21 +182,24 @@ class WithinMemory:
         network.drop_dominated()
         network.eliminate(SMALL_TABLES)
         scopes = {table.scope for table in network.wide_tables}
-        wide: list[list[tuple[WideAmounts, int]]] = []
+        wide: list[list[Uncounted]] = []
         for numbers, of_point, at_least in zip(held, occupied, least, strict=True):
-            wide.append([(told[o], count) for o, count in of_point.items() if told[o].scope in scopes])
+            wide.append([])
             for occupancy, count in of_point.items():
-                if told[occupancy].scope not in scopes:
-                    table = told[occupancy].table(network, count)
-                    numbers += at_least[occupancy] if table is None else [network.add_limited(table)]
+                amounts = told[occupancy]
+                table = None if amounts.scope in scopes else amounts.table(network, count)
+                if table is None:
+                    wide[-1].append(Uncounted(amounts, count, at_least[occupancy]))
+                else:
+                    numbers.append(network.add_limited(table))
         return network, held, wide
 
     def _solve(self, most_cells: int = LARGEST_PROGRAM) -> bool:
         """Solves the integer program of the points known so far, unless it is larger; whether another one is to be solved."""
         pricing, self._is_ended = self.pricing, True
-        network, numbers = self.relaxation.limited()
-        network.drop_dominated()
-        network.eliminate(SMALL_TABLES)
+        network, numbers, wide = self._eliminated()
+        for of_point, uncounted in zip(numbers, wide, strict=True):
+            of_point += [number for each in uncounted for number in each.least]
         if not network.drop_impossible():
             self.is_infeasible = pricing.best is None
             return False
@@ -220,4 +227,18 @@ class WithinMemory:
                 return False
             if len(self.relaxation.points) > known:
                 return monotonic() < self._deadline
-            program.forbid(chosen)
+            if monotonic() > self._deadline:
+                return False
+            (point,) = found.memory.worst(pricing.limit, 1)
+            number = self.relaxation.points.index(point)
+            if not _count_what_is_held(program, network, number, wide[number]):
+                program.forbid(chosen)
+
+
+def _count_what_is_held(program: TableProgram, network: Network, point: int, wide: Sequence[Uncounted]) -> bool:
+    """Counts at a point what the last solution holds there beyond what the program has counted so far; whether there is any."""
+    is_more = False
+    for value, each in enumerate(wide):
+        if (more := each.beyond_least(network, program.positions)) > 0:
+            is_more |= program.count(point, value, each.amounts.scope, each.amounts.classes(network), more)
+    return is_more

@@ -4,6 +4,7 @@ memory is that of the device with the largest shards, and no strategy of any sha
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from distir.passes.sharding_search.search import Result, best_plan, by_integer_p
 from distir.passes.sharding_search.settings import write
 from distir.passes.sharding_search.sparse_elimination import Counted
 from distir.passes.sharding_search.sparse_tables import SparseTable
+from distir.passes.sharding_search.table_program import TableProgram
 from distir.passes.sharding_search.within_memory import WithinMemory
 from tests.slow_machine import written
 from tests.unit.random_models import Program, models
@@ -203,9 +205,17 @@ def test_memory_of_wide_values_is_counted_for_the_combinations_that_are_left(
         return found
 
     monkeypatch.setattr(Counted, "amounts", counting)
+    count_in_program, in_program = TableProgram.count, Counter[bool]()
+
+    def counting_in_program(*arguments: Any) -> bool:
+        in_program[is_new := count_in_program(*arguments)] += 1
+        return is_new
+
+    monkeypatch.setattr(TableProgram, "count", counting_in_program)
     seen = run_programs(count, largest, "dgx-2", check_just_below_the_fastest, st.sampled_from([(2,), (3,)]))
     assert seen["proven"], seen
     assert attached[True], attached
+    assert in_program[True], in_program
 
 
 @pytest.mark.long
