@@ -28,7 +28,9 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.irdl import AttrSizedOperandSegments, AttrSizedResultSegments, IRDLOperation
 from xdsl.traits import ConstantLike
 
+from distir.interpreters.walk import values_read
 from distir.passes.shardcombine.domains import Abstract, Array, Domains
+from distir.passes.structure import copied, name_alike
 
 Point: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = tuple[int, ...]
@@ -267,7 +269,8 @@ class Subject:
         return known
 
     def _detached(self, operands: Sequence[Abstract], values: Mapping[tuple[int | str, int], int]) -> Operation:
-        """A copy of the op on operands of these types, with these entries of properties; result shapes are unknown."""
+        """A copy of the op on operands of these types, with these entries of properties; result shapes are unknown. What its regions use from
+        outside are arguments beside its operands: the model's values are not used by copies."""
 
         def operand_type(i: int, operand: Abstract) -> Attribute:
             if isinstance(operand, np.ndarray):
@@ -279,7 +282,12 @@ class Subject:
             if any(owner == name for owner, _ in values) and (entries := integers_of(attribute)) is not None:
                 entries = [values.get((name, p), entry) for p, entry in enumerate(entries)]
                 properties[name] = _with_integers(attribute, entries)
-        block = Block(arg_types=[operand_type(i, operand) for i, operand in enumerate(operands)])
+        captured = values_read(self.op)[len(self.op.operands) :]
+        own = [operand_type(i, operand) for i, operand in enumerate(operands)]
+        block = Block(arg_types=[*own, *(value.type for value in captured)])
+        outside: dict[SSAValue, SSAValue] = dict(zip(captured, block.args[len(own) :], strict=True))
+        for value, argument in outside.items():
+            name_alike([argument], value.name_hint)
         op = type(self.op).create(
             operands=[block.args[source] for source in self.source],
             result_types=[
@@ -287,7 +295,7 @@ class Subject:
                 for type_ in self.op.result_types
             ],
             properties=properties,
-            regions=[region.clone() for region in self.op.regions],
+            regions=[copied(region, outside) for region in self.op.regions],
         )
         block.add_op(op)
         return op

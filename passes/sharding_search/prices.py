@@ -26,6 +26,7 @@ from distir.dialects.sharding import REPLICATED, Partial, Replicated, Rule, Shar
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
+from distir.interpreters.walk import values_read
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.lower import cut_factors, fraction_of
@@ -34,6 +35,7 @@ from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.positions import positions_of
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
+from distir.passes.structure import copied
 
 MOST_PIECES = 8
 """Finer pieces are not resharded: gathering the heads of each row would copy as many slices as there are heads and rows."""
@@ -313,15 +315,17 @@ class Prices:
         trimmed = tuple((i, m.dim, m.kept) for i, of_result in margins.items() for m in of_result)
         key = (type(op), frozenset(properties.items()), tuple(operands), tuple(results), means, looked_up, trimmed)
         if key not in self._operations:
-            block = Block(arg_types=operands)
-            own: list[SSAValue] = list(block.args)
+            captured = values_read(op)[len(op.operands) :]
+            block = Block(arg_types=[*operands, *(value.type for value in captured)])
+            own: list[SSAValue] = list(block.args[: len(operands)])
+            outside = dict[SSAValue, SSAValue](zip(captured, block.args[len(operands) :], strict=True))
             if positions is not None:
                 own = positions.before(own, (0, positions.extent, positions.extent), block.add_op)
             copy = type(op).create(
                 operands=own,
                 result_types=results,
                 properties=properties,
-                regions=[region.clone() for region in op.regions],
+                regions=[copied(region, outside) for region in op.regions],
             )
             block.add_op(copy)
             if positions is not None:

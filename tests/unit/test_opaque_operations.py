@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx import import_model
 from distir.interpreters.reference import run
-from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.outline_repeats import OutlineRepeatsPass
 
 
@@ -63,6 +63,15 @@ def assert_equal(one: ModuleOp, other: ModuleOp, inputs: dict[str, np.ndarray]) 
     expected, got = (run(module, parameters | inputs, dtype=np.float64) for module in (one, other))
     for name, array in expected.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-12, atol=1e-12)
+
+
+def test_copies_made_to_find_rules_use_nothing_of_the_model():
+    module = loop_and_branch()
+    prepare(Context(), module)
+    of_model = set(module.walk())
+    users = [use.operation for op in module.walk() for result in op.results for use in result.uses]
+    assert users
+    assert of_model.issuperset(users)
 
 
 def opaque(module: ModuleOp) -> list[str]:

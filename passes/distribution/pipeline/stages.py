@@ -10,7 +10,7 @@ operator is named.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
@@ -278,7 +278,7 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
         inputs = list(
             dict.fromkeys(v for op in ops for v in values_read(op) if v not in inside and not _is_constant_value(v))
         )
-        outputs = [r for op in ops for r in op.results if _is_used_beside(r, owners)]
+        outputs = [r for op in ops for r in op.results if any(user_of(r, u) not in owners for u in r.uses)]
         function = _stage_function(ops, inputs, outputs, unique_symbol(module, f"{group.phase}_{group.stage}"))
         module.body.block.add_op(function)
         call = CallOp(function.sym_name.data, [given.get(v, v) for v in inputs], [v.type for v in outputs])
@@ -294,14 +294,6 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
     for op in reversed(list(block.ops)):
         if is_constant_expression(op) and not any(True for r in op.results for _ in r.uses):
             block.erase_op(op)
-
-
-def _is_used_beside(result: OpResult, owners: Set[Operation]) -> bool:
-    """Whether an operation of the block other than these uses a result. Copies of operations with regions, which are in no block, may
-    name it too."""
-    block = result.op.parent
-    users = [user_of(result, use) for use in result.uses]
-    return any([user.parent is block and user not in owners for user in users])
 
 
 def _execution_order(group: Group) -> tuple[int, int, int]:
