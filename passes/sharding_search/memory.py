@@ -268,6 +268,8 @@ class _Walk:
     extras: dict[int, Extra] = field(default_factory=dict[int, Extra])
     conversions: dict[int, Conversion] = field(default_factory=dict[int, Conversion])
     bodies: dict[str, _Body] = field(default_factory=dict[str, _Body])
+    stated: set[int] = field(default_factory=set[int])
+    """Storages of constants, which are there before the step that states them: it may also be their last."""
 
     def allocate(self, value: SSAValue, size: int) -> int:
         now = len(self.points)
@@ -302,6 +304,7 @@ class _Walk:
         for step in body.steps:
             if isinstance(step, _Statement):
                 held[step.number] = self.allocate(step.value, step.bytes)
+                self.stated.add(held[step.number])
                 continue
             op = step.operation
             if isinstance(step, _Conversion):
@@ -331,11 +334,12 @@ class _Walk:
 
     def footprint(self) -> Footprint:
         changes, freed = [0] * (len(self.points) + 1), [0] * len(self.points)
-        for storage in self.storages:
+        for number, storage in enumerate(self.storages):
             changes[min(storage.birth, len(self.points))] += storage.bytes
             if storage.last_use < len(self.points):
                 changes[storage.last_use + 1] -= storage.bytes
-                freed[storage.last_use] += storage.bytes if storage.birth < storage.last_use else 0
+                is_operand = storage.birth < storage.last_use or number in self.stated
+                freed[storage.last_use] += storage.bytes if is_operand else 0
         for step, extra in self.extras.items():
             self.transients[step] = extra.at_most(freed[step])
         for step, conversion in self.conversions.items():
