@@ -94,7 +94,8 @@ def co_scalings(
             found += _with_two_sizes(seed, pool, slots, effect_of)
         if seed in covered or slots[seed].is_size:
             continue
-        for members in _larger_sets(seed, pool, covered, slots, point, effect_of, likely):
+        for larger in _larger_sets(seed, pool, covered, slots, point, effect_of, likely):
+            members = _thinned(set(larger), seed, [set(scaling.slots) for scaling in found], effect_of)
             effect = effect_of(*members)
             if effect is not None:
                 found.append(CoScaling(members, effect))
