@@ -100,12 +100,14 @@ def co_scalings(
             if effect is not None:
                 found.append(CoScaling(members, effect))
                 covered |= set(members)
+    around: list[CoScaling] = []
     for seed in pool:
         if seed not in covered and not slots[seed].is_size:
             found += _within_another(seed, slots, alone, effect_of)
         if seed not in covered and slots[seed].is_size and alone[seed] is None:
-            found += _around_a_size(seed, pool, found, slots, point, effect_of)
-    return found
+            around += _around_a_size(seed, pool, [*found, *around], slots, point, effect_of)
+    known = {scaling.slots for scaling in (*found, *around)}
+    return [*found, *(each for each in around if not _is_joined(each.slots, known, effect_of))]
 
 
 def _with_their_sizes(
@@ -146,16 +148,21 @@ def _around_a_size(
     supersets += [tuple(sorted({seed, *members, i})) for members in wholes for i in grouped]
     divided = {i for i in range(len(slots)) if point[i] % point[seed] == 0}
     supersets.append(_thinned(divided, seed, [set(each) for each in known], effect_of))
-
-    def is_joined(members: tuple[int, ...]) -> bool:
-        """Whether these are a known co-scaling and numbers that balance each other without it (a dilation and its paddings)."""
-        rests = (set(members) - set(scaling) for scaling in known if set(scaling) < set(members))
-        return any(len(rest) > 1 and effect_of(*sorted(rest)) is not None for rest in rests)
-
     for members in supersets:
-        if len(members) > 2 and members not in known and (effect := effect_of(*members)) and not is_joined(members):
-            return [CoScaling(members, effect)]
+        if len(members) > 2 and members not in known and (effect := effect_of(*members)):
+            if not _is_joined(members, known, effect_of):
+                return [CoScaling(members, effect)]
     return []
+
+
+def _is_joined(
+    members: tuple[int, ...],
+    known: Iterable[tuple[int, ...]],
+    effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
+) -> bool:
+    """Whether these are a known co-scaling and numbers that balance each other without it (a dilation and its paddings)."""
+    rests = (set(members) - set(scaling) for scaling in known if set(scaling) < set(members))
+    return any(len(rest) > 1 and effect_of(*sorted(rest)) is not None for rest in rests)
 
 
 def _thinned(

@@ -78,6 +78,9 @@ HARD: dict[str, Convolution] = {
     ),
     "a padding of more than a kernel": Convolution(BY_WEIGHT, (Spatial(40, 15, 2, 35, 5),), 2, 3, 2, 1),
     "a kernel whose rows are rows of the result": Convolution(BY_INPUT, (Spatial(18, 6, 1, 7, 3),), 2, 1, 1, 6),
+    "groups whose number divides rows and a stride": Convolution(
+        FORWARD, (Spatial(96, 2, 4, 2, 6), Spatial(10, 11, 1, 5)), 3, 4, 3, 3
+    ),
     "windows side by side in a few rows": Convolution(
         BY_WEIGHT, (Spatial(60, 8, 1, 0, 4), Spatial(79, 8, 2, 0, 3)), 1, 2, 6, 1
     ),
