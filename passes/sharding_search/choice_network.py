@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.bounds import cheapest
 from distir.passes.sharding_search.elimination import Network, Table
-from distir.passes.sharding_search.integer_program import PICOSECONDS, TIE_BREAK, called_with
+from distir.passes.sharding_search.integer_program import PICOSECONDS, TIE_BREAK
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.wide_tables import WideTable
@@ -41,6 +41,10 @@ class View:
 
     variable: int
     states: tuple[AxisStates, ...]
+
+    def __hash__(self) -> int:
+        """Of few numbers: there are many states, and views of one variable are few."""
+        return hash((self.variable, len(self.states)))
 
 
 @dataclass
@@ -154,8 +158,8 @@ class ChoiceNetwork:
         alike: dict[object, View] = {}
         for argument in function.body.block.args:
             candidates = self.problem.arguments[argument]
-            calls = called_with(argument)
-            key = argument if calls is None else (argument.type, tuple(candidates), calls)
+            passed_on = self.problem.passed_on(argument)
+            key = argument if passed_on is None else (argument.type, tuple(candidates), passed_on)
             if key not in alike:
                 alike[key] = self._choice(candidates)
             self.produced[argument] = alike[key]

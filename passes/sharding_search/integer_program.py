@@ -139,8 +139,9 @@ class IntegerProgram:
         alike: dict[object, States] = {}
         for argument in function.body.block.args:
             candidates = self.problem.arguments[argument]
-            key = (argument.type, tuple(candidates), called_with(argument))
-            if called_with(argument) is None or key not in alike:
+            passed_on = self.problem.passed_on(argument)
+            key = (argument.type, tuple(candidates), passed_on)
+            if passed_on is None or key not in alike:
                 alike[key] = self.choice(candidates)
             self.produced[argument] = alike[key]
 
@@ -309,14 +310,6 @@ class IntegerProgram:
             for name, found in self.results.items()
         }
         return Plan(options, arguments, results)
-
-
-def called_with(argument: BlockArgument) -> tuple[tuple[str, int], ...] | None:
-    """The functions that take an argument, and where; None if anything else uses it. Arguments that are alike in this (one
-    parameter of each layer) are passed alike."""
-    if not all(isinstance(use.operation, CallOp) for use in argument.uses):
-        return None
-    return tuple((use.operation.callee.string_value(), use.index) for use in argument.uses)  # pyright: ignore
 
 
 def _argmax(xs: Sequence[Any]) -> int:

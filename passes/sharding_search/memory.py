@@ -17,7 +17,7 @@ from distir.dialects.sharding import Windowed
 from distir.interpreters.work import is_view, type_bytes
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.positions import positions_of
-from distir.passes.sharding_search.plans import Plan, produced, returned
+from distir.passes.sharding_search.plans import Plan, needed_by, produced
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
 from distir.passes.structure import argument_attributes, is_constant, text
@@ -220,14 +220,13 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
             continue
         operands: list[int] = []
         restated = plan.options[op].price.restated if op in plan.options else ()
-        for i, value in enumerate(op.operands):
+        for i, (value, needed) in enumerate(zip(op.operands, needed_by(problem, plan, function, op), strict=True)):
             if i in restated:
                 continue
             source = produced(problem, plan, value)
             if (value, source) not in found.numbers:
                 number = found.number(value, source)
                 found.steps.append(_Statement(value, number, prices.bytes(value.type, source)))
-            needed = _needed(problem, plan, function, op, i, value)
             if (value, needed) not in found.numbers:
                 conversion = prices.conversion(value.type, source, needed)
                 assert conversion is not None
@@ -248,14 +247,6 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
             extra = extra_memory(problem, op, option, restated)
             found.steps.append(_Run(op, tuple(operands), numbers, is_view(op), extra))
     return found
-
-
-def _needed(problem: Problem, plan: Plan, function: FuncOp, op: Operation, index: int, value: SSAValue) -> AxisStates:
-    if isinstance(op, ReturnOp):
-        return returned(problem, plan, function, index, value)
-    if isinstance(op, CallOp):
-        return plan.arguments[problem.callee(op).body.block.args[index]]
-    return plan.options[op].operands[index]
 
 
 @dataclass

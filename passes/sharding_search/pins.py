@@ -55,7 +55,7 @@ class Pins:
         pinned = attributes.get(SHARDING)
         if isinstance(pinned, ShardingAttr):
             found = [self._states_of(pinned, type_, what)]
-        left = [states for states in found if states not in forbidden]
+        left = [states for states in found if states not in forbidden] if forbidden else list(found)
         if not left:
             raise DistirError(f"{what} of type {type_}: its pins allow no sharding")
         return left

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import MeshOp, ShardingAttr, StrategyAttr
@@ -46,9 +46,8 @@ def produced(problem: Problem, plan: Plan, value: SSAValue) -> AxisStates:
     """The states in which a value comes to be."""
     if isinstance(value, BlockArgument):
         return plan.arguments[value]
-    op = value.owner
-    assert isinstance(op, Operation)
-    index = op.results.index(value)  # pyright: ignore[reportArgumentType]
+    assert isinstance(value, OpResult)
+    op, index = value.op, value.index
     if isinstance(op, CallOp):
         states = plan.results[op.callee.string_value()][index]
         assert states is not None
@@ -59,14 +58,17 @@ def produced(problem: Problem, plan: Plan, value: SSAValue) -> AxisStates:
 def needs(problem: Problem, plan: Plan, function: FuncOp) -> Iterator[tuple[SSAValue, Need]]:
     """Every use in a body, in program order."""
     for op in function.body.block.ops:
-        for i, value in enumerate(op.operands):
-            if isinstance(op, ReturnOp):
-                states = returned(problem, plan, function, i, value)
-            elif isinstance(op, CallOp):
-                states = plan.arguments[problem.callee(op).body.block.args[i]]
-            else:
-                states = plan.options[op].operands[i]
+        for i, (value, states) in enumerate(zip(op.operands, needed_by(problem, plan, function, op), strict=True)):
             yield value, Need(op, i, states)
+
+
+def needed_by(problem: Problem, plan: Plan, function: FuncOp, op: Operation) -> Sequence[AxisStates]:
+    """The states in which an operation of a function needs its operands."""
+    if isinstance(op, ReturnOp):
+        return [returned(problem, plan, function, i, value) for i, value in enumerate(op.operands)]
+    if isinstance(op, CallOp):
+        return [plan.arguments[argument] for argument in problem.callee(op).body.block.args]
+    return plan.options[op].operands if op.operands else ()
 
 
 def returned(problem: Problem, plan: Plan, function: FuncOp, index: int, value: SSAValue) -> AxisStates:

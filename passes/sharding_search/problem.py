@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, Windowed
@@ -74,6 +75,14 @@ class Problem:
 
     def __post_init__(self) -> None:
         self._table = functions(self.module)
+
+    def passed_on(self, argument: BlockArgument) -> tuple[BlockArgument, ...] | None:
+        """The arguments of other functions that take an argument's value; None if anything but calls uses it. Arguments of one type
+        that are alike in this (one parameter of each layer) are passed alike."""
+        uses = list(argument.uses)
+        if not all(isinstance(use.operation, CallOp) for use in uses):
+            return None
+        return tuple(self.callee(cast(CallOp, use.operation)).body.block.args[use.index] for use in uses)
 
     def needs_of(self, op: Operation, index: int) -> list[AxisStates]:
         """The states in which an op may need an operand."""
@@ -244,15 +253,21 @@ def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pi
     """An argument is passed whole or as a consumer needs it; parameters, state and what enters the program also in any even cut.
     Arguments of the entry are never addends (replicas could not tell theirs apart)."""
     is_entry = function is problem.entry
+    known: dict[object, list[AxisStates]] = {}
+    """Of arguments that are alike: parameters of repeated layers are many."""
     for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
-        found: dict[AxisStates, None] = {problem.prices.whole: None}
-        for use in argument.uses:
-            if not isinstance(use.operation, ReturnOp):
-                found.update(dict.fromkeys(problem.passed(problem.needs_of(use.operation, use.index))))
-        if argument in stored or is_entry:
-            found.update(dict.fromkeys(stored_states(problem.prices, argument.type)))
-        states = [s for s in found if not (is_entry and any(isinstance(state, Partial) for state in s))]
-        problem.arguments[argument] = pins.states(states, attributes, argument.type, f"argument {argument.index}")
+        is_stored = argument in stored or is_entry
+        passed_on = problem.passed_on(argument)
+        key = argument if passed_on is None else (argument.type, is_stored, passed_on)
+        if key not in known:
+            found: dict[AxisStates, None] = {problem.prices.whole: None}
+            for use in argument.uses:
+                if not isinstance(use.operation, ReturnOp):
+                    found.update(dict.fromkeys(problem.passed(problem.needs_of(use.operation, use.index))))
+            if is_stored:
+                found.update(dict.fromkeys(stored_states(problem.prices, argument.type)))
+            known[key] = [s for s in found if not (is_entry and any(isinstance(state, Partial) for state in s))]
+        problem.arguments[argument] = pins.states(known[key], attributes, argument.type, f"argument {argument.index}")
 
 
 def _add_results(problem: Problem, function: FuncOp, pins: Pins) -> None:
@@ -282,9 +297,8 @@ def produced_states(problem: Problem, value: SSAValue) -> list[AxisStates]:
     """The states in which a value may come to be."""
     if isinstance(value, BlockArgument):
         return problem.arguments[value]
-    op = value.owner
-    assert isinstance(op, Operation)
-    index = op.results.index(value)  # pyright: ignore[reportArgumentType]
+    assert isinstance(value, OpResult)
+    op, index = value.op, value.index
     if isinstance(op, CallOp):
         return problem.results[op.callee.string_value()][index]
     if is_constant(op):

@@ -28,23 +28,42 @@ Dim = tuple[SSAValue, int]
 
 
 class Links:
-    """Dims that a cut links: a union-find over (value, dim)."""
+    """Dims that a cut links: a union-find over (value, dim), which are numbered as they are met, the dims of a value in a row."""
 
     def __init__(self) -> None:
-        self._parent: dict[Dim, Dim] = {}
+        self._first: dict[SSAValue, int] = {}
+        self._parent: list[int] = []
 
-    def find(self, dim: Dim) -> Dim:
-        root = dim
-        while (parent := self._parent.setdefault(root, root)) != root:
-            root = parent
-        while (parent := self._parent[dim]) != root:
-            self._parent[dim], dim = root, parent
-        return root
+    def find(self, dim: Dim) -> int:
+        """The same number for dims that are linked, and for no others."""
+        value, place = dim
+        return self._root(self._of(value) + place)
 
     def join(self, dims: Iterable[Dim]) -> None:
         roots = [self.find(d) for d in dims]
         for other in roots[1:]:
             self._parent[other] = roots[0]
+
+    def join_values(self, one: SSAValue, other: SSAValue) -> None:
+        """Links each dim of a value with that of another of its shape."""
+        parent, mine, its = self._parent, self._of(one), self._of(other)
+        for place in range(_rank(one)):
+            parent[self._root(its + place)] = self._root(mine + place)
+
+    def _of(self, value: SSAValue) -> int:
+        """The number of a value's first dim."""
+        if (first := self._first.get(value)) is None:
+            first = self._first[value] = len(self._parent)
+            self._parent.extend(range(first, first + _rank(value)))
+        return first
+
+    def _root(self, number: int) -> int:
+        parent, root = self._parent, number
+        while parent[root] != root:
+            root = parent[root]
+        while parent[number] != root:
+            parent[number], number = root, parent[number]
+        return root
 
 
 def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
@@ -57,8 +76,7 @@ def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
                 callee = table[op.callee.string_value()].body.block
                 returned = callee.last_op.operands if callee.last_op else ()
                 for a, b in (*zip(op.operands, callee.args, strict=True), *zip(op.results, returned, strict=True)):
-                    for d in range(_rank(a)):
-                        links.join([(a, d), (b, d)])
+                    links.join_values(b, a)
             elif (rule := rule_of(op)) is not None:
                 for factor, combines in rule.combines.items():
                     dims = [(op.operands[i], d) for i, d in _carriers(rule.inputs, factor)]
