@@ -1,7 +1,9 @@
 """Extents that the definition of an operator wants equal, and that onnx's own inference of types (1.23.2) does not compare: without
 this a program that cannot run has types, and rules are looked for at shapes at which nothing runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import IntegerAttr
@@ -11,6 +13,9 @@ from distir.dialects.onnx import OnnxOperation
 Shape: TypeAlias = Sequence[int]
 """An extent that is not known is negative."""
 
+Shapes: TypeAlias = Sequence[Shape | None]
+"""Of operands: None for one that is absent or of unknown rank."""
+
 _CONVOLUTIONS: Mapping[str, tuple[int, int, int | None]] = {
     "Conv": (0, 1, 2),
     "ConvInteger": (0, 1, None),
@@ -19,16 +24,52 @@ _CONVOLUTIONS: Mapping[str, tuple[int, int, int | None]] = {
 }
 """Which operands are the input, the weights and the bias."""
 
+_LOSS = ("batch classes ...", "batch ...", "classes")
+_SEQUENCE = ("steps batch inputs", "batch steps inputs")
+"""As the attribute `layout` says."""
+_STATE = ("directions batch hidden", "batch directions hidden")
 
-def disagreement(op: OnnxOperation, shapes: Sequence[Shape | None]) -> str | None:
-    """What does not fit in operands of these shapes (None for one that is absent or of unknown rank), in words; None if nothing is
-    known to be wrong."""
+_SIGNATURES: Mapping[str, Sequence[str | tuple[str, str]]] = {
+    "NegativeLogLikelihoodLoss": _LOSS,
+    "SoftmaxCrossEntropyLoss": _LOSS,
+    "InstanceNormalization": ("batch channels ...", "channels", "channels"),
+    "BatchNormalization": ("batch channels ...", *("channels",) * 4),
+    "RNN": (
+        _SEQUENCE,
+        "directions hidden inputs",
+        "directions hidden hidden",
+        "directions 2*hidden",
+        "batch",
+        _STATE,
+    ),
+    "GRU": (
+        _SEQUENCE,
+        "directions 3*hidden inputs",
+        "directions 3*hidden hidden",
+        "directions 6*hidden",
+        "batch",
+        _STATE,
+    ),
+    "LSTM": (
+        _SEQUENCE,
+        "directions 4*hidden inputs",
+        "directions 4*hidden hidden",
+        "directions 8*hidden",
+        "batch",
+        _STATE,
+        _STATE,
+        "directions 3*hidden",
+    ),
+}
+"""What the dims of each operand are, in the words of the definition; equal words are equal extents."""
+
+
+def disagreement(op: OnnxOperation, shapes: Shapes) -> str | None:
+    """What does not fit in operands of these shapes, in words; None if nothing is known to be wrong."""
     if op.schema.domain:
         return None
-    if (places := _CONVOLUTIONS.get(op.schema.name)) is not None:
-        x, w, bias = (None if place is None or place >= len(shapes) else shapes[place] for place in places)
-        return next(_of_convolution(op, x, w, bias), None)
-    return next(_of_attention(op, shapes), None) if op.schema.name == "Attention" else None
+    check = _CHECKS.get(op.schema.name)
+    return None if check is None else next(check(op, shapes), None)
 
 
 def _stated(op: OnnxOperation, name: str) -> int | None:
@@ -36,7 +77,43 @@ def _stated(op: OnnxOperation, name: str) -> int | None:
     return attribute.value.data if isinstance(attribute, IntegerAttr) else None
 
 
-def _of_convolution(op: OnnxOperation, x: Shape | None, w: Shape | None, bias: Shape | None) -> Iterator[str]:
+# --- operators of which words say all ---
+
+
+def _of_signature(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    layout = _stated(op, "layout") or 0
+    known: dict[str, int] = {}
+    for place, (shape, dims) in enumerate(zip(shapes, _SIGNATURES[op.schema.name], strict=False)):
+        if shape is not None:
+            yield from _compared(shape, dims if isinstance(dims, str) else dims[layout == 1], place, known)
+
+
+def _compared(shape: Shape, dims: str, place: int, known: dict[str, int]) -> Iterator[str]:
+    """Where the extents of one operand are not those that others have (`known`, to which its own are added)."""
+    words = dims.split()
+    rest = len(shape) - len(words) + 1
+    if words[-1] == "...":
+        words = [*words[:-1], *(f"spatial {i}" for i in range(rest))]
+    if len(words) != len(shape):
+        yield f"operand {place} of {len(shape)} dims is not [{', '.join(dims.split())}]"
+        return
+    for word, extent in zip(words, shape, strict=True):
+        times, name = re.fullmatch(r"(?:(\d+)\*)?(.*)", word).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        if extent < 0:
+            continue
+        one, left = divmod(extent, int(times or 1))
+        if left:
+            yield f"{extent} in operand {place} are not {word}"
+        elif known.setdefault(name, one) != one:
+            yield f"operand {place} is for {one} {name}, and there are {known[name]}"
+
+
+# --- convolutions ---
+
+
+def _of_convolution(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    places = _CONVOLUTIONS[op.schema.name]
+    x, w, bias = (None if place is None or place >= len(shapes) else shapes[place] for place in places)
     groups = _stated(op, "group") or 1
     if w is not None and len(w) > 1 and groups > 0:
         channels = x[1] if x is not None and len(x) > 1 else -1
@@ -56,7 +133,37 @@ def _channels(channels: int, w: Shape, biases: int, groups: int, is_transposed: 
         yield f"there are {biases} biases for {results} output channels"
 
 
-def _of_attention(op: OnnxOperation, shapes: Sequence[Shape | None]) -> Iterator[str]:
+# --- operators that broadcast one way ---
+
+
+def _of_slope(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    """A slope is broadcast to what it is for, and not the other way round."""
+    if all(shape is not None for shape in shapes[:2]):
+        yield from _broadcast("a slope", shapes[1] or (), shapes[0] or ())
+
+
+def _of_scale(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    """Scale and bias are broadcast to the dims that are normalised."""
+    x = shapes[0]
+    if x is None or not x:
+        return
+    axis = _stated(op, "axis")
+    normalised = x[-1 if axis is None else axis :]
+    for shape, name in zip(shapes[1:], ("a scale", "a bias"), strict=False):
+        if shape is not None:
+            yield from _broadcast(name, shape, normalised)
+
+
+def _broadcast(what: str, shape: Shape, to: Shape) -> Iterator[str]:
+    pairs = list(zip_longest(reversed(shape), reversed(to)))
+    if len(shape) > len(to) or any(a is not None and a not in (1, b) and a >= 0 <= b for a, b in pairs):
+        yield f"{what} of shape {list(shape)} is not broadcast to {list(to)}"
+
+
+# --- attention ---
+
+
+def _of_attention(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
     """Queries, keys and values are `[batch, heads, positions, width]`, or `[batch, positions, heads * width]`. Of extents that are not
     known nothing is said."""
     if any(shape is None or len(shape) not in (3, 4) or min(shape) < 0 for shape in shapes[:3]):
@@ -81,3 +188,48 @@ def _of_attention(op: OnnxOperation, shapes: Sequence[Shape | None]) -> Iterator
         yield f"{q[1]} heads of queries do not share {k[1]} of keys and {v[1]} of values"
     if q[3] != k[3]:
         yield f"a head of queries is {q[3]} wide, one of keys {k[3]}"
+    mask, *pasts, lengths = (*shapes[3:], None, None, None, None)[:4]
+    kept = 0
+    for shape, (batch, count, _, width), name in zip(pasts, (k, v), ("keys", "values"), strict=True):
+        if shape is not None and len(shape) == 4 and min(shape) >= 0:
+            if (shape[0], shape[1], shape[3]) != (batch, count, width) or kept not in (0, shape[2]):
+                yield f"past {name} of shape {list(shape)} are not [{batch}, {count}, {kept or 'past'}, {width}]"
+            kept = shape[2]
+    if mask is not None and mask and min(mask) >= 0:
+        total = kept + k[2]
+        if mask[-1] > total or (kept and mask[-1] not in (1, total)):
+            yield f"a mask of {mask[-1]} keys is not one of {total}"
+        yield from _broadcast("a mask", mask[:-1], q[:3])
+    if lengths is not None and lengths and 0 <= lengths[0] != q[0]:
+        yield f"there are {lengths[0]} lengths for a batch of {q[0]}"
+
+
+def _of_rotary(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    """What is turned is `[batch, heads, positions, width]`, or `[batch, positions, heads * width]`; angles are `[positions, width / 2]`
+    of all positions, or `[batch, positions, width / 2]` of these."""
+    x, *angles, positions = (*shapes, None, None, None, None)[:4]
+    heads = _stated(op, "num_heads") or 1
+    if x is None or len(x) not in (3, 4) or min(x) < 0 or heads < 1:
+        return
+    batch, here = x[0], x[-2]
+    width, left = divmod(x[-1], heads if len(x) == 3 else 1)
+    turned = _stated(op, "rotary_embedding_dim") or width
+    if left or turned % 2 or turned > width:
+        yield f"{x[-1]} columns are not {heads} heads of which {turned} columns are turned"
+    known = {"batch": batch, "positions": here, "angles": turned // 2}
+    for place, shape in enumerate(angles, 1):
+        if shape is not None:
+            yield from _compared(shape, f"{'batch positions' if positions is None else 'all'} angles", place, known)
+    if positions is not None:
+        yield from _compared(positions, "batch positions", 3, known)
+
+
+_CHECKS: Mapping[str, Callable[[OnnxOperation, Shapes], Iterator[str]]] = {
+    **dict.fromkeys(_SIGNATURES, _of_signature),
+    **dict.fromkeys(_CONVOLUTIONS, _of_convolution),
+    "PRelu": _of_slope,
+    "LayerNormalization": _of_scale,
+    "RMSNormalization": _of_scale,
+    "Attention": _of_attention,
+    "RotaryEmbedding": _of_rotary,
+}

@@ -113,4 +113,18 @@ def _kept(
     return list(begins), [n - begin - end for n, begin, end in zip(full, begins, ends, strict=True)]
 
 
-REPLACED: list[type[OpRun]] = [ConvTranspose, GatherElements, MaxPool, ReverseSequence]
+class LRN(OpRun):
+    """The evaluator's own normalises as many channels as there are images, and takes two spatial dims only."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        channels, squares, summed = x.shape[1], x * x, np.zeros_like(x)
+        for away in range(-((size - 1) // 2), size // 2 + 1):
+            start, stop = max(0, -away), min(channels, channels - away)
+            if start < stop:
+                summed[:, start:stop] += squares[:, start + away : stop + away]
+        return ((x / (bias + alpha / size * summed) ** beta).astype(x.dtype),)
+
+
+REPLACED: list[type[OpRun]] = [ConvTranspose, GatherElements, LRN, MaxPool, ReverseSequence]

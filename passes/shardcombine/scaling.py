@@ -195,11 +195,13 @@ def _bounded_sets(
         if slots[seed].is_size or seed in covered or seed in taken or alone[seed] is not None:
             continue
         at_its_place = [i for i, slot in enumerate(slots) if slot.position == slots[seed].position and not slot.is_size]
-        members = [i for i in at_its_place if point[i] == point[seed]]
-        if not any(alone[i] is not None for i in members) or not effect_of(*members):
-            members = [i for i in at_its_place if point[i] % point[seed] == 0]
-            if not any(alone[i] is not None for i in members) or not effect_of(*members):
-                continue
+        multiples = [i for i in at_its_place if point[i] % point[seed] == 0]
+        of_its_rank = [i for i in multiples if slots[i].length == slots[seed].length]
+        for members in ([i for i in at_its_place if point[i] == point[seed]], multiples, of_its_rank):
+            if any(alone[i] is not None for i in members) and effect_of(*members):
+                break
+        else:
+            continue
         for i in members[::-1]:
             if i != seed and effect_of(*(m for m in members if m != i)):
                 members.remove(i)

@@ -69,6 +69,37 @@ def test_attention(shapes: list[str], heads: tuple[int, int] | None, result: str
     assert expected in rule_that_holds(operation(shapes, line))
 
 
+def test_attention_with_a_mask_and_keys_of_before() -> None:
+    """Four heads of keys, of which as many are kept, for eight of queries; the mask is for all heads."""
+    shapes = ["2x8x3x16", "2x4x3x16", "2x4x3x12", "3x10", "2x4x7x16", "2x4x7x12"]
+    results = "2x8x3x12", "2x4x10x16", "2x4x10x12"
+    line = f"""%y, %k, %v, %s = "onnx.Attention"(%0, %1, %2, %3, %4, %5, %none)
+        : ({", ".join(f"tensor<{shape}xf32>" for shape in shapes)}, none)
+        -> ({", ".join(f"tensor<{shape}xf32>" for shape in results)}, none)"""
+    expected = "[S1, S2 * S3, S4, _], [S1, S2, _, _], [S1, S2, _, S5], [S4, _], [S1, S2, _, _], [S1, S2, _, S5]"
+    assert expected in rule_that_holds(operation(shapes, line))
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "expected"),
+    [
+        ("PRelu", ["2x4x6x5", "4x1x1"], "[S1, S2, S3, S4], [S2, _, _]"),
+        (
+            "RotaryEmbedding",
+            ["2x4x3x8", "2x3x4", "2x3x4"],
+            "[S1, S2, S3, S4(pieces = [1, 1])], [S1, S3, S4], [S1, S3, S4]",
+        ),
+        ("LRN", ["2x24x6x5"], "[S1, S4(halo = 2), S2, S3]"),
+    ],
+)
+def test_operands_that_types_do_not_compare(operator: str, shapes: list[str], expected: str) -> None:
+    names = [*(f"%{i}" for i in range(len(shapes))), *["%none"] * (operator == "RotaryEmbedding")]
+    types = ", ".join([*(f"tensor<{shape}xf32>" for shape in shapes), *["none"] * (len(names) - len(shapes))])
+    properties = "<{size = 5 : si64}>" if operator == "LRN" else ""
+    line = f'%y = "onnx.{operator}"({", ".join(names)}) {properties} : ({types}) -> tensor<{shapes[0]}xf32>'
+    assert expected in rule_that_holds(operation(shapes, line))
+
+
 @pytest.mark.parametrize(
     ("mode", "by", "expected"),
     [
