@@ -10,16 +10,16 @@ from __future__ import annotations
 from xdsl.context import Context
 
 from distir.interpreters.simulate import simulate
-from distir.passes.sharding_search.plans import Plan, annotate, picoseconds
+from distir.passes.sharding_search.plans import Plan, annotate
 from distir.passes.sharding_search.problem import Problem
 
 
-def makespan_seconds(problem: Problem, plan: Plan) -> float:
-    """Seconds that one run of the program takes which a plan becomes: the sum of its prices, or what the simulator says where
+def makespan_seconds(problem: Problem, plan: Plan, total: float) -> float:
+    """Seconds that one run of the program takes which a plan becomes: `total`, the sum of its prices, or what the simulator says where
     devices do not wait for one another."""
     is_sum = not problem.prices.groups_differ and not any(option.price.waits[0] for option in plan.options.values())
     if is_sum:
-        return picoseconds(problem, plan) * 1e-12
+        return total
     from distir.passes.apply_sharding import ApplyShardingPass
 
     annotate(problem, plan)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
+from typing import NamedTuple
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -25,8 +26,7 @@ from distir.passes.structure import argument_attributes, is_constant, text
 FOREVER = 1 << 62
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A place in an execution: the calls entered, the operation, and which of its operands is being converted (None: the
     operation runs)."""
 
@@ -39,7 +39,7 @@ class Point:
         return self.operation, self.operand
 
 
-@dataclass
+@dataclass(slots=True)
 class Storage:
     """Bytes on one device from a step to a step."""
 
@@ -171,6 +171,7 @@ class _Conversion:
 
     operation: Operation
     operand: int
+    value: SSAValue
     source: int
     target: int
     bytes: int
@@ -193,8 +194,8 @@ class _Run:
     operation: Operation
     operands: tuple[int, ...]
     """Without constants that it restates."""
-    results: tuple[tuple[int, int], ...]
-    """The number of each, and its bytes; none of a call's."""
+    results: tuple[tuple[int, int, SSAValue], ...]
+    """The number of each, its bytes (none of a call's), and what it is."""
     is_view: bool
     extra: Extra
 
@@ -231,18 +232,19 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
                 conversion = prices.conversion(value.type, source, needed)
                 assert conversion is not None
                 ends = found.number(value, source), found.number(value, needed)
-                found.steps.append(_Conversion(op, i, *ends, prices.bytes(value.type, needed), conversion))
+                found.steps.append(_Conversion(op, i, value, *ends, prices.bytes(value.type, needed), conversion))
             operands.append(found.number(value, needed))
         if isinstance(op, ReturnOp):
             found.returned = tuple(operands)
         elif isinstance(op, CallOp):
             states = plan.results[op.callee.string_value()]
-            numbers = tuple((found.number(r, s or ()), 0) for r, s in zip(op.results, states, strict=True))
+            numbers = tuple((found.number(r, s or ()), 0, r) for r, s in zip(op.results, states, strict=True))
             found.steps.append(_Run(op, tuple(operands), numbers, False, Extra()))
         else:
             option = plan.options[op]
             numbers = tuple(
-                (found.number(r, s), prices.bytes(r.type, s)) for r, s in zip(op.results, option.results, strict=True)
+                (found.number(r, s), prices.bytes(r.type, s), r)
+                for r, s in zip(op.results, option.results, strict=True)
             )
             extra = extra_memory(problem, op, option, restated)
             found.steps.append(_Run(op, tuple(operands), numbers, is_view(op), extra))
@@ -302,22 +304,21 @@ class _Walk:
                 if step.conversion.uses_source:
                     self.use(held[step.source])
                 is_alias = step.conversion.keeps_source
-                value = op.operands[step.operand]
-                held[step.target] = held[step.source] if is_alias else self.allocate(value, step.bytes)
+                held[step.target] = held[step.source] if is_alias else self.allocate(step.value, step.bytes)
                 self.conversions[len(self.points)] = step.conversion
                 self.points.append(Point(path, op, step.operand))
                 self.transients.append(0)
             elif isinstance(op, CallOp):
                 given = [held[number] for number in step.operands]
                 results = self.run(self.problem.callee(op), given, (*path, op))
-                for (number, _), storage in zip(step.results, results, strict=True):
+                for (number, _, _), storage in zip(step.results, results, strict=True):
                     held[number] = storage
             else:
                 for number in step.operands:
                     self.use(held[number])
-                for i, (number, size) in enumerate(step.results):
+                for i, (number, size, value) in enumerate(step.results):
                     is_alias = step.is_view and i == 0
-                    held[number] = held[step.operands[0]] if is_alias else self.allocate(op.results[i], size)
+                    held[number] = held[step.operands[0]] if is_alias else self.allocate(value, size)
                 self.extras[len(self.points)] = step.extra
                 self.points.append(Point(path, op, None))
                 self.transients.append(0)

@@ -49,14 +49,16 @@ class Result:
 def result_of(
     problem: Problem,
     plan: Plan,
-    bound_seconds: float,
+    bound_seconds: float | None,
     memory: Footprint,
     binding: Sequence[Point] = (),
     prices: Sequence[float] = (),
 ) -> Result:
-    """The result of a plan, where no plan's prices add up to less than `bound_seconds`."""
-    seconds = makespan_seconds(problem, plan)
-    bound = max(0.0, min(seconds, bound_seconds - most_waited_seconds(problem)))
+    """The result of a plan, where no plan's prices add up to less than `bound_seconds` (None: than this one's)."""
+    total = picoseconds(problem, plan) * 1e-12
+    seconds = makespan_seconds(problem, plan, total)
+    least = total if bound_seconds is None else bound_seconds
+    bound = max(0.0, min(seconds, least - most_waited_seconds(problem)))
     return Result(plan, seconds, bound, memory, list(binding), list(prices))
 
 
@@ -69,7 +71,7 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
         plan = choices.plan(fastest)
         memory = footprint(problem, plan)
         if memory_limit is None or memory.peak_bytes <= memory_limit:
-            return result_of(problem, plan, picoseconds(problem, plan) * 1e-12, memory)
+            return result_of(problem, plan, None, memory)
         search = WithinMemory(choices, memory_limit, seconds_limit)
         found = search.search(fastest)
         points = search.relaxation.points

@@ -31,13 +31,13 @@ class Links:
     """Dims that a cut links: a union-find over (value, dim), which are numbered as they are met, the dims of a value in a row."""
 
     def __init__(self) -> None:
-        self._first: dict[SSAValue, int] = {}
+        self._numbers: dict[SSAValue, range] = {}
         self._parent: list[int] = []
 
     def find(self, dim: Dim) -> int:
         """The same number for dims that are linked, and for no others."""
         value, place = dim
-        return self._root(self._of(value) + place)
+        return self._root(self._of(value)[place])
 
     def join(self, dims: Iterable[Dim]) -> None:
         roots = [self.find(d) for d in dims]
@@ -46,16 +46,15 @@ class Links:
 
     def join_values(self, one: SSAValue, other: SSAValue) -> None:
         """Links each dim of a value with that of another of its shape."""
-        parent, mine, its = self._parent, self._of(one), self._of(other)
-        for place in range(_rank(one)):
-            parent[self._root(its + place)] = self._root(mine + place)
+        for mine, its in zip(self._of(one), self._of(other), strict=True):
+            self._parent[self._root(its)] = self._root(mine)
 
-    def _of(self, value: SSAValue) -> int:
-        """The number of a value's first dim."""
-        if (first := self._first.get(value)) is None:
-            first = self._first[value] = len(self._parent)
-            self._parent.extend(range(first, first + _rank(value)))
-        return first
+    def _of(self, value: SSAValue) -> range:
+        """The numbers of a value's dims."""
+        if (found := self._numbers.get(value)) is None:
+            found = self._numbers[value] = range(len(self._parent), len(self._parent) + _rank(value))
+            self._parent.extend(found)
+        return found
 
     def _root(self, number: int) -> int:
         parent, root = self._parent, number
@@ -202,7 +201,7 @@ class AxisSpace:
         changed: list[SSAValue] = []
         pairs = [*zip(call.operands, callee.args, strict=True), *zip(call.results, returned, strict=True)]
         for known in (self._pieces, self._within):
-            for a, b in pairs:
+            for a, b in pairs if known else ():
                 if (of_a := known.get(a)) != (of_b := known.get(b)):
                     union = (of_a or set()) | (of_b or set())
                     for value in (a, b):
