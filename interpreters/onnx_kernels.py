@@ -12,6 +12,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_max_pool, op_reverse_sequence
 
+from distir.interpreters.onnx_losses import LOSSES
 from distir.interpreters.onnx_recurrent import RECURRENT
 
 Array = np.ndarray[Any, Any]
@@ -129,4 +130,4 @@ class LRN(OpRun):
         return ((x / (bias + alpha / size * summed) ** beta).astype(x.dtype),)
 
 
-REPLACED: list[type[OpRun]] = [ConvTranspose, GatherElements, LRN, MaxPool, ReverseSequence, *RECURRENT]
+REPLACED: list[type[OpRun]] = [ConvTranspose, GatherElements, LRN, MaxPool, ReverseSequence, *LOSSES, *RECURRENT]
