@@ -41,7 +41,8 @@ from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import JointOption, Problem, build
-from distir.passes.sharding_search.search import Result, best_plan
+from distir.passes.sharding_search.result import Result
+from distir.passes.sharding_search.search import best_plan
 from distir.passes.sharding_search.settings import memory_limit, write
 from distir.passes.structure import functions
 

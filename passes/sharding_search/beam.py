@@ -26,7 +26,7 @@ from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.memory_ahead import Limit, Use
 from distir.passes.sharding_search.option_costs import OptionCosts
 from distir.passes.sharding_search.problem import JointOption, Problem
-from distir.passes.sharding_search.search import Result, result_of
+from distir.passes.sharding_search.result import Result, result_of
 
 CROWD = 1 / 2
 """The share of a beam that the best candidates fill where memory is limited; the rest is for those in which a large value is in other states."""

@@ -7,7 +7,7 @@ from distir.passes.sharding_search.beam import Beam, NoPlan
 from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.plans import picoseconds
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.search import Result
+from distir.passes.sharding_search.result import Result
 
 PRICES = (0.0, 0.1, 0.5, 2.0, 8.0)
 """Of as many bytes as the limit, in times of the plan found without it."""

@@ -20,7 +20,8 @@ from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.integer_program import Infeasible
 from distir.passes.sharding_search.plans import Plan, conversions
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.search import Result, best_plan
+from distir.passes.sharding_search.result import Result
+from distir.passes.sharding_search.search import best_plan
 from distir.passes.structure import argument_attributes, shape_of
 
 EXPLANATION = "dist.explanation"

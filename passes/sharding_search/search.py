@@ -6,60 +6,26 @@ solution exceeds are never constrained."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from distir.dialects.errors import DistirError
+from distir.passes.sharding_search.beam import NoPlan
+from distir.passes.sharding_search.beam_within import beam_plan
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
 from distir.passes.sharding_search.least_memory import Least, least_memory
-from distir.passes.sharding_search.makespan import makespan_seconds, most_waited_seconds
 from distir.passes.sharding_search.memory import Footprint, Point, footprint
 from distir.passes.sharding_search.memory_rows import MemoryRows
-from distir.passes.sharding_search.plans import Plan, picoseconds
+from distir.passes.sharding_search.plans import picoseconds
 from distir.passes.sharding_search.problem import Problem
+from distir.passes.sharding_search.result import Result, result_of
 from distir.passes.sharding_search.within_memory import WithinMemory
 
 POINTS_AT_ONCE = 4
 """How many of a solution's worst points are constrained together."""
+RESCUE = 8
+"""The width of the beam that looks for a plan where none was found in time."""
 ROUNDS = 60
 """After so many solutions the search gives up: in practice a few are enough."""
-
-
-@dataclass
-class Result:
-    """What a search found."""
-
-    plan: Plan
-    seconds: float
-    """The time of one run, as the simulator has it."""
-    bound_seconds: float
-    """No plan is faster."""
-    memory: Footprint
-    binding: list[Point] = field(default_factory=list[Point])
-    """The points at which memory was constrained."""
-    prices: list[float] = field(default_factory=list[float])
-    """Of a byte at each of them, in seconds: about what one more would save."""
-
-    @property
-    def gap(self) -> float:
-        """The part of the time that is not proven necessary; 0 is optimal."""
-        return max(0.0, 1.0 - self.bound_seconds / self.seconds) if self.seconds > 0 else 0.0
-
-
-def result_of(
-    problem: Problem,
-    plan: Plan,
-    bound_seconds: float | None,
-    memory: Footprint,
-    binding: Sequence[Point] = (),
-    prices: Sequence[float] = (),
-) -> Result:
-    """The result of a plan, where no plan's prices add up to less than `bound_seconds` (None: than this one's)."""
-    total = picoseconds(problem, plan) * 1e-12
-    seconds = makespan_seconds(problem, plan, total)
-    least = total if bound_seconds is None else bound_seconds
-    bound = max(0.0, min(seconds, least - most_waited_seconds(problem)))
-    return Result(plan, seconds, bound, memory, list(binding), list(prices))
 
 
 def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: float | None = None) -> Result:
@@ -84,11 +50,21 @@ def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: 
         plans = [plan.choices for plan in search.pricing.found]
         if search.is_infeasible:
             raise _too_little(choices, memory_limit, plans, search.least)
+        if seconds_limit is not None and (rescue := _by_beam(problem, memory_limit)) is not None:
+            return result_of(problem, rescue.plan, search.lower * 1e-12, rescue.memory, points)
         try:
             return by_integer_program(problem, memory_limit, seconds_limit)
         except Infeasible:
             raise _too_little(choices, memory_limit, plans, search.least) from None
     return by_integer_program(problem, memory_limit, seconds_limit)
+
+
+def _by_beam(problem: Problem, memory_limit: int) -> Result | None:
+    """What a beam finds, if it finds anything: where time is short, a plan of unknown distance to the best is better than none."""
+    try:
+        return beam_plan(problem, RESCUE, memory_limit)
+    except NoPlan:
+        return None
 
 
 def by_integer_program(problem: Problem, memory_limit: int | None, seconds_limit: float | None = None) -> Result:

@@ -18,7 +18,7 @@ from distir.passes.distribution.mesh import Mesh
 from distir.passes.sharding_search.plans import annotate
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import RESTRICTIONS, Problem, build
-from distir.passes.sharding_search.search import Result
+from distir.passes.sharding_search.result import Result
 
 SHARDS = ("any", "even")
 """Which shards a plan may have: any that `apply-sharding` lowers; those of equal extents that do not overlap, which DTensor and

@@ -16,7 +16,7 @@ from distir.passes.distribution.mesh import Mesh
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
-from distir.passes.sharding_search.search import Result
+from distir.passes.sharding_search.result import Result
 from distir.passes.sharding_search.settings import write
 
 MACHINE = "dgx-2"

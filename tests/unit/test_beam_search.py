@@ -13,8 +13,10 @@ from distir.passes.sharding_search.beam import Beam, NoPlan
 from distir.passes.sharding_search.beam_within import beam_plan
 from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.search import Result, best_plan
+from distir.passes.sharding_search.result import Result
+from distir.passes.sharding_search.search import best_plan
 from distir.passes.sharding_search.settings import pose
+from distir.passes.sharding_search.within_memory import WithinMemory
 from tests.unit.sharding_problems import MACHINE, agrees, lowered, parsed, problem_of
 
 WORKLOADS: dict[str, Callable[[], ModuleOp]] = {
@@ -49,6 +51,18 @@ def test_what_a_candidate_holds_is_never_more_than_its_plan_needs(workload: str)
         found = Beam(alone, 1, Limit(MemoryAhead(alone), peak, 0.0)).search()
         assert found.memory.peak_bytes == peak
         assert found.seconds == result.seconds
+
+
+def test_a_beam_finds_a_plan_where_time_is_too_short(monkeypatch: pytest.MonkeyPatch):
+    problem = posed("gpt")
+    limit = int(0.9 * best_plan(problem).memory.peak_bytes)
+    best = best_plan(problem, limit)
+    assert best.gap == 0
+    monkeypatch.setattr(WithinMemory, "search", lambda self, fastest: self.pricing.improve(1) and None)  # pyright: ignore
+    found = best_plan(problem, limit, 0.1)
+    assert found.memory.peak_bytes <= limit
+    assert found.bound_seconds <= best.seconds <= found.seconds
+    assert found.gap > 0
 
 
 def test_a_limit_that_the_plan_keeps_changes_nothing():

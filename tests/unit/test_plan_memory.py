@@ -11,7 +11,7 @@ from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.plans import Plan, conversions, needs, produced
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.search import result_of
+from distir.passes.sharding_search.result import result_of
 from tests.slow_machine import written
 from tests.unit.random_models import Program
 from tests.unit.test_beam_search import only

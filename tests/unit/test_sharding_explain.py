@@ -9,7 +9,8 @@ from distir.interpreters.entry import entry_function
 from distir.passes.sharding_search.explain import difference, explain, explanation, memory_lines
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.search import Result, best_plan
+from distir.passes.sharding_search.result import Result
+from distir.passes.sharding_search.search import best_plan
 from distir.passes.structure import argument_attributes
 from tests.small_models import mlp
 from tests.unit.sharding_problems import parsed, problem_of

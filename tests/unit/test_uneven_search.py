@@ -30,7 +30,8 @@ from distir.passes.sharding_search.makespan import most_waited_seconds
 from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
-from distir.passes.sharding_search.search import Result, best_plan, by_integer_program
+from distir.passes.sharding_search.result import Result
+from distir.passes.sharding_search.search import best_plan, by_integer_program
 from distir.passes.sharding_search.settings import write
 from distir.passes.sharding_search.sparse_elimination import Counted
 from distir.passes.sharding_search.sparse_tables import SparseTable
