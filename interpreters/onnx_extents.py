@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import IntegerAttr
+from xdsl.dialects.builtin import IntegerAttr, NoneType
 
 from distir.dialects.onnx import OnnxOperation
 
@@ -33,7 +33,6 @@ _SIGNATURES: Mapping[str, Sequence[str | tuple[str, str]]] = {
     "NegativeLogLikelihoodLoss": _LOSS,
     "SoftmaxCrossEntropyLoss": _LOSS,
     "InstanceNormalization": ("batch channels ...", "channels", "channels"),
-    "BatchNormalization": ("batch channels ...", *("channels",) * 4),
     "RNN": (
         _SEQUENCE,
         "directions hidden inputs",
@@ -70,6 +69,11 @@ def disagreement(op: OnnxOperation, shapes: Shapes) -> str | None:
         return None
     check = _CHECKS.get(op.schema.name)
     return None if check is None else next(check(op, shapes), None)
+
+
+def _is_present(op: OnnxOperation, place: int) -> bool:
+    """Whether an operation has this operand, of whatever shape."""
+    return place < len(op.operands) and not isinstance(op.operands[place].type, NoneType)
 
 
 def _stated(op: OnnxOperation, name: str) -> int | None:
@@ -138,20 +142,17 @@ def _channels(channels: int, w: Shape, biases: int, groups: int, is_transposed: 
 
 def _of_slope(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
     """A slope is broadcast to what it is for, and not the other way round."""
-    if all(shape is not None for shape in shapes[:2]):
-        yield from _broadcast("a slope", shapes[1] or (), shapes[0] or ())
+    x, slope = shapes
+    if x is not None and slope is not None:
+        yield from _broadcast("a slope", slope, x)
 
 
 def _of_scale(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
-    """Scale and bias are broadcast to the dims that are normalised."""
+    """Scale and bias are broadcast to what is normalised, and not the other way round."""
     x = shapes[0]
-    if x is None or not x:
-        return
-    axis = _stated(op, "axis")
-    normalised = x[-1 if axis is None else axis :]
     for shape, name in zip(shapes[1:], ("a scale", "a bias"), strict=False):
-        if shape is not None:
-            yield from _broadcast(name, shape, normalised)
+        if x is not None and shape is not None:
+            yield from _broadcast(name, shape, x)
 
 
 def _broadcast(what: str, shape: Shape, to: Shape) -> Iterator[str]:
@@ -189,15 +190,13 @@ def _of_attention(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
     if q[3] != k[3]:
         yield f"a head of queries is {q[3]} wide, one of keys {k[3]}"
     mask, *pasts, lengths = (*shapes[3:], None, None, None, None)[:4]
-    kept = 0
-    for shape, (batch, count, _, width), name in zip(pasts, (k, v), ("keys", "values"), strict=True):
-        if shape is not None and len(shape) == 4 and min(shape) >= 0:
-            if (shape[0], shape[1], shape[3]) != (batch, count, width) or kept not in (0, shape[2]):
-                yield f"past {name} of shape {list(shape)} are not [{batch}, {count}, {kept or 'past'}, {width}]"
-            kept = shape[2]
-    if mask is not None and mask and min(mask) >= 0:
-        total = kept + k[2]
-        if mask[-1] > total or (kept and mask[-1] not in (1, total)):
+    known = {"batch": k[0], "heads": k[1], "key-columns": k[3], "value-columns": v[3]}
+    for place, (shape, name) in enumerate(zip(pasts, ("key-columns", "value-columns"), strict=True), 4):
+        if shape is not None:
+            yield from _compared(shape, f"batch heads past {name}", place, known)
+    if mask is not None and mask:
+        total = k[2] + known.get("past", -1 - k[2] if _is_present(op, 4) else 0)
+        if 0 <= total < mask[-1]:  # a shorter one hides the keys that follow
             yield f"a mask of {mask[-1]} keys is not one of {total}"
         yield from _broadcast("a mask", mask[:-1], q[:3])
     if lengths is not None and lengths and 0 <= lengths[0] != q[0]:
@@ -206,7 +205,7 @@ def _of_attention(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
 
 def _of_rotary(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
     """What is turned is `[batch, heads, positions, width]`, or `[batch, positions, heads * width]`; angles are `[positions, width / 2]`
-    of all positions, or `[batch, positions, width / 2]` of these."""
+    of all positions, or `[batch, positions, width / 2]` of these. One batch or position may stand for all, which kernels allow."""
     x, *angles, positions = (*shapes, None, None, None, None)[:4]
     heads = _stated(op, "num_heads") or 1
     if x is None or len(x) not in (3, 4) or min(x) < 0 or heads < 1:
@@ -217,11 +216,10 @@ def _of_rotary(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
     if left or turned % 2 or turned > width:
         yield f"{x[-1]} columns are not {heads} heads of which {turned} columns are turned"
     known = {"batch": batch, "positions": here, "angles": turned // 2}
-    for place, shape in enumerate(angles, 1):
+    dims = f"{'all' if _is_present(op, 3) else 'batch positions'} angles"
+    for place, (shape, words) in enumerate(zip((*angles, positions), (dims, dims, "batch positions"), strict=True), 1):
         if shape is not None:
-            yield from _compared(shape, f"{'batch positions' if positions is None else 'all'} angles", place, known)
-    if positions is not None:
-        yield from _compared(positions, "batch positions", 3, known)
+            yield from _compared([-1 if n == 1 else n for n in shape], words, place, known)
 
 
 _CHECKS: Mapping[str, Callable[[OnnxOperation, Shapes], Iterator[str]]] = {

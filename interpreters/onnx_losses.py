@@ -12,16 +12,18 @@ from onnx.reference.op_run import OpRun
 Array = np.ndarray[Any, Any]
 
 
-def _loss(x: Array, labels: Array, weights: Array | None, ignored: int | None, reduction: str | None) -> Array:
+def _loss(
+    x: Array, target: Array, weight: Array | None = None, ignore_index: int | None = None, reduction: str | None = None
+) -> Array:
     """Of logarithms of probabilities, `[batch, classes, ...]`. Raises ValueError for a label that is no class and not ignored."""
     classes = x.shape[1]
-    counts = np.ones(labels.shape, np.bool_) if ignored is None else labels != ignored
-    wrong = counts & ((labels < 0) | (labels >= classes))
+    counts = np.ones(target.shape, np.bool_) if ignore_index is None else target != ignore_index
+    wrong = counts & ((target < 0) | (target >= classes))
     if wrong.any():
-        raise ValueError(f"the label {labels[wrong][0]} is none of {classes} classes")
-    at = np.where(counts, labels, 0)
+        raise ValueError(f"the label {target[wrong][0]} is none of {classes} classes")
+    at = np.where(counts, target, 0)
     taken = -np.take_along_axis(x, np.expand_dims(at, 1), 1)[:, 0]
-    shares = np.where(counts, 1 if weights is None else weights[at], 0).astype(x.dtype)
+    shares = np.where(counts, 1 if weight is None else weight[at], 0).astype(x.dtype)
     loss = np.where(counts, taken * shares, 0).astype(x.dtype)
     if reduction == "none":
         return loss
@@ -32,31 +34,17 @@ def _loss(x: Array, labels: Array, weights: Array | None, ignored: int | None, r
 class NegativeLogLikelihoodLoss(OpRun):
     op_domain = ""
 
-    def _run(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        x: Array,
-        target: Array,
-        weight: Array | None = None,
-        ignore_index: int | None = None,
-        reduction: str | None = None,
-    ) -> tuple[Array]:
-        return (_loss(x, target, weight, ignore_index, reduction),)
+    def _run(self, x: Array, *operands: Any, **attributes: Any) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (_loss(x, *operands, **attributes),)
 
 
 class SoftmaxCrossEntropyLoss(OpRun):
     op_domain = ""
 
-    def _run(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self,
-        x: Array,
-        target: Array,
-        weight: Array | None = None,
-        ignore_index: int | None = None,
-        reduction: str | None = None,
-    ) -> tuple[Array, ...]:
+    def _run(self, x: Array, *operands: Any, **attributes: Any) -> tuple[Array, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         above = x - np.max(x, axis=1, keepdims=True)
         logarithms = above - np.log(np.sum(np.exp(above), axis=1, keepdims=True))
-        results = _loss(logarithms, target, weight, ignore_index, reduction), logarithms.astype(x.dtype)
+        results = _loss(logarithms, *operands, **attributes), logarithms.astype(x.dtype)
         return results[: len(self.onnx_node.output)]
 
 

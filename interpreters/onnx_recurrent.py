@@ -12,25 +12,19 @@ from onnx.reference.ops import op_gru, op_lstm, op_rnn
 
 Array = np.ndarray[Any, Any]
 
-_ACTIVATIONS = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+_ACTIVATIONS = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
+"""Of one direction, in lower case: names are the same in any."""
 
 
 def _run_by_length(
     layer: OpRun, parent: Any, operands: Sequence[Array | None], attributes: dict[str, Any]
 ) -> tuple[Array, ...]:
     """Runs the sequences of each length together. Results are zero beyond the end of a sequence."""
-    name = type(layer).__name__
-    if attributes.get("clip") is not None or attributes.get("input_forget"):
-        raise ValueError(f"{name} with 'clip' or 'input_forget' is not implemented")
-    activations = attributes.get("activations")
-    if (
-        name in _ACTIVATIONS
-        and activations
-        and activations != _ACTIVATIONS[name] * (len(activations) // len(_ACTIVATIONS[name]))
-    ):
-        raise ValueError(f"{name} with the activations {activations} is not implemented")
     x, w, r, b, lengths, *states = (*operands, *[None] * (5 - len(operands)))
-    if lengths is None or x is None:
+    assert x is not None
+    assert w is not None
+    _refuse(type(layer).__name__, w.shape[0], attributes)
+    if lengths is None:
         return parent(x, w, r, b, None, *states, **attributes)
     layout = int(attributes.get("layout") or 0)
     steps, batch = x.shape[layout], x.shape[1 - layout]
@@ -51,6 +45,16 @@ def _run_by_length(
                 place = (items,) if layout else (slice(None), items)
             whole[place] = y
     return tuple(results)
+
+
+def _refuse(name: str, directions: int, attributes: dict[str, Any]) -> None:
+    """Raises ValueError for what the evaluator would leave out. It has one activation of a plain layer, and the defaults of others."""
+    if attributes.get("clip") is not None or attributes.get("input_forget"):
+        raise ValueError(f"{name} with 'clip' or 'input_forget' is not implemented")
+    own = _ACTIVATIONS[name] * directions
+    stated = [activation.lower() for activation in attributes.get("activations") or ()][: len(own)]
+    if stated and stated != own and len(own) > 1:
+        raise ValueError(f"{name} with the activations {stated} is not implemented")
 
 
 def _whole(shape: Sequence[int], result: int, layout: int, steps: int, batch: int) -> list[int]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from xdsl.context import Context
-from xdsl.dialects import func
-from xdsl.dialects.builtin import Builtin
-from xdsl.parser import Parser
+from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import Onnx
 from distir.interpreters.mixed import infer
+from tests.unit.onnx_operations import onnx_operation
 
 SCORES = ["2x4x6xf32", "2x6xi64", "4xf32"]
 LSTM = ["5x2x3xf32", "1x28x3xf32", "1x28x7xf32", "1x56xf32", "2xi32", "1x2x7xf32", "1x2x7xf32", "1x21xf32"]
@@ -22,29 +19,22 @@ ROTARY_OF_ALL = ["2x3x128xf32", "50x8xf32", "50x8xf32", "2x3xi64"]
 NORMALISED = ["2x4x6xf32", "4x6xf32", "1x6xf32"]
 HEADS = "num_heads = 8 : si64"
 
-RESULTS = {"LSTM": 3, "Attention": 4, "LayerNormalization": 3, "SoftmaxCrossEntropyLoss": 2, "BatchNormalization": 1}
-OTHERS = {"LSTM": "hidden_size = 7 : si64", "LayerNormalization": "axis = 1 : si64"}
+COUNTS = {"LSTM": (8, 3), "Attention": (7, 4), "LayerNormalization": (3, 3), "RotaryEmbedding": (4, 1)}
+"""Operands and results; of others, as many operands as are given and one result."""
+STATED = {"LSTM": "hidden_size = 7 : si64", "LayerNormalization": "axis = 1 : si64"}
 
 
 def infer_one(operator: str, operands: list[str], properties: str = "") -> None:
     """Infers the types of one operation."""
-    names = [f"%{i}" for i in range(len(operands))]
-    types = [f"tensor<{operand}>" for operand in operands]
-    arguments = ", ".join(f"{name}: {type_}" for name, type_ in zip(names, types, strict=True))
-    absent = 7 - len(names) if operator == "Attention" else int(operator == "RotaryEmbedding" and len(names) == 3)
-    count = RESULTS.get(operator, 1)
-    results = ["tensor<*xf32>", *["none"] * (count - 1)] if operator != "LSTM" else ["tensor<*xf32>"] * 3
-    text = f"""func.func @main({arguments}) {{
-        %none = "onnx.NoValue"() <{{value}}> : () -> none
-        {", ".join(f"%r{i}" for i in range(count))} = "onnx.{operator}"({", ".join((*names, *["%none"] * absent))})
-            <{{{properties or OTHERS.get(operator, "")}}}>
-            : ({", ".join((*types, *["none"] * absent))}) -> ({", ".join(results)})
-        func.return
-    }}"""
-    context = Context()
-    for dialect in (Builtin, func.Func, Onnx):
-        context.load_dialect(dialect)
-    infer(Parser(context, text).parse_module())
+    taken, made = COUNTS.get(operator, (len(operands), 1))
+    given = [*operands, *["none"] * (taken - len(operands))]
+    results = ["*xf32"] * made if operator == "LSTM" else ["*xf32", *["none"] * (made - 1)]
+    op = onnx_operation(operator, given, results, properties or STATED.get(operator, ""))
+    module = op.parent_op()
+    assert module is not None
+    module = module.parent_op()
+    assert isinstance(module, ModuleOp)
+    infer(module)
 
 
 def test_what_fits_has_types() -> None:
@@ -55,9 +45,18 @@ def test_what_fits_has_types() -> None:
     infer_one("InstanceNormalization", ["2x4x6xf32", "4xf32", "4xf32"])
     infer_one("PRelu", ["2x4x6xf32", "4x1xf32"])
     infer_one("LayerNormalization", NORMALISED)
+    infer_one(
+        "LayerNormalization", ["2x4x6xf32", "2x1x6xf32", "2x4x6xf32"], "axis = 2 : si64"
+    )  # of each sample its own
     infer_one("Attention", CACHED)
+    infer_one("Attention", [*CACHED[:3], "2x1x3x9xf32", *CACHED[4:]])  # the mask hides the last key
+    infer_one("Attention", [*CACHED[:4], "2x4x?x16xf32", "2x4x?x12xf32"])
+    infer_one("Attention", [*CACHED[:4], "*xf32", "*xf32"])
     infer_one("RotaryEmbedding", ROTARY)
     infer_one("RotaryEmbedding", ROTARY_OF_ALL, HEADS)
+    infer_one("RotaryEmbedding", [*ROTARY_OF_ALL[:3], "1x3xi64"], HEADS)
+    infer_one("RotaryEmbedding", [*ROTARY_OF_ALL[:3], "*xi64"], HEADS)
+    infer_one("BatchNormalization", ["6xf32", *["1xf32"] * 4])
 
 
 @pytest.mark.parametrize(
@@ -72,12 +71,12 @@ def test_what_fits_has_types() -> None:
         ("LSTM", LSTM, 7, "1x20xf32", "20 in operand 7 are not 3*hidden"),
         ("PRelu", ["2x4x6xf32", "4x1xf32"], 1, "3x1xf32", "a slope of shape [3, 1] is not broadcast to [2, 4, 6]"),
         ("PRelu", ["4x6xf32", "6xf32"], 1, "1x1x6xf32", "a slope of shape [1, 1, 6] is not broadcast to [4, 6]"),
-        ("LayerNormalization", NORMALISED, 1, "2x4x6xf32", "a scale of shape [2, 4, 6] is not broadcast to [4, 6]"),
-        ("LayerNormalization", NORMALISED, 2, "5xf32", "a bias of shape [5] is not broadcast to [4, 6]"),
-        ("Attention", CACHED, 3, "2x8x3x9xf32", "a mask of 9 keys is not one of 10"),
+        ("LayerNormalization", NORMALISED, 1, "3x1x6xf32", "a scale of shape [3, 1, 6] is not broadcast to [2, 4, 6]"),
+        ("LayerNormalization", NORMALISED, 2, "5xf32", "a bias of shape [5] is not broadcast to [2, 4, 6]"),
+        ("Attention", CACHED, 3, "2x8x3x11xf32", "a mask of 11 keys is not one of 10"),
         ("Attention", CACHED, 3, "4x3x10xf32", "a mask of shape [4, 3] is not broadcast to [2, 8, 3]"),
-        ("Attention", CACHED, 4, "2x8x7x16xf32", "past keys of shape [2, 8, 7, 16] are not [2, 4, past, 16]"),
-        ("Attention", CACHED, 5, "2x4x6x12xf32", "past values of shape [2, 4, 6, 12] are not [2, 4, 7, 12]"),
+        ("Attention", CACHED, 4, "2x8x7x16xf32", "operand 4 is for 8 heads, and there are 4"),
+        ("Attention", CACHED, 5, "2x4x6x12xf32", "operand 5 is for 6 past, and there are 7"),
         ("RotaryEmbedding", ROTARY, 1, "2x4x8xf32", "operand 1 is for 4 positions, and there are 3"),
         ("RotaryEmbedding", ROTARY, 2, "2x3x6xf32", "operand 2 is for 6 angles, and there are 8"),
     ],

@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from xdsl.context import Context
-from xdsl.dialects import func
-from xdsl.dialects.builtin import Builtin
 from xdsl.ir import Operation
-from xdsl.parser import Parser
 
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import Onnx
 from distir.interpreters.onnx_reference import run_onnx
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
+from tests.unit.onnx_operations import onnx_operation
 from tests.unit.shard_executor import violations
 
 TORCH = {"NegativeLogLikelihoodLoss": functional.nll_loss, "SoftmaxCrossEntropyLoss": functional.cross_entropy}
@@ -27,20 +23,9 @@ TORCH = {"NegativeLogLikelihoodLoss": functional.nll_loss, "SoftmaxCrossEntropyL
 def loss(operator: str, reduction: str, ignored: int | None = None, is_weighted: bool = True) -> Operation:
     """A loss of scores `[4, 7, 6]`."""
     stated = f'reduction = "{reduction}"' + ("" if ignored is None else f", ignore_index = {ignored} : si64")
-    result = "tensor<4x6xf32>" if reduction == "none" else "tensor<f32>"
-    more = ", none" if operator == "SoftmaxCrossEntropyLoss" else ""
-    weights, type_ = ("%w", "tensor<7xf32>") if is_weighted else ("%none", "none")
-    text = f"""func.func @main(%x: tensor<4x7x6xf32>, %l: tensor<4x6xi64>, %w: tensor<7xf32>) {{
-        %none = "onnx.NoValue"() <{{value}}> : () -> none
-        %y{", %p" if more else ""} = "onnx.{operator}"(%x, %l, {weights}) <{{{stated}}}>
-            : (tensor<4x7x6xf32>, tensor<4x6xi64>, {type_}) -> ({result}{more})
-        func.return
-    }}"""
-    context = Context()
-    for dialect in (Builtin, func.Func, Onnx):
-        context.load_dialect(dialect)
-    (function,) = Parser(context, text).parse_module().ops
-    return next(op for op in function.walk() if op.name == f"onnx.{operator}")
+    operands = ["4x7x6xf32", "4x6xi64", "7xf32" if is_weighted else "none"]
+    results = ["4x6xf32" if reduction == "none" else "f32", *["none"] * (operator == "SoftmaxCrossEntropyLoss")]
+    return onnx_operation(operator, operands, results, stated)
 
 
 def drawn(op: Operation, ignored: int | None = None) -> list[Any]:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from xdsl.context import Context
-from xdsl.dialects import func
-from xdsl.dialects.builtin import Builtin
 from xdsl.ir import Operation
-from xdsl.parser import Parser
 
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import Onnx
 from distir.interpreters.onnx_reference import run_onnx
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
+from tests.unit.onnx_operations import onnx_operation
 from tests.unit.shard_executor import violations
 
 STEPS, BATCH, INPUTS, HIDDEN = 6, 4, 3, 5
@@ -29,26 +25,11 @@ def layer(
     x = f"{STEPS}x{batch}x{INPUTS}" if layout == 0 else f"{batch}x{STEPS}x{INPUTS}"
     state = f"{directions}x{batch}x{HIDDEN}" if layout == 0 else f"{batch}x{directions}x{HIDDEN}"
     y = f"{STEPS}x{directions}x{batch}x{HIDDEN}" if layout == 0 else f"{batch}x{STEPS}x{directions}x{HIDDEN}"
-    states = [state] * (2 if operator == "LSTM" else 1)
-    shapes = [
-        x,
-        *(f"{directions}x{gates * HIDDEN}x{n}" for n in (INPUTS, HIDDEN)),
-        f"{directions}x{2 * gates * HIDDEN}",
-    ]
-    types = [*(f"tensor<{s}xf32>" for s in shapes), f"tensor<{batch}xi32>", *(f"tensor<{s}xf32>" for s in states)]
-    results = [f"tensor<{s}xf32>" for s in (y, *states)]
-    names = [f"%{i}" for i in range(len(types))]
+    states = [f"{state}xf32"] * (2 if operator == "LSTM" else 1)
+    weights = [f"{directions}x{gates * HIDDEN}x{n}xf32" for n in (INPUTS, HIDDEN)]
+    operands = [f"{x}xf32", *weights, f"{directions}x{2 * gates * HIDDEN}xf32", f"{batch}xi32", *states]
     stated = f'direction = "{direction}", hidden_size = {HIDDEN} : si64, layout = {layout} : si64{properties}'
-    text = f"""func.func @main({", ".join(f"{n}: {t}" for n, t in zip(names, types, strict=True))}) {{
-        {", ".join(f"%r{i}" for i in range(len(results)))} = "onnx.{operator}"({", ".join(names)}) <{{{stated}}}>
-            : ({", ".join(types)}) -> ({", ".join(results)})
-        func.return
-    }}"""
-    context = Context()
-    for dialect in (Builtin, func.Func, Onnx):
-        context.load_dialect(dialect)
-    (function,) = Parser(context, text).parse_module().ops
-    return next(op for op in function.walk() if op.name == f"onnx.{operator}")
+    return onnx_operation(operator, operands, [f"{y}xf32", *states], stated)
 
 
 def operands_of(op: Operation, lengths: list[int]) -> list[np.ndarray]:
@@ -83,12 +64,20 @@ def test_each_sequence_ends_where_it_ends(operator: str, direction: str, layout:
         ([7, 1, 1, 1], "", "expected 4 lengths of at most 6"),
         ([6, 6, 6, 6], ", clip = 1.0 : f32", "'clip' or 'input_forget' is not implemented"),
         ([6, 6, 6, 6], ', activations = ["Relu", "Tanh", "Tanh"]', "activations .* is not implemented"),
+        ([6, 6, 6, 6], ", input_forget = 1 : si64", "'clip' or 'input_forget' is not implemented"),
     ],
 )
 def test_what_is_not_computed_is_refused(lengths: list[int], properties: str, reason: str) -> None:
     op = layer("LSTM", properties=properties)
     with pytest.raises(DistirError, match=reason):
         run_onnx(op, operands_of(op, lengths))
+
+
+def test_defaults_in_other_words_are_computed() -> None:
+    stated = layer("LSTM", properties=', activations = ["sigmoid", "tanh", "TANH"]')
+    arrays = operands_of(stated, [6, 2, 0, 2])
+    for got, want in zip(run_onnx(stated, arrays), run_onnx(layer("LSTM"), arrays), strict=True):
+        np.testing.assert_array_equal(got, want)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("operator", GATES)
