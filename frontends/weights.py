@@ -209,7 +209,7 @@ def load(path: str | os.PathLike[str]) -> ModuleOp:
 
     path = Path(path)
     try:
-        text = path.read_text()
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise DistirError(f"{path}: cannot be read: {reason}") from error

@@ -51,7 +51,7 @@ def run(
     with TemporaryDirectory(prefix="distir-") as name:
         folder = Path(name)
         Job(backend, plan.mesh.devices, entry, [], 0, floating is not None).save(folder)
-        program_path(folder, 0).write_text(str(module))
+        program_path(folder, 0).write_text(str(module), "utf-8")
         save_arrays(inputs_path(folder, 0), arguments)
         with Workers(folder, plan.mesh.devices, "distir.backends.dtensor.worker") as workers:
             workers.wait(timeout_seconds)

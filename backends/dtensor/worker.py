@@ -21,7 +21,7 @@ def work(folder: Path, rank: int, job: Job) -> None:
     from distir.backends.dtensor.program import Program
     from distir.backends.torch.elements import ElementTypes, plain_array
 
-    module = parse(program_path(folder, 0).read_text())
+    module = parse(program_path(folder, 0).read_text("utf-8"))
     plan = plan_of(module, job.entry)
     device = join(folder, rank, job)
     types = ElementTypes(job.in_float64)

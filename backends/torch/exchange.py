@@ -59,7 +59,7 @@ class Job:
 
     @classmethod
     def load(cls, folder: Path) -> Job:
-        return cls(**json.loads((folder / "job.json").read_text()))
+        return cls(**json.loads((folder / "job.json").read_text("utf-8")))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Failure:
     @classmethod
     def load(cls, folder: Path, rank: int) -> Failure | None:
         path = folder / f"{rank}.error.json"
-        return cls(**json.loads(path.read_text())) if path.exists() else None
+        return cls(**json.loads(path.read_text("utf-8"))) if path.exists() else None
 
 
 def program_path(folder: Path, rank: int) -> Path:
@@ -89,7 +89,9 @@ def save_mapped(folder: Path, rank: int, parts: Mapping[int, FilePart]) -> None:
 
 def load_arguments(folder: Path, rank: int) -> Iterator[Array]:
     """The arguments of a rank, in order, each read when its turn comes."""
-    parts = {int(i): FilePart(*part) for i, part in json.loads((folder / f"{rank}.mapped.json").read_text()).items()}
+    parts = {
+        int(i): FilePart(*part) for i, part in json.loads((folder / f"{rank}.mapped.json").read_text("utf-8")).items()
+    }
     given = iter(load_arrays(inputs_path(folder, rank))[0])
     for i in count():
         if (part := parts.get(i)) is not None:
@@ -117,7 +119,7 @@ class Next:
     @classmethod
     def load(cls, folder: Path, rank: int) -> Next:
         path = folder / f"{rank}.next.json"
-        return cls(**json.loads(path.read_text())) if path.exists() else cls()
+        return cls(**json.loads(path.read_text("utf-8"))) if path.exists() else cls()
 
 
 def next_path(folder: Path, rank: int, step: int) -> Path:
@@ -178,5 +180,5 @@ def load_arrays(path: Path) -> tuple[list[Array], list[float]]:
 
 def _write_text(path: Path, text: str) -> None:
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(text)
+    unfinished.write_text(text, "utf-8")
     os.replace(unfinished, path)

@@ -41,6 +41,7 @@ from distir.backends.torch.exchange import (
     save_mapped,
     step_path,
 )
+from distir.backends.torch.heartbeat import Watch
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import GroupOp
@@ -50,6 +51,10 @@ from distir.interpreters.global_arrays import Array, Site, assemble, distribute
 
 BACKENDS = ("gloo", "nccl")
 POLL_SECONDS = 0.01
+LOOK_SECONDS = 0.5
+"""How often the launcher looks where the ranks are."""
+STALL_SECONDS = 300.0
+"""How long no rank may begin an operation, unless a caller says otherwise."""
 KEPT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
@@ -80,7 +85,8 @@ def execute(
     dtype: DTypeLike | None = None,
     following: Sequence[Mapping[str, Array]] = (),
     measure: int = 0,
-    timeout_seconds: float | None = None,
+    timeout_seconds: float | None = STALL_SECONDS,
+    debug: bool = False,
 ) -> Execution:
     """Runs a program of level 1 (on one process) or 3 (one process per device) on global arrays.
 
@@ -88,7 +94,9 @@ def execute(
     computed in double. `following` are inputs of further steps, by the same names each: what a step updates (results with the
     name of an argument) goes into the next, other arguments stay; outputs are those of the last. `measure` repeats the last
     run that many times, after one that is not timed. Raises DistirError for
-    an input that is missing or does not fit, and for a rank that fails or dies."""
+    an input that is missing or does not fit, for a rank that fails or dies, and where no rank begins an operation for
+    `timeout_seconds` (None: for ever). With `debug`, torch.distributed checks before each collective that all its ranks are at the
+    same one, of the same shape."""
     from distir.frontends.weights import weights_of
     from distir.passes.project_to_rank import project
 
@@ -111,13 +119,13 @@ def execute(
         )
         _save_following(folder, arguments, results, following, floating)
         for rank, program in enumerate(programs):
-            program_path(folder, rank).write_text(str(program))
+            program_path(folder, rank).write_text(str(program), "utf-8")
             own = [part for site, part in zip(sites, parts, strict=True) if site.device == rank]
             save_arrays(inputs_path(folder, rank), own)
             places = [i for i, site in enumerate(arguments) if site.device == rank]
             save_mapped(folder, rank, {place: mapped[i] for place, i in enumerate(places) if i in mapped})
         del parts
-        with Workers(folder, world) as workers:
+        with Workers(folder, world, debug=debug) as workers:
             workers.wait(timeout_seconds)
         answers = [load_arrays(outputs_path(folder, rank)) for rank in range(world)]
         steps = _told(folder, results, len(following) + 1 if following else 0)
@@ -208,8 +216,10 @@ def communication_groups(programs: Sequence[ModuleOp]) -> list[list[int]]:
 class Workers:
     """The processes of all ranks; leaving the context ends those that still run."""
 
-    def __init__(self, folder: Path, world: int, module: str = "distir.backends.torch.worker") -> None:
-        self.folder, self.world, self.module = folder, world, module
+    def __init__(
+        self, folder: Path, world: int, module: str = "distir.backends.torch.worker", debug: bool = False
+    ) -> None:
+        self.folder, self.world, self.module, self.debug = folder, world, module, debug
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Workers:
@@ -227,18 +237,21 @@ class Workers:
         self._end()
 
     def wait(self, timeout_seconds: float | None, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Returns when all ranks are done; calls `meanwhile` now and then. Raises DistirError when one fails, or when the
-        time is over."""
-        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        """Returns when all ranks are done; calls `meanwhile` now and then. Raises DistirError when one fails, or when no rank
+        has made progress for that long."""
+        watch, looked = Watch(self.folder, self.world), time.monotonic()
         while True:
             statuses = [process.poll() for process in self.processes]
             if any(statuses):
                 raise DistirError(self._failure())
             if all(status == 0 for status in statuses):
                 return
-            if deadline is not None and time.monotonic() > deadline:
-                running = [rank for rank, status in enumerate(statuses) if status is None]
-                raise DistirError(f"not done after {timeout_seconds:g} seconds: ranks {running} were still running")
+            if timeout_seconds is not None and time.monotonic() - looked > min(LOOK_SECONDS, timeout_seconds):
+                if watch.silence_seconds() > timeout_seconds:
+                    running = [rank for rank, status in enumerate(statuses) if status is None]
+                    where = watch.stalled(running, [process.pid for process in self.processes])
+                    raise DistirError(f"no progress for {timeout_seconds:g} seconds: {where}")
+                looked = time.monotonic()
             meanwhile()
             time.sleep(POLL_SECONDS)
 
@@ -249,7 +262,7 @@ class Workers:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=_environment() | ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if self.debug else {}),
                 start_new_session=True,  # Ctrl-C is the launcher's: it ends the workers itself
             )
 

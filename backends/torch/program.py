@@ -16,6 +16,7 @@ from xdsl.ir import Operation, SSAValue
 
 from distir.backends.torch.collectives import Communicator
 from distir.backends.torch.elements import ElementTypes
+from distir.backends.torch.heartbeat import Heartbeat
 from distir.backends.torch.operators import Compute, compile_operator
 from distir.dialects.dist import AccumulateOp, ConcatOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
@@ -34,9 +35,11 @@ _COMBINE: dict[Reduction, Callable[..., torch.Tensor]] = {
 
 
 class Instruction(NamedTuple):
-    """One operation: what it computes, the slots it reads and writes, and the slots that are empty after it."""
+    """One operation: what it computes, the slots it reads and writes, and the slots that are empty after it. The heartbeat knows it by
+    its site."""
 
     name: str
+    site: int
     compute: Compute
     operands: tuple[int, ...]
     results: tuple[int, ...]
@@ -47,13 +50,22 @@ class Instruction(NamedTuple):
 class Function:
     """A compiled function. Calling it consumes the list of arguments."""
 
-    def __init__(self, name: str, instructions: list[Instruction], slots: int, results: tuple[int, ...]) -> None:
-        self.name, self.instructions, self.slots, self.results = name, instructions, slots, results
+    def __init__(
+        self,
+        name: str,
+        instructions: list[Instruction],
+        slots: int,
+        results: tuple[int, ...],
+        beat: memoryview | list[int],
+    ) -> None:
+        self.name, self.instructions, self.slots, self.results, self.beat = name, instructions, slots, results, beat
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         values: list[Any] = [*arguments, *[None] * (self.slots - len(arguments))]
         arguments.clear()
+        beat = self.beat
         for instruction in self.instructions:
+            beat[0] = instruction.site
             operands = [values[i] for i in instruction.operands]
             for i in instruction.last_uses:
                 values[i] = None
@@ -83,9 +95,14 @@ class Program:
     """All functions of a module, compiled as they are first called."""
 
     def __init__(
-        self, module: ModuleOp, types: ElementTypes, device: torch.device, communicator: Communicator | None = None
+        self,
+        module: ModuleOp,
+        types: ElementTypes,
+        device: torch.device,
+        communicator: Communicator | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
-        self.types, self.device, self.communicator = types, device, communicator
+        self.types, self.device, self.communicator, self.heartbeat = types, device, communicator, heartbeat
         self._sources = {op.sym_name.data: op for op in module.ops if isinstance(op, func.FuncOp)}
         self._compiled: dict[str, Function] = {}
 
@@ -110,6 +127,7 @@ class Program:
         instructions = [
             Instruction(
                 op.name,
+                0 if self.heartbeat is None else self.heartbeat.site(f"{op.name} in @{name}"),
                 self._compile(op),
                 tuple(slots[v] for v in read[i]),
                 tuple(slots[v] for v in op.results),
@@ -119,7 +137,8 @@ class Program:
             for i, op in enumerate(operations)
             if not isinstance(op, func.ReturnOp)
         ]
-        return Function(name, instructions, len(slots), tuple(slots[v] for v in operations[-1].operands))
+        beat = [0] if self.heartbeat is None else self.heartbeat.cell
+        return Function(name, instructions, len(slots), tuple(slots[v] for v in operations[-1].operands), beat)
 
     def _compile(self, op: Operation) -> Compute:
         match op:

@@ -59,17 +59,25 @@ def work(folder: Path, rank: int, job: Job) -> None:
 
     from distir.backends.torch.collectives import Communicator
     from distir.backends.torch.elements import ElementTypes, plain_array
+    from distir.backends.torch.heartbeat import Heartbeat
     from distir.backends.torch.program import Program
 
-    module = parse(program_path(folder, rank).read_text())
+    heartbeat = Heartbeat(folder, rank)
+    module = parse(program_path(folder, rank).read_text("utf-8"))
+    heartbeat.reach("rank.init_process_group")
     device = join(folder, rank, job)
+    heartbeat.reach("loading of the arguments")
     types = ElementTypes(job.in_float64)
     communicator = Communicator(rank, [tuple(group) for group in job.groups], types, device)
-    entry = Program(module, types, device, communicator).function(job.entry)
+    entry = Program(module, types, device, communicator, heartbeat).function(job.entry)
     arguments = [types.tensor(array, device) for array in load_arguments(folder, rank)]
 
+    barrier = heartbeat.site("rank.barrier before a run")
+
     def timed_run() -> tuple[list[Any], float]:
+        heartbeat.cell[0] = barrier
         dist.barrier()
+        heartbeat.cell[1] += 1
         start = time.perf_counter()
         results = entry(list(arguments))
         if device.type == "cuda":
@@ -93,7 +101,9 @@ def work(folder: Path, rank: int, job: Job) -> None:
             results, first = timed_run()
             tell(step)
         seconds = [timed_run()[1] for _ in range(job.measure)] or [first]
+    heartbeat.reach("saving of the results")
     save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results], seconds)
+    heartbeat.reach("rank.barrier at the end")
     dist.barrier()
     dist.destroy_process_group()
 

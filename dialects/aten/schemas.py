@@ -118,7 +118,7 @@ def _argument(text: str, keyword_only: bool) -> Argument:
 
 
 def _load() -> dict[str, Schema]:
-    lines = Path(__file__).with_name("schemas.txt").read_text().splitlines()[1:]
+    lines = Path(__file__).with_name("schemas.txt").read_text("utf-8").splitlines()[1:]
     return {schema.qualified_name: schema for schema in map(Schema, lines)}
 
 

@@ -63,7 +63,7 @@ def _primitive_class(primitive: str) -> type[JaxOperation]:
 
 PRIMITIVES: dict[str, type[JaxOperation]] = {
     name: _primitive_class(name)
-    for name in json.loads((Path(__file__).parent / "primitives.json").read_text())["primitives"]
+    for name in json.loads((Path(__file__).parent / "primitives.json").read_text("utf-8"))["primitives"]
 }
 """The operation class of each primitive, by the primitive's name."""
 

@@ -52,7 +52,7 @@ class OperatorSchema(NamedTuple):
 
 
 def _load() -> tuple[int, dict[str, OperatorSchema]]:
-    table = json.loads(Path(__file__).with_name("schemas.json").read_text())
+    table = json.loads(Path(__file__).with_name("schemas.json").read_text("utf-8"))
     type_sets = [frozenset(types) for types in table["type_sets"]]
 
     def parameters(rows: list[list[Any]]) -> tuple[Parameter, ...]:

@@ -536,3 +536,22 @@ def test_ctrl_c(folder: Path):
         _, err = process.communicate()
     assert err == b"distir: interrupted\n"
     assert process.returncode == 130
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals to send")
+@pytest.mark.parametrize("tool", ["distir", "distir_opt"])
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
+def test_a_signal_while_starting(tool: str, number: signal.Signals, word: str):
+    """Sent while modules are imported: a module of the standard library says when."""
+    code = (
+        "import os, sys, runpy\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'xdsl.ir': os.kill(os.getpid(), int(sys.argv.pop()))\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        f"runpy.run_module('distir.tools.{tool}', run_name='__main__', alter_sys=True)\n"
+    )
+    arguments = [sys.executable, "-c", code, "--version", str(int(number))]
+    process = subprocess.run(arguments, capture_output=True, text=True, env=environment())
+    assert process.stderr == f"{tool.replace('_', '-')}: {word}\n"
+    assert process.returncode == 128 + number

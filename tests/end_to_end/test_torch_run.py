@@ -9,7 +9,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import ml_dtypes
 import numpy as np
@@ -34,6 +37,8 @@ from xdsl.ir import Attribute, Block, Region
 from xdsl.parser import Parser
 
 from distir.backends.torch import execute, run
+from distir.backends.torch.exchange import Job, inputs_path, program_path, save_arrays, save_mapped
+from distir.backends.torch.launch import Workers
 from distir.dialects import dist
 from distir.dialects.dist import OnAttr, PartAttr
 from distir.dialects.errors import DistirError
@@ -292,6 +297,27 @@ def workers_of(parent: int) -> dict[int, tuple[int, Path]]:
     return found
 
 
+@contextmanager
+def signal_to_rank_1(number: signal.Signals) -> Generator[list[float]]:
+    """Sends it once both ranks run; the list gets the time of that."""
+
+    def send() -> None:
+        while 1 not in (workers := workers_of(os.getpid())):
+            time.sleep(0.02)
+        process, folder = workers[1]
+        while not (folder / "meeting").exists():
+            time.sleep(0.02)
+        time.sleep(0.5)
+        os.kill(process, number)
+        sent.append(time.monotonic())
+
+    sent: list[float] = []
+    sender = threading.Thread(target=send)
+    sender.start()
+    yield sent
+    sender.join()
+
+
 def test_rank_that_raises_is_named():
     start = time.monotonic()
     with pytest.raises(DistirError, match=r"^rank 1 failed: onnx.Gather in @main: .*out of range") as caught:
@@ -303,24 +329,38 @@ def test_rank_that_raises_is_named():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process through /proc")
 def test_rank_that_is_killed_ends_the_run():
-    def kill_rank_1() -> None:
-        while 1 not in (workers := workers_of(os.getpid())):
-            time.sleep(0.02)
-        number, folder = workers[1]
-        while not (folder / "meeting").exists():
-            time.sleep(0.02)
-        time.sleep(0.5)
-        os.kill(number, signal.SIGKILL)
-        killed.append(time.monotonic())
-
-    killed: list[float] = []
-    killer = threading.Thread(target=kill_rank_1)
-    killer.start()
-    with pytest.raises(DistirError, match=r"^rank 1 was killed by SIGKILL"):
+    with signal_to_rank_1(signal.SIGKILL) as sent, pytest.raises(DistirError, match=r"^rank 1 was killed by SIGKILL"):
         execute(parse(PAIR), {**INPUTS, "i": np.array([0, 1])}, measure=10**9)
-    killer.join()
-    assert time.monotonic() - killed[0] < 2
+    assert time.monotonic() - sent[0] < 2
     assert not workers_of(os.getpid())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the process through /proc")
+def test_rank_that_stalls_ends_the_run():
+    where = r"^no progress for 6 seconds: rank 1 in \S+ .*: the process is stopped$"
+    with signal_to_rank_1(signal.SIGSTOP) as sent, pytest.raises(DistirError, match=where):
+        execute(parse(PAIR), {**INPUTS, "i": np.array([0, 1])}, measure=10**9, timeout_seconds=6)
+    assert time.monotonic() - sent[0] < 12
+    assert not workers_of(os.getpid())
+
+
+def test_ranks_that_wait_for_each_other_end_the_run():
+    """Each rank waits for a message that the other would send after its own: a program that no projection makes."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        Job("gloo", 2, "main", [], 0, False).save(folder)
+        for rank in (0, 1):
+            text = f"""func.func @main() {{
+                %0 = "rank.recv"() <{{peer = {1 - rank} : i64}}> : () -> tensor<1xf32>
+                "rank.send"(%0) <{{peer = {1 - rank} : i64}}> : (tensor<1xf32>) -> ()
+                func.return
+            }}"""
+            program_path(folder, rank).write_text(text)
+            save_arrays(inputs_path(folder, rank), [])
+            save_mapped(folder, rank, {})
+        waiting = r"^no progress for 6 seconds: rank 0 in rank.recv in @main; rank 1 in rank.recv in @main: all wait"
+        with Workers(folder, 2) as workers, pytest.raises(DistirError, match=waiting):
+            workers.wait(6)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes through /proc")
@@ -360,5 +400,3 @@ def test_user_mistakes_start_no_process():
         run(module, INPUTS, "mpi")
     with pytest.raises(DistirError, match=r"not in float32$"):
         run(module, INPUTS, dtype=np.float32)
-    with pytest.raises(DistirError, match=r"^not done after 0 seconds: ranks \[0, 1\] were still running$"):
-        execute(module, INPUTS, timeout_seconds=0)

@@ -78,7 +78,7 @@ def test_the_schema_is_verified(text: str, said: str) -> None:
 
 def test_a_program_is_read_without_torch() -> None:
     code = (
-        "import sys; from distir.tools.distir_opt import DistirOptMain\n"
+        "import sys; from distir.tools.opt_driver import DistirOptMain\n"
         "import distir.dialects.aten\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )

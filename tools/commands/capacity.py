@@ -92,6 +92,6 @@ def available_bytes() -> int | None:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_text("utf-8")
     except OSError:
         return ""

@@ -80,6 +80,18 @@ def add_parser(subparsers: Any) -> None:
         "-o", dest="output", metavar="OUT", help="write the outputs: OUT.npz, or OUT.safetensors, a checkpoint"
     )
     parser.add_argument("--seed", metavar="N", type=count, default=0, help="of what is drawn (default: 0)")
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=positive,
+        default=300,
+        help="end the run when no rank begins an operation for S seconds, and name those that stand still (default: 300)",
+    )
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        help="before each collective, check that all its ranks are at the same one (slow)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -105,7 +117,15 @@ def run(args: Namespace) -> int:
     values = values_for(model, args.seed, args.inputs[0] if args.inputs else None, [program])
     following = batches_for(model, args.seed, args.inputs, args.steps)
     with progress(f"running {args.program}"):
-        execution = execute(program, values, args.backend, following=following, measure=args.measure)
+        execution = execute(
+            program,
+            values,
+            args.backend,
+            following=following,
+            measure=args.measure,
+            timeout_seconds=args.timeout,
+            debug=args.debug,
+        )
     if args.output is not None:
         write_arrays(args.output, execution.outputs)
     _print_steps(execution.steps)

@@ -37,7 +37,7 @@ def measure(
         programs = [[project(parse(probe.text), rank, "main") for rank in range(processes)] for probe in probes]
         for number, ranks in enumerate(programs):
             for rank, program in enumerate(ranks):
-                probe_path(folder, number, rank).write_text(str(program))
+                probe_path(folder, number, rank).write_text(str(program), "utf-8")
         groups = communication_groups([program for ranks in programs for program in ranks])
         Job(backend, processes, "main", groups, runs, False).save(folder)
         with Workers(folder, processes, "distir.backends.torch.calibration.worker") as workers:
@@ -59,4 +59,4 @@ def _of_runs(slowest: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
 
 def _lines(folder: Path, rank: int) -> list[str]:
     path = times_path(folder, rank)
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text("utf-8").splitlines() if path.exists() else []

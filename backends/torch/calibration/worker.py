@@ -33,7 +33,7 @@ def work(folder: Path, rank: int, job: Job) -> None:
         for number in count():
             if not (path := probe_path(folder, number, rank)).exists():
                 break
-            module = parse(path.read_text())
+            module = parse(path.read_text("utf-8"))
             function = Program(module, types, device, communicator).function(job.entry)
             (entry,) = [op for op in module.body.block.ops if isinstance(op, FuncOp)]
             arguments = [communicator.empty(argument).normal_() for argument in entry.body.block.args]
