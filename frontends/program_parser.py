@@ -12,7 +12,7 @@ the expression), it was parsed to exactly its end, it names no SSA value, and al
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from xdsl.context import Context
@@ -23,6 +23,7 @@ from xdsl.parser import Parser
 from xdsl.traits import ConstantLike, OpTrait
 from xdsl.utils.lexer import Span
 
+from distir.dialects.value_names import is_numbered, name_values
 from distir.interpreters.operator_dialects import MEANINGS
 
 _VALUE = r"%(?:[0-9]++(?![\w$.-])|[A-Za-z$._-][\w$.-]*+)"
@@ -116,6 +117,12 @@ class ProgramParser(Parser):
                         block.verify()
             op.verify(verify_nested_ops=False)
         return module
+
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span[str]) -> None:
+        """Values of the text are called as frontends call theirs: xDSL would keep a name that prints like another's."""
+        super()._register_ssa_definition(name, values, span)
+        if values and is_numbered(values[0]):
+            name_values(values, name)
 
     # --- operations ---------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.grad import Grad
 from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, NoValue, OperatorSchema, TensorAttr, Yield
 from distir.dialects.onnx.operators import is_element_type
+from distir.dialects.value_names import name_values
 from distir.frontends.onnx.apart import crashes, integers, is_safe
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
 from distir.frontends.onnx.protos import array_of, attribute_of, type_of, type_proto
@@ -59,9 +60,7 @@ class GraphImporter:
     def define(self, name: str, value: SSAValue) -> None:
         """Give a value its name in the graph, and a readable one in the text."""
         self.values[name] = value
-        hint = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-        if SSAValue.is_valid_name(hint):
-            value.name_hint = hint
+        name_values([value], name)
 
     def operand(self, name: str, user: str) -> SSAValue:
         """The value with this name, or `none` for an absent operand."""

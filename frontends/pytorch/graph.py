@@ -32,6 +32,7 @@ from distir.dialects.aten.operators import GIVEN
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, TensorAttr
 from distir.dialects.random import BernoulliOp, UniformOp
+from distir.dialects.value_names import name_values
 from distir.frontends.pytorch.rewrites import is_draw
 from distir.frontends.pytorch.steps import Port, TracedFunction
 from distir.interpreters.aten_calls import element_type, tensor_type
@@ -84,7 +85,7 @@ class GraphImporter:
 
     def _argument(self, node: fx.Node, port: Port) -> None:
         value = self.block.insert_arg(tensor_type(port.example), len(self.block.args))
-        value.name_hint = _hint(port.name)
+        name_values([value], port.name)
         self.values[node] = value
 
     def _constant(self, node: fx.Node) -> None:
@@ -129,8 +130,7 @@ class GraphImporter:
             return
         op = self._operation(node, schema)
         self.block.add_op(op)
-        for result in op.results:
-            result.name_hint = _hint(node.name)
+        name_values(op.results, node.name)
         listed = isinstance(node.meta["val"], list | tuple)
         self.values[node] = list(op.results) if listed else op.results[0]
 
@@ -140,7 +140,7 @@ class GraphImporter:
         by, at = cast(SSAValue, self.values[key]), [cast(SSAValue, self.values[each]) for each in positions]
         op = BernoulliOp(by, at, *probability) if probability else UniformOp(by, at)
         self.block.add_op(op)
-        op.output.name_hint = _hint(node.name)
+        name_values([op.output], node.name)
         return op.output
 
     def _operation(self, node: fx.Node, schema: Schema) -> Operation:
@@ -295,9 +295,3 @@ def _result_types(value: Any) -> tuple[list[Attribute], list[int]]:
 
 def _named(name: str, role: str) -> DictionaryAttr:
     return DictionaryAttr({"dist.name": StringAttr(name), "dist.role": StringAttr(role)})
-
-
-def _hint(name: str) -> str:
-    """The name as a name of SSA values: `h.0.attn` is %h_0_attn."""
-    hint = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    return hint if not hint[:1].isdigit() else f"v{hint}"
