@@ -71,12 +71,14 @@ def save_model(module: ModuleOp, path: str | os.PathLike[str], entry: str = "mai
     """Write the model; weights of more than 256 MB go to a file beside it, one at a time."""
     path = Path(path)
     model, weights = _export(module, entry)
+    files: dict[Path, Callable[[Path], object]] = {}
     if sum(array.nbytes for array in weights.values()) <= LARGEST_INLINE_BYTES:
         model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
     else:
         data = path.with_name(f"{path.name}.data")
-        write_atomically(data, lambda temporary: _write_data(weights, model, temporary, data.name))
-    write_atomically(path, lambda temporary: temporary.write_bytes(model.SerializeToString()))
+        files[data] = lambda temporary: _write_data(weights, model, temporary, data.name)
+    files[path] = lambda temporary: temporary.write_bytes(model.SerializeToString())
+    write_atomically(files)
 
 
 def _write_data(weights: Mapping[str, Array], model: ModelProto, path: Path, location: str) -> None:

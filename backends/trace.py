@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -58,6 +59,8 @@ def write_trace(expansion: Expansion, path: str | Path, view: View = View(), lim
         by_rank[record.device if isinstance(record, Level) else record.stream[0]].append(record)
     try:
         Path(path).mkdir(exist_ok=True)
+        if other := [file.name for file in Path(path).iterdir() if not re.fullmatch(r"rank-\d+\.json", file.name)]:
+            raise DistirError(f"trace {path}: the folder holds other files ({sorted(other)[0]}, ...): name a new one")
     except OSError as error:
         raise DistirError(f"trace {path}: {error.strerror}") from error
     for device, own in by_rank.items():

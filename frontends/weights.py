@@ -52,6 +52,8 @@ def weights_of(module: ModuleOp, base_dir: str | os.PathLike[str] | None = None)
     if not isinstance(name, StringAttr):
         return {}
     folder = Path(base_dir) if base_dir is not None else _folder_of.get(module, Path())
+    if "\0" in name.data:
+        raise DistirError(f"{WEIGHTS} {name.data!r} names no file")
     path = (folder / name.data).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise DistirError(f"{WEIGHTS} '{name.data}' lies outside the program's folder: put the file beside the program")
@@ -78,7 +80,7 @@ class WeightFile(Mapping[str, Array]):
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             self._header: dict[str, Any] = json.loads(file.read(length))
-        self._unusual: dict[str, str] = json.loads(self._header.get("__metadata__", {}).get(ELEMENT_TYPES, "{}"))
+        self._unusual = _element_types(path, self._header.get("__metadata__", {}).get(ELEMENT_TYPES, "{}"))
         self._start = 8 + length
 
     def __getitem__(self, name: str) -> Array:
@@ -98,6 +100,17 @@ class WeightFile(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def _element_types(path: Path, text: str) -> dict[str, str]:
+    """Names of element types by parameter, as `dist.element_types` says them. Raises DistirError for another form."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in cast(dict[str, Any], found).values()):
+        raise DistirError(f"{path}: expected {ELEMENT_TYPES} to name an element type for each of some parameters")
+    return cast(dict[str, str], found)
 
 
 _MAPPED_DTYPES = {
@@ -148,20 +161,26 @@ def file_part(array: Array, ranges: Sequence[Sequence[tuple[int, int]]] | None =
 
 
 def save(module: ModuleOp, path: str | os.PathLike[str]) -> None:
-    """Write the program to `path` and its values beside it; each file appears whole or not at all."""
+    """Write the program to `path` and its values beside it: both appear, whole, or neither."""
     path = Path(path)
-    weights = weights_of(module)
+    weights, files = weights_of(module), dict[Path, Callable[[Path], object]]()
     if weights:
         weights_path = path.with_suffix(".safetensors")
-        write_weights(weights, weights_path)
+        files[weights_path] = safetensors_writer(weights)
         module.attributes[WEIGHTS] = StringAttr(weights_path.name)
     text = StringIO()
     Printer(text).print_op(module)
-    write_atomically(path, lambda temporary: temporary.write_text(f"{text.getvalue()}\n"))
+    files[path] = lambda temporary: temporary.write_text(f"{text.getvalue()}\n", "utf-8")
+    write_atomically(files)
 
 
 def write_weights(weights: Mapping[str, Array], path: Path) -> None:
-    """A safetensors file, whole or not at all. One tensor at a time: weights that are mapped from other files need not fit in memory."""
+    """A safetensors file, whole or not at all."""
+    write_atomically({path: safetensors_writer(weights)})
+
+
+def safetensors_writer(weights: Mapping[str, Array]) -> Callable[[Path], None]:
+    """What writes them to a path, one tensor at a time: weights that are mapped from other files need not fit in memory."""
     header: dict[str, Any] = {}
     unusual: dict[str, str] = {}
     end = 0
@@ -184,21 +203,26 @@ def write_weights(weights: Mapping[str, Array], path: Path) -> None:
         with open(temporary, "wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for array in weights.values():
-                np.ascontiguousarray(array).tofile(file)
+                # Not `tofile`, whose error on a full disk has no reason.
+                file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
-    write_atomically(path, write)
+    return write
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a temporary file in the same folder, then rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def write_atomically(files: Mapping[Path, Callable[[Path], object]]) -> None:
+    """Write temporary files in the same folders, then rename all. Raises DistirError if one cannot be written; then none is."""
+    temporaries = {path: path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in files}
+    path = Path()
     try:
-        write(temporary)
-        os.replace(temporary, path)
+        for path, write in files.items():
+            write(temporaries[path])
+        for path, temporary in temporaries.items():
+            os.replace(temporary, path)
     except OSError as error:
         raise DistirError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> ModuleOp:

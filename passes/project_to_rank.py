@@ -65,7 +65,8 @@ def project(module: ModuleOp, rank: int, entry: str = "main") -> ModuleOp:
     function = entry_function(module, entry)
     if (already := rank_of(module)) is not None:
         raise DistirError(f"the module already is the program of rank {already}: project the level 3 program")
-    if not 0 <= rank < (devices := machine_devices(module, function)):
+    devices = machine_devices(module, function)
+    if not 0 <= rank < devices:
         raise DistirError(f"rank {rank} is outside the program's devices 0..{devices - 1}")
     projection = ModuleProjection(module, rank)
     projection.project_entry(function, tuple(range(devices)))

@@ -5,15 +5,19 @@ another. The path has no gaps, so its times add up to the makespan. A call is fo
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from distir.interpreters.costs import SLOWDOWN
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.labels import callee_name
-from distir.interpreters.simulate.spans import Span
+from distir.interpreters.simulate.spans import CALL, Span
 from distir.interpreters.simulate.timing import Frame
+
+SPANS = 1000
 
 
 class Link(NamedTuple):
@@ -31,13 +35,14 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """Picoseconds of the path, and what the entry did on it, in order of time."""
+    """Picoseconds of the path, and what was done on it, in order of time."""
 
     links: Counter[Link]
     times: Counter[Link]
     """How many operations each link stands for."""
     spans: list[Span]
-    """Calls and operations of the entry, each from where the path enters it to where it leaves it."""
+    """Calls and operations, each from where the path enters it to where it leaves it; calls are entered as long as there are at most
+    `SPANS`."""
 
     @property
     def picoseconds(self) -> int:
@@ -53,11 +58,16 @@ class Way:
     times: Counter[Link]
 
 
+class TooManySpansError(Exception):
+    """There are more spans than `SPANS`."""
+
+
 @dataclass
 class Follower:
-    """Follows paths; those of calls are remembered by their relative entry clocks."""
+    """Follows paths, and notes spans of calls down to a depth; paths of deeper calls are remembered by their relative entry clocks."""
 
     expansion: Expansion
+    depth: int
     spans: list[Span] = field(default_factory=list[Span])
     _ways: dict[tuple[Frame, str, tuple[int, ...], int], Way] = field(
         default_factory=dict[tuple[Frame, str, "tuple[int, ...]", int], Way]
@@ -78,10 +88,18 @@ class Follower:
                 link = Link(scope.function.name, stage.op.name, SLOWDOWN)
                 links[link] += stage.slowdown
                 times[link] += 1
-                if not scope.path:
+                if scope.depth <= self.depth:
                     name, label = stage.op.name, scope.function.labels[stage.op]
-                    where = (scope.streams[stream], at - stage.slowdown, at, (), label, name, scope.function.name)
-                    self.spans.append(Span(*where, SLOWDOWN, False))
+                    where = (
+                        scope.streams[stream],
+                        at - stage.slowdown,
+                        at,
+                        scope.path,
+                        label,
+                        name,
+                        scope.function.name,
+                    )
+                    self._note(Span(*where, SLOWDOWN, False))
                 at -= stage.slowdown
                 continue
             if stream not in stage.streams:
@@ -90,7 +108,10 @@ class Follower:
             place = stage.streams.index(stream)
             if isinstance(step, Call):
                 inside = expansion.inside(scope, step, stage.op)
-                found = self.inner(inside, tuple([clock - known[0] for clock in known]), place)
+                if scope.depth < self.depth:
+                    found = self.way(inside, known, place)
+                else:
+                    found = self.inner(inside, tuple([clock - known[0] for clock in known]), place)
                 links += found.links
                 times += found.times
                 latest = found.enters
@@ -103,8 +124,9 @@ class Follower:
                     links[link] += stage.picoseconds
                     times[link] += 1
             stream = stage.streams[latest]
-            if not scope.path and at > known[latest]:
-                self._note(scope, number, place, known[latest], at)
+            entered = isinstance(step, Call) and scope.depth < self.depth
+            if scope.depth <= self.depth and not entered and at > known[latest]:
+                self._note(self._span(scope, number, place, known[latest], at))
             at = known[latest]
         return Way(stream, links, times)
 
@@ -115,7 +137,7 @@ class Follower:
             way = self._ways[key] = self.way(scope, list(entry), last)
         return way
 
-    def _note(self, scope: Scope, number: int, place: int, start: int, end: int) -> None:
+    def _span(self, scope: Scope, number: int, place: int, start: int, end: int) -> Span:
         stage, step = self.expansion.stages(scope)[number], scope.body.steps[number]
         calls = isinstance(step, Call)
         name = callee_name(stage.op) if calls else stage.op.name
@@ -123,7 +145,12 @@ class Follower:
         label = scope.function.labels[stage.op]
         communicates = not calls and stage.kind not in COMPUTE
         stream = scope.streams[stage.streams[place]]
-        self.spans.append(Span(stream, start, end, (), label, name, function, stage.kind, communicates))
+        return Span(stream, start, end, scope.path, label, name, function, stage.kind, communicates)
+
+    def _note(self, span: Span) -> None:
+        if len(self.spans) == SPANS and self.depth:
+            raise TooManySpansError
+        self.spans.append(span)
 
 
 def critical_path(expansion: Expansion) -> CriticalPath:
@@ -134,6 +161,13 @@ def critical_path(expansion: Expansion) -> CriticalPath:
         return CriticalPath(Counter(), Counter(), [])
     streams = scope.streams
     last = max(range(len(streams)), key=lambda i: (clocks[streams[i]], -streams[i][0], -i))
-    follower = Follower(expansion)
-    way = follower.way(scope, [0] * len(streams), last)
-    return CriticalPath(way.links, way.times, follower.spans[::-1])
+    found: CriticalPath | None = None
+    with suppress(TooManySpansError):
+        for depth in count():
+            follower = Follower(expansion, depth)
+            way = follower.way(scope, [0] * len(streams), last)
+            found = CriticalPath(way.links, way.times, follower.spans[::-1])
+            if all(span.kind != CALL for span in found.spans):
+                break
+    assert found is not None
+    return found

@@ -409,6 +409,22 @@ MISTAKES = {
         ["simulate", PIPELINE, "--machine", "dgx-2", "--trace", "/dev/null"],
         "/dev/null: cannot be written: it is not a regular file",
     ),
+    "trace to a folder of others": (
+        ["simulate", PIPELINE, "--machine", "dgx-2", "--trace", "others/"],
+        "trace others/: the folder holds other files (mine.txt, ...): name a new one",
+    ),
+    "weights that are no file": (
+        ["run", "zero.mlir"],
+        "dist.weights 'a\\x00b' names no file",
+    ),
+    "no such machine": (
+        ["search", "relu.mlir", "--machine", "dgx-a100", "--devices", "99999999999999999999"],
+        "--devices 99999999999999999999: expected at most 1,048,576",
+    ),
+    "learning rate that is no number": (
+        ["import", "relu.mlir", "--train", "loss=mse_loss", "optimizer=sgd:lr=nan"],
+        "--train: nan: expected a finite number",
+    ),
     "outputs to a folder": (["run", PIPELINE, "-o", "."], ".: cannot be written: it is not a regular file"),
     "no steps": (["run", PIPELINE, "--steps", "0"], "argument --steps: expected a whole number of at least 1, got 0"),
     "batches of one step": (
@@ -450,6 +466,11 @@ def mistakes(folder: Path) -> Path:
     Path("rank.mlir").write_text(RANK)
     Path("wide.mlir").write_text(Path(PIPELINE).read_text().replace("dist.devices = 2", "dist.devices = 17"))
     Path("relu.mlir").write_text(unary("Relu", "4x8xf32"))
+    Path("zero.mlir").write_text(
+        f'builtin.module attributes {{dist.weights = "a\\00b"}} {{\n{unary("Relu", "4x8xf32")}\n}}'
+    )
+    Path("others").mkdir()
+    Path("others/mine.txt").touch()
     np.savez("q.npz", q=np.zeros(3))
     np.savez("x.npz", x=np.zeros(3))
     np.savez("pickle.npz", x=np.array([{}], object))
@@ -555,3 +576,25 @@ def test_a_signal_while_starting(tool: str, number: signal.Signals, word: str):
     process = subprocess.run(arguments, capture_output=True, text=True, env=environment())
     assert process.stderr == f"{tool.replace('_', '-')}: {word}\n"
     assert process.returncode == 128 + number
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit of a file's size")
+def test_a_full_disk_leaves_what_was_there(folder: Path):
+    """The limit of a file's size lets the weights be written, and the program not; then not even the weights."""
+    import resource
+
+    assert run("import", "mlp.onnx", "-o", "out.mlir") == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    weights, program = len(before["out.safetensors"]), len(before["out.mlir"])
+    assert weights < program
+    for limit in (program - 1, weights - 1):
+        process = subprocess.run(
+            [*COMMAND, "import", "mlp.onnx", "-o", "out.mlir"],
+            stderr=subprocess.PIPE,
+            env=environment(),
+            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+        assert process.returncode == 1
+        assert process.stderr.count(b"\n") == 1
+        assert b"cannot be written: File too large" in process.stderr
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -29,6 +29,8 @@ examples:
 
 SCHEDULES = ("1f1b", "gpipe", "pipedream")
 INTERRUPTED = 130
+MOST_DEVICES = 1 << 20
+"""The grid is tried degree by degree: more would not end."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -86,6 +88,8 @@ def run(args: Namespace) -> int:
             check_output(path)
     if args.devices < 1 or args.top < 1:
         raise DistirError("--devices and --top: expected at least 1")
+    if args.devices > MOST_DEVICES:
+        raise DistirError(f"--devices {args.devices}: expected at most {MOST_DEVICES:,}")
     if args.most_tensor is not None and args.most_tensor < 1:
         raise DistirError("--most-tensor: expected at least 1")
     leave_collector_off()

@@ -7,6 +7,7 @@ comma is a tuple (`betas=0.9,0.95`). Values are numbers, true or false, or a wor
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -136,7 +137,10 @@ def _value(text: str) -> bool | int | float | str:
         return text.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        if not math.isfinite(value):
+            raise DistirError(f"--train: {text}: expected a finite number")
+        return value
     return text
