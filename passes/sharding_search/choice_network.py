@@ -18,6 +18,7 @@ from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.integer_program import PICOSECONDS, TIE_BREAK
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
+from distir.passes.sharding_search.shared_values import States, conversion_tables
 from distir.passes.sharding_search.wide_tables import WideTable
 from distir.passes.structure import is_constant
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 MOST_WRITTEN = 1 << 17
 """Larger tables of conversions are not written down before bounds have made them smaller."""
-
+MOST_USES = 8
+"""The table of a value with more uses is a sum of functions of one use each, for each state."""
 
 UNEVEN = 2.0**-8
 """Picoseconds by which an operation in even shards is preferred to one that is as fast in others."""
@@ -99,7 +101,27 @@ class Crossing:
             classes.append(renumbered[before])
         placed = tuple((axis, numbers[used[axis]]) for axis, numbers in self.placed)
         shape = tuple(len(numbers) for numbers in used)
-        return replace(self, classes=tuple(classes), shape=shape, placed=placed)
+        return replace(self, classes=tuple(classes), shape=shape, placed=placed).without_settled()
+
+    def without_settled(self) -> Crossing:
+        """The same without variables of one class, but for the producer's: states that they decide are the same for all of its classes."""
+        import numpy as np
+
+        axes = [axis for axis, size in enumerate(self.shape) if size > 1 or not axis]
+        if len(axes) == len(self.shape):
+            return self
+        placed = tuple(
+            (axes.index(axis), numbers) if axis in axes else (0, np.repeat(numbers, self.shape[0]))
+            for axis, numbers in self.placed
+        )
+        return replace(
+            self,
+            scope=tuple(self.scope[axis] for axis in axes),
+            first=sum(axis < self.first for axis in axes),
+            classes=tuple(self.classes[axis] for axis in axes),
+            shape=tuple(self.shape[axis] for axis in axes),
+            placed=placed,
+        )
 
 
 class ChoiceNetwork:
@@ -117,6 +139,8 @@ class ChoiceNetwork:
         """Per value that anything uses, which of the meetings is its own."""
         self.tables: dict[int, Table | WideTable] = {}
         """Per meeting, what conversions cost."""
+        self.by_state: dict[int, list[Table]] = {}
+        """The same of values with too many uses, as a sum."""
         self._results: dict[str, list[View | None]] = {}
         self._matrices: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
         known: dict[tuple[object, ...], int] = {}
@@ -124,15 +148,16 @@ class ChoiceNetwork:
             self._add_arguments(function)
             self._add_body(function, known)
         self._add_ties()
-        self.own = list(self.network.own)
-        """Per variable, the cost of each choice, without what tables of one variable add to it in the network."""
         for number, meeting in enumerate(self.meetings):
             if meeting.needed:
-                table = self.tables[number] = self._conversions(meeting)
-                if isinstance(table, Table):
-                    self.network.add(table)
-                else:
-                    self.network.add_wide(table)
+                self._add_conversions(number, meeting)
+        self.own = list(self.network.own)
+        """Per variable, the cost of each choice, without what tables of one variable add to it in the network."""
+        for table in (*self.tables.values(), *(table for tables in self.by_state.values() for table in tables)):
+            if isinstance(table, Table):
+                self.network.add(table)
+            else:
+                self.network.add_wide(table)
 
     def fastest(self) -> list[int] | None:
         """The choices of a fastest plan; None if elimination cannot find it."""
@@ -276,9 +301,10 @@ class ChoiceNetwork:
             axis = scope.index(view.variable)
             placed.append((axis, np.array([number[row[column[view.variable]]] for row in members[axis]])))
             column[view.variable] += 1
-        return Crossing(scope, first, tuple(classes), tuple(len(m) for m in members), states, tuple(placed))
+        found = Crossing(scope, first, tuple(classes), tuple(len(m) for m in members), states, tuple(placed))
+        return found.without_settled()
 
-    def _conversions(self, meeting: Meeting) -> Table | WideTable:
+    def _add_conversions(self, number: int, meeting: Meeting) -> None:
         """What the conversions of a value cost for all states in which it is produced and needed: each once."""
         import numpy as np
 
@@ -286,6 +312,21 @@ class ChoiceNetwork:
         matrix = self._conversion_costs(meeting.type, meeting.produced.states, crossing.states)
         if not runs:
             matrix = np.where(np.isfinite(matrix), 0.0, matrix)
+        shape = crossing.shape
+        is_small = prod(shape) <= MOST_WRITTEN
+        if is_small or (len(shape) - crossing.first <= MOST_USES and prod(shape[: crossing.first]) <= MOST_WRITTEN):
+            self.tables[number] = self._joint_conversions(crossing, runs, matrix)
+        else:
+            produced, *needed = (
+                States(crossing.scope[axis], numbers[crossing.classes[axis]]) for axis, numbers in crossing.placed
+            )
+            costs = np.where(matrix == 0, 0.0, runs * matrix)
+            self.by_state[number] = conversion_tables(self.network, produced, needed, costs)
+
+    def _joint_conversions(self, crossing: Crossing, runs: int, matrix: Array) -> Table | WideTable:
+        """The same as one table."""
+        import numpy as np
+
         scope, shape = crossing.scope, crossing.shape
         written = len(scope) if prod(shape) <= MOST_WRITTEN else crossing.first
         here = [i for i, (axis, _) in enumerate(crossing.placed) if axis < written]

@@ -16,8 +16,10 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from distir.interpreters.work import is_view
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing, Meeting, View
+from distir.passes.sharding_search.elimination import Table
 from distir.passes.sharding_search.lifetimes import Frame, Lifetimes, Position, is_returned_in_place, root
 from distir.passes.sharding_search.memory import Point, has_own_memory, least_extra
+from distir.passes.sharding_search.shared_values import HeldUse, Indicators, States, held_tables, table_over
 from distir.passes.structure import is_constant
 
 if TYPE_CHECKING:
@@ -226,6 +228,34 @@ class MemoryTables:
             self._arrays[occupancy] = self._bytes_of(occupancy, crossing, grid, crossing.shape)
         return self._arrays[occupancy]
 
+    def by_state(self, occupancy: Occupancy, indicators: Indicators) -> list[Table]:
+        """The same of a value with too many uses, as a sum of tables over the choices that are left and indicators of states."""
+        crossing = self.crossing(occupancy.meeting, occupancy.sharing)
+        meeting = self.network.meetings[occupancy.meeting]
+
+        def states(view: int) -> States:
+            axis, numbers = crossing.placed[view]
+            classes, v = crossing.classes[axis], crossing.scope[axis]
+            return States(v, numbers[classes if self._kept is None else classes[self._kept[v]]])
+
+        if occupancy.converted is not None:
+            views = [states(0), states(occupancy.converted)]
+            return [table_over(views, self._transients(meeting, crossing, occupancy))]
+        uses = [HeldUse(states(h.view), h.is_earlier, h.is_begun, h.is_lasting) for h in occupancy.holds]
+        returned = None if occupancy.returned is None else uses[occupancy.returned].states
+        is_shared = occupancy.sharing is not None
+        return held_tables(
+            indicators,
+            states(0),
+            self._sizes(meeting, crossing),
+            uses,
+            occupancy.has_memory,
+            occupancy.is_born,
+            returned,
+            states(len(crossing.placed) - 1) if is_shared else None,
+            self._is_same(occupancy, crossing) if is_shared else None,
+        )
+
     def bytes_of(self, occupancy: Occupancy, combinations: Sequence[Array]) -> Array:
         """Bytes for some combinations: of each variable of the crossing's scope, its class in each."""
         crossing = self.crossing(occupancy.meeting, occupancy.sharing)
@@ -273,10 +303,7 @@ class MemoryTables:
                     kept = kept | ~_any(made, shape)
                 original |= kept
             if occupancy.sharing is not None:
-                sharing = self._sharings[occupancy.sharing]
-                there = list(dict.fromkeys(sharing.holder.states))
-                same = np.array([[s in sharing.images.get(t, ()) for s in crossing.states] for t in there])
-                original &= ~same[states[-1], source]
+                original &= ~self._is_same(occupancy, crossing)[states[-1], source]
             total += np.where(original, sizes[source], 0.0)
         copied: list[Array] = []
         for n, i in enumerate(begun):
@@ -290,6 +317,15 @@ class MemoryTables:
             total -= np.where(held | (original & (there == source)), sizes[there], 0.0)
         return total
 
+    def _is_same(self, occupancy: Occupancy, crossing: Crossing) -> Array:
+        """By the states of what a value shares its memory with, and its own, whether they are the same memory."""
+        import numpy as np
+
+        assert occupancy.sharing is not None
+        sharing = self._sharings[occupancy.sharing]
+        there = dict.fromkeys(sharing.holder.states)
+        return np.array([[s in sharing.images.get(t, ()) for s in crossing.states] for t in there])
+
     def _moving(
         self,
         meeting: Meeting,
@@ -301,6 +337,14 @@ class MemoryTables:
         import numpy as np
 
         assert occupancy.converted is not None
+        transient = self._transients(meeting, crossing, occupancy)
+        return np.broadcast_to(transient[states[0], states[occupancy.converted]], shape)
+
+    def _transients(self, meeting: Meeting, crossing: Crossing, occupancy: Occupancy) -> Array:
+        """By the states from and to which a value is converted."""
+        import numpy as np
+
+        assert occupancy.converted is not None
         prices = self.problem.prices
         transient = np.zeros((len(crossing.states), len(crossing.states)))
         source, target = (crossing.placed[view][1] for view in (0, occupancy.converted))
@@ -309,7 +353,7 @@ class MemoryTables:
                 conversion = prices.conversion(meeting.type, crossing.states[s], crossing.states[t])
                 if conversion is not None:
                     transient[s, t] = conversion.last_bytes if occupancy.is_last else conversion.transient_bytes
-        return np.broadcast_to(transient[states[0], states[occupancy.converted]], shape)
+        return transient
 
     def least(self, occupancy: Occupancy) -> Mapping[int, Array]:
         """Of a meeting with too many combinations, bytes per choice of single variables that are held in any case."""

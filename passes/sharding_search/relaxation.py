@@ -12,6 +12,7 @@ from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNet
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.memory import Point
 from distir.passes.sharding_search.memory_tables import MemoryTables, Occupancy, PointTables
+from distir.passes.sharding_search.shared_values import Indicators
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +65,8 @@ class Relaxation:
             network.variable(costs[kept].tolist())
         for meeting, sharing in dict.fromkeys((*((meeting, None) for meeting in self.choices.tables), *weights)):
             self._add(network, meeting, sharing, weights.get((meeting, sharing), {}))
+        for table in (table for tables in self.choices.by_state.values() for table in tables):
+            network.add(Table(table.scope, self._left(table.scope, table.classes), self._time(table.costs)))
         return network
 
     def _add(self, network: Network, meeting: int, sharing: int | None, weights: dict[Occupancy, float]) -> None:
@@ -74,7 +77,7 @@ class Relaxation:
         total: Array | None = None
         if isinstance(table, Table):
             index = [np.unique(c) for c in self._left(table.scope, table.classes)]
-            total, table = self._time(table.costs[np.ix_(*index)]), None
+            total, table = self._time(table.costs[np.ix_(*index)]).reshape(crossing.shape), None
         for occupancy, weight in weights.items():
             held = self.memory.bytes(occupancy)
             if held is None:
@@ -103,6 +106,7 @@ class Relaxation:
         import numpy as np
 
         network = self.network([0.0] * len(self.at))
+        indicators = Indicators(network)
         numbers: list[list[int]] = []
         wide: list[Counter[Occupancy]] = []
         for tables in self.at:
@@ -112,7 +116,10 @@ class Relaxation:
             for occupancy, count in tables.occupied.items():
                 key = occupancy.meeting, occupancy.sharing
                 found = self.memory.bytes(occupancy)
-                if found is None:
+                if found is None and occupancy.meeting in self.choices.by_state:
+                    for table in self.memory.by_state(occupancy, indicators):
+                        numbers[-1].append(network.add_limited(Table(table.scope, table.classes, count * table.costs)))
+                elif found is None:
                     wide[-1][occupancy] += count
                 else:
                     held[key] = held.get(key, 0.0) + count * found
@@ -196,5 +203,5 @@ class Relaxation:
         return all(choice in kept for choice, kept in zip(choices, self.kept, strict=True))
 
     def original(self, decided: Sequence[int]) -> list[int]:
-        """The choices of an assignment of a network that was built from what is left."""
-        return [int(kept[i]) for kept, i in zip(self.kept, decided, strict=True)]
+        """The choices of an assignment of a network that was built from what is left, without indicators of memory."""
+        return [int(kept[i]) for kept, i in zip(self.kept, decided, strict=False)]

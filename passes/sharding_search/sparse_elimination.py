@@ -51,14 +51,16 @@ class Counted:
     """For the classes of combinations, per variable, what each takes, so many times."""
 
     def amounts(self, table: SparseTable, left: Mapping[int, Array]) -> Array | None:
-        """For each row of a table; None if it has another scope, or does not tell the same choices apart of those that are left (per
+        """For each row of a table; None if its scope has less, or it does not tell the same choices apart of those that are left (per
         variable and choice, whether it is)."""
         import numpy as np
 
-        if table.scope != self.scope:
+        if not set(self.scope) <= set(table.scope):
             return None
         rows: list[Array] = []
-        for v, all_here, all_there, row in zip(self.scope, self.classes, table.classes, table.rows, strict=True):
+        for v, all_here in zip(self.scope, self.classes, strict=True):
+            axis = table.scope.index(v)
+            all_there, row = table.classes[axis], table.rows[axis]
             class_of = np.zeros(int(all_there.max()) + 1, dtype=np.intp)
             here, there = all_here[left[v]], all_there[left[v]]
             class_of[there] = here

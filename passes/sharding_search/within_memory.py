@@ -148,9 +148,8 @@ class WithinMemory:
         """The choices of a fastest plan within the limit at the points known so far, if it costs at most so much. Raises TooManyRows."""
         pricing = self.pricing
         network, held, wide = self._eliminated()
-        scopes = {table.scope for table in network.wide_tables}
         for numbers, of_point in zip(held, wide, strict=True):
-            numbers += [n for each in of_point if each.amounts.scope not in scopes for n in each.least]
+            numbers += [n for each in of_point if not _is_told(network, each.amounts) for n in each.least]
         prices = [price / pricing.limit for price in pricing.prices]
         for price, numbers in zip(prices, held, strict=True):
             for table in (network.limited[number] for number in numbers if price):
@@ -165,7 +164,7 @@ class WithinMemory:
                 [network.limited[number] for number in numbers],
                 pricing.limit,
                 price,
-                [each.amounts.counted(network, each.count) for each in of_point if each.amounts.scope in scopes],
+                [each.amounts.counted(network, each.count) for each in of_point if _is_told(network, each.amounts)],
             )
             for price, numbers, of_point in zip(prices, held, wide, strict=True)
         ]
@@ -181,13 +180,12 @@ class WithinMemory:
         ]
         network.drop_dominated()
         network.eliminate(SMALL_TABLES)
-        scopes = {table.scope for table in network.wide_tables}
         wide: list[list[Uncounted]] = []
         for numbers, of_point, at_least in zip(held, occupied, least, strict=True):
             wide.append([])
             for occupancy, count in of_point.items():
                 amounts = told[occupancy]
-                table = None if amounts.scope in scopes else amounts.table(network, count)
+                table = None if _is_told(network, amounts) else amounts.table(network, count)
                 if table is None:
                     wide[-1].append(Uncounted(amounts, count, at_least[occupancy]))
                 else:
@@ -233,6 +231,11 @@ class WithinMemory:
             number = self.relaxation.points.index(point)
             if not _count_what_is_held(program, network, number, wide[number]):
                 program.forbid(chosen)
+
+
+def _is_told(network: Network, amounts: WideAmounts) -> bool:
+    """Whether a table of costs has all choices that memory depends on."""
+    return any(set(amounts.scope) <= set(table.scope) for table in network.wide_tables)
 
 
 def _count_what_is_held(program: TableProgram, network: Network, point: int, wide: Sequence[Uncounted]) -> bool:

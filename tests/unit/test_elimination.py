@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from distir.passes.sharding_search.bounds import Bounds, cheapest
 from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.sharding_search.shared_values import HeldUse, Indicators, States, conversion_tables, held_tables
 from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
 from distir.passes.sharding_search.sparse_tables import SparseTable
 from distir.passes.sharding_search.wide_tables import WideTable
@@ -193,3 +194,77 @@ def test_a_state_that_several_uses_need_is_paid_once(
         assert every[tuple(within)] == min(every.values())
     found = cheapest(network, 1)
     assert min(every.values()) == inf if found is None else every[tuple(found)] == min(every.values())
+
+
+@given(values_with_many_uses())
+@settings(max_examples=25)
+def test_a_state_that_several_uses_need_is_paid_once_by_its_indicator(
+    drawn: tuple[list[list[float]], list[Table], np.ndarray, list[np.ndarray]],
+):
+    """As functions of one use each: the minimum over indicators is what is paid, for every assignment."""
+    own, tables, opening, needs = drawn
+    network = built(own, tables)
+    uses = [States(v, need) for v, need in enumerate(needs, 1)]
+    made = [] if not uses else conversion_tables(network, States(0, np.arange(len(own[0]))), uses, opening)
+    for table in made:
+        network.add(table)
+
+    def total(choices: tuple[int, ...]) -> float:
+        needed = {int(need[i]) for need, i in zip(needs, choices[1:], strict=True)}
+        return cost(own, tables, choices) + sum(float(opening[choices[0], state]) for state in needed)
+
+    every = {choices: total(choices) for choices in product(*(range(len(costs)) for costs in own))}
+    found = cheapest(network, 1)
+    least = min(every.values())
+    assert least == inf if found is None else every[tuple(found[: len(own)])] == least
+
+
+@st.composite
+def held_values(draw: st.DrawFn) -> tuple[np.ndarray, list[np.ndarray], list[tuple[bool, bool, bool]], int | None]:
+    """The states that a variable's choices produce and others need (of three); whether uses are earlier, begun and lasting; which
+    returns the value."""
+    states = st.lists(st.integers(0, 2), min_size=1, max_size=3).map(np.array)
+    needs = draw(st.lists(states, min_size=1, max_size=4))
+    when = st.sampled_from([(True, True, True), (True, True, False), (False, True, True), (False, False, True)])
+    returned = draw(st.one_of(st.none(), st.integers(0, len(needs) - 1)))
+    return draw(states), needs, draw(st.lists(when, min_size=len(needs), max_size=len(needs))), returned
+
+
+@given(held_values(), st.booleans(), st.booleans())
+@settings(max_examples=30)
+def test_what_a_value_holds_is_counted_by_indicators(
+    drawn: tuple[np.ndarray, list[np.ndarray], list[tuple[bool, bool, bool]], int | None],
+    has_memory: bool,
+    is_born: bool,
+):
+    """The value as produced: until its last use as it is, or its last conversion that was not made before. Copies: from the first use to
+    the last. What is returned is elsewhere."""
+    produced, needs, when, returned = drawn
+    sizes = np.array([8.0, 3.0, 1.0])
+    network = Network()
+    for numbers in (produced, *needs):
+        network.variable([0.0] * len(numbers))
+    uses = [HeldUse(States(v, need), *at) for v, (need, at) in enumerate(zip(needs, when, strict=True), 1)]
+    leaving = None if returned is None else uses[returned].states
+    tables = held_tables(
+        Indicators(network), States(0, produced), sizes, uses, has_memory, has_memory and is_born, leaving
+    )
+    for table in tables:
+        network.add(table)
+    for choices in product(*(range(len(numbers)) for numbers in (produced, *needs))):
+        source = produced[choices[0]]
+        needed = [need[i] for need, i in zip(needs, choices[1:], strict=True)]
+        made = {n for n, (is_earlier, _, _) in zip(needed, when, strict=True) if is_earlier}
+        begun = {n for n, (_, is_begun, _) in zip(needed, when, strict=True) if is_begun}
+        lasting = {n for n, (_, _, is_lasting) in zip(needed, when, strict=True) if is_lasting}
+        held = (begun & lasting) - {source}
+        later = {n for n, at in zip(needed, when, strict=True) if at[2] and not at[0]}
+        if has_memory and (is_born or source in lasting or later - made):
+            held.add(source)
+        if returned is not None:
+            held.discard(needed[returned])
+        chosen = network.copy()
+        chosen.keep({v: np.array([i]) for v, i in enumerate(choices)})
+        found = cheapest(chosen)
+        assert found is not None
+        assert network.cost(found) == sum(sizes[n] for n in held)

@@ -15,7 +15,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.least_memory import least_memory
-from distir.passes.sharding_search.search import best_plan
+from distir.passes.sharding_search.search import best_plan, by_integer_program
 from distir.passes.sharding_search.within_memory import WithinMemory
 from distir.passes.structure import is_constant
 from tests.small_models import gpt2, mlp
@@ -73,6 +73,28 @@ def test_too_little_memory_says_what_is_needed(gives_up: bool, monkeypatch: pyte
     least = least_memory(choices, [choices.fastest() or []])
     assert least.is_proven
     assert least.memory.peak_bytes == 16384
+
+
+@pytest.mark.parametrize("uses", [26, 71])
+def test_a_value_with_many_uses(uses: int):
+    """One vector that products and sums of rows take, over two axes: as the integer program has it, whose size is linear in uses."""
+    rows, vector = "tensor<64x256xf32>", "tensor<256xf32>"
+    lines = [
+        f'%v{i + 1} = "onnx.{("Mul", "Add", "Sub")[i % 3]}"(%v{i}, %b) : ({rows}, {vector}) -> {rows}'
+        for i in range(uses)
+    ]
+    text = f"""func.func @main(%v0: {rows} {{dist.name = "x", dist.role = "input"}},
+                               %b: {vector} {{dist.name = "b", dist.role = "parameter"}}) -> {rows} {{
+        {chr(10).join(lines)}
+        func.return %v{uses} : {rows} }}"""
+    problem = problem_of(parsed(text), (("dp", 2), ("tp", 2)))
+    result = best_plan(problem)
+    assert result.gap == 0
+    assert agrees(lowered(problem, result)[1], result)
+    if uses < 30:
+        assert abs(by_integer_program(problem, None).seconds - result.seconds) < 1e-9
+    with pytest.raises(DistirError, match=f"needs is {result.memory.peak_bytes} bytes"):
+        best_plan(problem, result.memory.peak_bytes - 1)
 
 
 def test_a_wide_beam_finds_what_the_integer_program_finds():

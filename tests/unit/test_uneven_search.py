@@ -188,6 +188,27 @@ def test_one_byte_less_than_the_fastest_plan_needs(
     assert seen["found"], seen
 
 
+@pytest.mark.parametrize(
+    ("check", "count", "largest", "machine"),
+    [
+        (check, 8, 3, None),
+        (check_just_below_the_fastest, 5, 2, "dgx-2"),
+        pytest.param(check, 100, 5, None, marks=pytest.mark.long),
+        pytest.param(check_just_below_the_fastest, 60, 3, "dgx-2", marks=pytest.mark.long),
+        pytest.param(check_within_memory, 40, 3, "dgx-2", marks=pytest.mark.long),
+    ],
+)
+def test_values_whose_conversions_are_told_state_by_state(
+    check: Check, count: int, largest: int, machine: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As those with many uses are; here all whose tables are not small."""
+    for module in (choice_network, relaxation, wide_amounts):
+        monkeypatch.setattr(module, "MOST_WRITTEN", 8)
+    monkeypatch.setattr(memory_tables, "WIDE", 8)
+    monkeypatch.setattr(choice_network, "MOST_USES", 0)
+    run_programs(count, largest, machine or written(tmp_path), check, st.sampled_from([(2,), (3,)]))
+
+
 @pytest.mark.parametrize(("count", "largest"), [(8, 2), pytest.param(60, 2, marks=pytest.mark.long)])
 def test_memory_of_wide_values_is_counted_for_the_combinations_that_are_left(
     count: int, largest: int, monkeypatch: pytest.MonkeyPatch
