@@ -52,7 +52,7 @@ def test_the_generic_form_of_every_level_parses_in_mlir() -> None:
 def test_training_steps_and_graphs_inside_operators_parse_in_mlir() -> None:
     build = runpy.run_path(str(EXAMPLES / "mlp_onnx.py"))["build"]
     parse_as_mlir(import_model(build([4, 8, 2], batch="batch")))
-    fuzz = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "onnx_fuzz.py"))
+    fuzz = runpy.run_path(str(EXAMPLES.parent / "benchmarks" / "fuzz.py"))
     parse_as_mlir(import_model(fuzz["models"]()[2]))
 
 

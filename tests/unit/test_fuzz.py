@@ -1,4 +1,4 @@
-"""Damaged files and texts, from `benchmarks/onnx_fuzz.py`: an import or a clear error, in time and memory."""
+"""Damaged files, texts and command lines, from `benchmarks/fuzz.py`: accepted or a clear error, in time and memory."""
 
 import runpy
 from pathlib import Path
@@ -12,7 +12,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
 from distir.frontends.text import parse_program
 
-FUZZ = str(Path(__file__).parents[2] / "benchmarks" / "onnx_fuzz.py")
+FUZZ = str(Path(__file__).parents[2] / "benchmarks" / "fuzz.py")
 
 
 def check(first: int, count: int) -> None:
