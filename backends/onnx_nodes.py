@@ -8,7 +8,7 @@ from onnx import NodeProto, helper, numpy_helper
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, StringAttr, TensorType, TupleType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from distir.dialects.dist import AccumulateOp, ConcatOp, ScaleOp, SliceOp, ZerosOp
+from distir.dialects.dist import AccumulateOp, ConcatOp, InsertOp, ScaleOp, SliceOp, ZerosOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import RankOp
@@ -67,6 +67,19 @@ def _slice(op: SliceOp, names: Names) -> list[NodeProto]:
     starts, stops = (_constant(names, [r[i] for r in op.ranges]) for i in (0, 1))
     inputs = [names[op.input], starts.output[0], stops.output[0]]
     return [starts, stops, helper.make_node("Slice", inputs, [names[op.output]])]
+
+
+def _insert(op: InsertOp, names: Names) -> list[NodeProto]:
+    dim, start = op.dim.value.data, op.start.value.data
+    stop = start + _tensor(op.part).get_shape()[dim]
+    nodes: list[NodeProto] = []
+    parts: list[str] = []
+    for first, last in ((0, start), (stop, 2**62)):
+        ends = [_constant(names, [value]) for value in (first, last, dim)]
+        parts.append(names.fresh("part"))
+        nodes += [*ends, helper.make_node("Slice", [names[op.input], *(e.output[0] for e in ends)], [parts[-1]])]
+    joined = [parts[0], names[op.part], parts[1]]
+    return [*nodes, helper.make_node("Concat", joined, [names[op.output]], axis=dim)]
 
 
 def _concat(op: ConcatOp, names: Names) -> list[NodeProto]:
@@ -194,6 +207,7 @@ def _dtype(value: SSAValue) -> np.dtype[Any]:
 
 
 NODES: dict[type[Operation], Callable[[Any, Names], list[NodeProto]]] = {
+    InsertOp: _insert,
     SliceOp: _slice,
     ConcatOp: _concat,
     AccumulateOp: _accumulate,

@@ -9,17 +9,17 @@ from itertools import zip_longest
 from typing import NoReturn
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TensorType, TupleType
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IndexType, IntegerAttr, ModuleOp, TensorType, TupleType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import VerifyException
 
-from distir.dialects.dist import CallOp, MoveOp, OnAttr, PartAttr
+from distir.dialects.dist import CallOp, MicrobatchesOp, MoveOp, OnAttr, PartAttr
 from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.calls import caller_types, function_devices, is_placed
 from distir.dialects.dist.communication import CommunicationOp
 
-AnyCall = CallOp | func.CallOp
+AnyCall = CallOp | func.CallOp | MicrobatchesOp
 
 
 def check_module(module: ModuleOp) -> None:
@@ -35,7 +35,7 @@ def fail(op: Operation, message: str) -> NoReturn:
 
 
 def callee_of(call: AnyCall) -> str:
-    """The name that a `dist.call` or `func.call` calls."""
+    """The name that a call, or a loop over microbatches, calls."""
     return call.callee.string_value()
 
 
@@ -125,6 +125,13 @@ class ModuleCheck:
                 fail(call, f"@{name}: expected {n} device{'s' * (n != 1)}, got {len(call.devices)}")
             inputs = caller_types(inputs, self._is_placed(name), call.devices)
             outputs = caller_types(outputs, self._is_placed(name), call.devices)
+        if isinstance(call, MicrobatchesOp):
+            counters = [t for t in inputs[len(call.operands) :] if isinstance(t, IndexType)]
+            if len(counters) != self._devices_of(name):
+                fail(
+                    call, f"@{name}: expected {self._devices_of(name)} index arguments at the end, got {len(counters)}"
+                )
+            inputs = inputs[: len(inputs) - len(counters)]
         _check_types(call, f"@{name}: operand", inputs, [v.type for v in call.operands])
         _check_types(call, f"@{name}: result", outputs, call.result_types)
 
@@ -186,7 +193,7 @@ def _in_sibling_block(value: SSAValue, block: Block) -> bool:
 def _check_one_place(op: Operation) -> None:
     """All values of a compute op share a device and stream. A tensor that is not placed is on every device: it may be
     an operand (a constant), but not the result of an op over placed operands."""
-    if isinstance(op, CommunicationOp | MoveOp | CallOp | func.CallOp | func.ReturnOp):
+    if isinstance(op, CommunicationOp | MoveOp | AnyCall | func.ReturnOp):
         return
     first: OnAttr | None = None
     where = ""

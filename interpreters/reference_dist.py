@@ -22,26 +22,36 @@ from distir.dialects.dist import (
     ConcatOp,
     ExchangeOp,
     GatherOp,
+    InsertOp,
+    MicrobatchesOp,
     MoveOp,
     PackOp,
+    PutRowsOp,
     ReduceOp,
     ReduceScatterOp,
     ScaleOp,
     ScatterOp,
     SendOp,
     SliceOp,
+    TakeRowsOp,
     UnpackOp,
     ZerosOp,
 )
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.onnx import numpy_dtype
 from distir.interpreters import collectives
-from distir.interpreters.walk import Enter
+from distir.interpreters.walk import Enter, EnterEach, Walk
 
 
 def extents(types: Sequence[Attribute], dim: int) -> list[int]:
     """The extent of one dim in each of these tensor types."""
     return [cast(TensorType[Any], t).get_shape()[dim] for t in types]
+
+
+def _range(op: TakeRowsOp | PutRowsOp, microbatch: int, rows: int) -> tuple[slice, ...]:
+    """The rows of a microbatch, in an array of all."""
+    dim = op.dim.value.data
+    return (slice(None),) * dim + (slice(microbatch * rows, (microbatch + 1) * rows),)
 
 
 @register_impls
@@ -105,6 +115,27 @@ class LocalFunctions(InterpreterFunctions):
         # a copy, as on a device: some of PyTorch's kernels read kept statistics as if they were contiguous
         return (np.ascontiguousarray(args[0][tuple(slice(start, stop) for start, stop in op.ranges)]),)
 
+    @impl(TakeRowsOp)
+    def take_rows(self, interpreter: Interpreter, op: TakeRowsOp, args: PythonValues) -> PythonValues:
+        whole, microbatch = args
+        (rows,) = extents(op.result_types, op.dim.value.data)
+        return (np.ascontiguousarray(whole[_range(op, microbatch, rows)]),)
+
+    @impl(PutRowsOp)
+    def put_rows(self, interpreter: Interpreter, op: PutRowsOp, args: PythonValues) -> PythonValues:
+        whole, rows, microbatch = args
+        result = np.array(whole)
+        result[_range(op, microbatch, rows.shape[op.dim.value.data])] = rows
+        return (result,)
+
+    @impl(InsertOp)
+    def insert(self, interpreter: Interpreter, op: InsertOp, args: PythonValues) -> PythonValues:
+        whole, part = args
+        dim, start = op.dim.value.data, op.start.value.data
+        result = np.array(whole)
+        result[(slice(None),) * dim + (slice(start, start + part.shape[dim]),)] = part
+        return (result,)
+
     @impl(ConcatOp)
     def concat(self, interpreter: Interpreter, op: ConcatOp, args: PythonValues) -> PythonValues:
         return (np.concatenate(args, axis=op.dim.value.data),)
@@ -159,3 +190,9 @@ class CallFunctions(InterpreterFunctions):
     @impl(func.CallOp)
     def call_in_place(self, interpreter: Interpreter, op: func.CallOp, args: PythonValues) -> PythonValues:
         return (Enter(op.callee.string_value(), args),)
+
+    @impl(MicrobatchesOp)
+    def microbatches(self, interpreter: Interpreter, op: MicrobatchesOp, args: PythonValues) -> PythonValues:
+        same, name = len(op.same), op.callee.string_value()
+        counters = len(cast(Walk, interpreter).function(name).args) - len(args)
+        return (EnterEach(name, args[:same], args[same:], op.times, counters),)

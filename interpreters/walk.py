@@ -7,7 +7,7 @@ default implementation for operator ops. A domain is a set of `InterpreterFuncti
 
 For each op of the function, in order: its implementation (`@impl`), else the default, on the values that it reads: its
 operands, then what its regions use from outside. An implementation may return one
-`Suspended` as its only value: `Enter` makes the walk run a function in its place; any other comes out of `steps`, which
+`Suspended` as its only value: `Enter` makes the walk run a function in its place, `EnterEach` several times; any other comes out of `steps`, which
 goes on with the values that it is sent. That is how several rank programs, each a walk, meet.
 """
 
@@ -54,6 +54,18 @@ class Enter(Suspended):
 
     function: str
     arguments: PythonValues
+
+
+@dataclass
+class EnterEach(Suspended):
+    """Run this function so many times, each time on the same arguments, what it returned the last time (at first, what is carried
+    at the start) and, for each of `counters` arguments, how many times it ran before; the values of the op are what it returns the last time."""
+
+    function: str
+    arguments: PythonValues
+    carried: PythonValues
+    times: int
+    counters: int
 
 
 @dataclass
@@ -112,6 +124,12 @@ class Walk(Interpreter):
                     inner = self.steps(suspended.function, suspended.arguments)
                     del suspended, results
                     results = yield from inner
+                elif isinstance(suspended, EnterEach):
+                    results = suspended.carried
+                    for time in range(suspended.times):
+                        given = *suspended.arguments, *results, *[time] * suspended.counters
+                        results = yield from self.steps(suspended.function, given)
+                    del suspended
                 else:
                     results = (yield suspended) or ()
             for value, result in zip(op.results, results, strict=True):

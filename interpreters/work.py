@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import (
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Attribute, Operation
 
-from distir.dialects.dist import ConcatOp, MoveOp, PackOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist import ConcatOp, InsertOp, MoveOp, PackOp, PutRowsOp, SliceOp, TakeRowsOp, UnpackOp, ZerosOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
@@ -83,7 +83,7 @@ class Work:
 
 
 VIEWS = frozenset(
-    [PackOp, UnpackOp, MoveOp]
+    [PackOp, UnpackOp, MoveOp, InsertOp, PutRowsOp]
     + [OPERATORS[name] for name in ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")]
 )
 """Their results have the elements of operand 0, in the same order in memory: types alone cannot tell a reshape from
@@ -93,7 +93,7 @@ CONSTANTS = frozenset([OPERATORS["Constant"], OPERATORS["Shape"], OPERATORS["Siz
 """Their results are there before the program runs: values written in it, static shapes, parameters."""
 
 
-MOVES = (SliceOp, ConcatOp, ZerosOp, LocalIndexOp, InsideOp)
+MOVES = (SliceOp, TakeRowsOp, ConcatOp, ZerosOp, LocalIndexOp, InsideOp)
 """Copies without arithmetic that are no operators."""
 
 
@@ -364,6 +364,14 @@ class WorkFunctions(InterpreterFunctions):
     @impl(OPERATORS["LSTM"])
     def lstm(self, interpreter: Interpreter, op: Operation, args: PythonValues) -> PythonValues:
         return _recurrent(op, 4, _shape(args[0]), _shape(args[2]))
+
+    @impl(InsertOp)
+    def insert(self, interpreter: Interpreter, op: InsertOp, args: PythonValues) -> PythonValues:
+        return (Work(Kind.DATA_MOVEMENT, 0, 2 * type_bytes(op.part.type)),)
+
+    @impl(PutRowsOp)
+    def put_rows(self, interpreter: Interpreter, op: PutRowsOp, args: PythonValues) -> PythonValues:
+        return (Work(Kind.DATA_MOVEMENT, 0, 2 * type_bytes(op.rows.type)),)
 
     @impl(MatmulGradOp)
     def matmul_grad(self, interpreter: Interpreter, op: MatmulGradOp, args: PythonValues) -> PythonValues:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, i64
-from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.exceptions import VerifyException
@@ -36,20 +36,21 @@ class ApplyShardingPass(ModulePass):
         from distir.interpreters.entry import entry_function
         from distir.passes.distribution.lower import Lowering, canonical_options, entry_ports
         from distir.passes.distribution.mesh import Mesh
-        from distir.passes.structure import argument_attributes, calls_first, result_attributes, shape_of
+        from distir.passes.structure import AnyCall, argument_attributes, calls_first, result_attributes, shape_of
 
         mesh_op = the_mesh(op)
         mesh = Mesh(tuple(mesh_op.axis_sizes.items()), uneven=True)
         entry = entry_function(op, self.entry)
         ordered = calls_first(op, self.entry)
-        operations = [o for f in ordered for o in f.body.block.ops if not isinstance(o, CallOp)]
+        operations = [o for f in ordered for o in f.body.block.ops if not isinstance(o, AnyCall)]
         chosen = {o: canonical_options(chosen_options(o, mesh_op, uneven=True), mesh) for o in operations}
         arguments = argument_states(ordered, mesh_op, chosen)
         last = entry.body.block.last_op
         sources = [shape_of(v) for v in entry.body.block.args]
         returned = [shape_of(v) for v in last.operands] if last is not None else []
         names, outputs = argument_attributes(entry), result_attributes(entry)
-        lowering = Lowering(mesh, chosen, arguments, _returned(ordered, mesh_op), entry=self.entry)
+        leaving = _returned(ordered, mesh_op) | _carried(op, ordered, arguments)
+        lowering = Lowering(mesh, chosen, arguments, leaving, entry=self.entry)
         for function in ordered:
             lowering.lower(function)
             _forget_shardings(function, mesh.devices)
@@ -109,7 +110,7 @@ def argument_states(
     """States of all arguments, callees first: as the user says, else what the first consumer needs; the entry's are never
     addends."""
     from distir.passes.distribution.lower import SHARDING
-    from distir.passes.structure import argument_attributes, functions, shape_of
+    from distir.passes.structure import AnyCall, argument_attributes, functions, shape_of
 
     found: dict[BlockArgument, tuple[State, ...]] = {}
     for function in ordered:
@@ -122,7 +123,7 @@ def argument_states(
             first = next((u for o in function.body.block.ops for u in argument.uses if u.operation is o), None)
             if first is None:
                 continue
-            if isinstance(first.operation, CallOp):
+            if isinstance(first.operation, AnyCall):
                 module = cast(ModuleOp, function.parent_op())
                 callee = functions(module)[first.operation.callee.string_value()]
                 found[argument] = found[callee.body.block.args[first.index]]
@@ -149,6 +150,19 @@ def _returned(ordered: list[FuncOp], mesh: MeshOp) -> dict[str, list[tuple[State
             for i, (a, value) in enumerate(zip(attributes, last.operands, strict=True))
         ]
     return found
+
+
+def _carried(
+    module: ModuleOp, ordered: list[FuncOp], arguments: Mapping[BlockArgument, tuple[State, ...]]
+) -> dict[str, list[tuple[State, ...]]]:
+    """States of the results of functions that run once per microbatch: those in which the next microbatch takes them."""
+    from distir.dialects.dist import MicrobatchesOp
+    from distir.passes.structure import functions
+
+    loops = [op for function in ordered for op in function.body.block.ops if isinstance(op, MicrobatchesOp)]
+    table = functions(module)
+    taken = {op.callee.string_value(): slice(len(op.same), len(op.operands)) for op in loops}
+    return {name: [arguments[a] for a in table[name].body.block.args[which]] for name, which in taken.items()}
 
 
 def stated(sharding: ShardingAttr, shape: tuple[int, ...], what: str, axes: Mapping[str, int]) -> tuple[State, ...]:

@@ -24,6 +24,8 @@ class PipelineStagesPass(ModulePass):
     stages: int = 1
     batch: str = ""
     machine: str = "dgx-a100"
+    microbatches: int = 1
+    """Into how many parts the batch will be cut: what needs all of them is then no part of the forward and backward calls."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
@@ -34,5 +36,7 @@ class PipelineStagesPass(ModulePass):
 
         if self.stages < 1:
             raise DistirError(f"stages: expected at least 1, got {self.stages}")
+        if self.microbatches < 1:
+            raise DistirError(f"microbatches: expected at least 1, got {self.microbatches}")
         batch = parse_batch(self.batch, entry_function(op))
-        cut_into_stages(op, batch, 1, self.stages, load_machine(self.machine))
+        cut_into_stages(op, batch, self.microbatches, self.stages, load_machine(self.machine))

@@ -8,13 +8,17 @@ from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue, Use
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue, Use
 from xdsl.traits import Pure
 
+from distir.dialects.dist import MicrobatchesOp, ZerosOp
 from distir.dialects.dist.calls import CallOp as DistCallOp
 from distir.dialects.errors import DistirError
 
 ENTRY = "main"
+
+AnyCall = CallOp | MicrobatchesOp
+"""What runs a function in a program that is not placed: a call once, a loop over microbatches once for each."""
 
 
 def functions(module: ModuleOp) -> dict[str, FuncOp]:
@@ -30,8 +34,11 @@ def unique_symbol(module: ModuleOp, stem: str) -> str:
 
 
 def is_constant(op: Operation) -> bool:
-    """Whether an operation only states a value: pure, no operands, no regions."""
-    return not op.operands and not op.regions and bool(op.results) and op.has_trait(Pure)
+    """Whether an operation only states a value: pure, no operands, no regions. Zeros to which others are added are memory that is
+    written, in the parts in which it is needed."""
+    if op.operands or op.regions or not op.results or isinstance(op, ZerosOp):
+        return False
+    return op.has_trait(Pure)
 
 
 def is_constant_expression(op: Operation) -> bool:
@@ -100,7 +107,7 @@ def stands_for(op: Operation, copy: Operation, values: dict[SSAValue, SSAValue])
 
 def callee_of(op: Operation) -> str | None:
     """The symbol that a call names; None for other operations."""
-    if isinstance(op, CallOp):
+    if isinstance(op, AnyCall):
         return op.callee.string_value()
     return op.callee_name if isinstance(op, DistCallOp) else None
 
@@ -130,9 +137,19 @@ def executions(called_first: Sequence[FuncOp], entry: FuncOp) -> Mapping[str, in
     counts[entry.sym_name.data] = 1
     for function in reversed(called_first):
         for op in function.body.block.ops:
-            if isinstance(op, CallOp):
-                counts[op.callee.string_value()] += counts[function.sym_name.data]
+            if isinstance(op, AnyCall):
+                counts[op.callee.string_value()] += runs_of(op) * counts[function.sym_name.data]
     return counts
+
+
+def runs_of(call: AnyCall) -> int:
+    """How often a call runs its function."""
+    return call.times if isinstance(call, MicrobatchesOp) else 1
+
+
+def parameters(call: AnyCall, callee: FuncOp) -> Sequence[BlockArgument]:
+    """The arguments of a function that take a call's operands: all but the number of the microbatch."""
+    return callee.body.block.args[: len(call.operands)]
 
 
 def tensor_type(value: SSAValue) -> TensorType[Any]:

@@ -18,6 +18,7 @@ PASSES = {
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",
     "ilp-shard": "IlpShardPass",
+    "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",
     "outline-repeats": "OutlineRepeatsPass",
     "pipeline-schedule": "PipelineSchedulePass",

@@ -18,7 +18,7 @@ from distir.backends.torch.collectives import Communicator
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.heartbeat import Heartbeat
 from distir.backends.torch.operators import Compute, compile_operator
-from distir.dialects.dist import AccumulateOp, ConcatOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist import AccumulateOp, ConcatOp, InsertOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.rank import RankOp
@@ -151,6 +151,11 @@ class Program:
             case SliceOp():
                 kept = tuple(slice(start, stop) for start, stop in op.ranges)
                 return lambda operands: (operands[0][kept].clone(),)
+            case InsertOp():
+                dim, start = op.dim.value.data, op.start.value.data
+                return lambda operands: (
+                    operands[0].slice_scatter(operands[1], dim, start, start + operands[1].shape[dim]),
+                )
             case ConcatOp():
                 dim = op.dim.value.data
                 return lambda operands: (torch.cat(operands, dim),)

@@ -19,6 +19,7 @@ from distir.dialects.dist.communication import (
 from distir.dialects.dist.local import (
     AccumulateOp,
     ConcatOp,
+    InsertOp,
     MoveOp,
     PackOp,
     ScaleOp,
@@ -26,6 +27,7 @@ from distir.dialects.dist.local import (
     UnpackOp,
     ZerosOp,
 )
+from distir.dialects.dist.microbatches import MicrobatchesOp, PutRowsOp, TakeRowsOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.dist.windows import ExchangeOp
 from distir.dialects.reductions import ReductionAttr
@@ -43,17 +45,21 @@ Dist = Dialect(
         ConcatOp,
         ExchangeOp,
         GatherOp,
+        InsertOp,
         InsideOp,
         LocalIndexOp,
         MeshOp,
+        MicrobatchesOp,
         MoveOp,
         PackOp,
+        PutRowsOp,
         ReduceOp,
         ReduceScatterOp,
         ScaleOp,
         ScatterOp,
         SendOp,
         SliceOp,
+        TakeRowsOp,
         UnpackOp,
         ZerosOp,
     ],

@@ -134,6 +134,37 @@ class SliceOp(LocalOp):
 
 
 @irdl_op_definition
+class InsertOp(LocalOp):
+    """A tensor with part of one dim replaced, in its memory: `%y = dist.insert %part into %x dim 0 at 4 : T0, T1`. Nothing uses `%x` after it."""
+
+    name = "dist.insert"
+    input = operand_def(TensorType)
+    part = operand_def(TensorType)
+    dim = prop_def(IntegerAttr[I64])
+    start = prop_def(IntegerAttr[I64])
+    output = result_def(TensorType)
+    assembly_format = "$part `into` $input `dim` $dim `at` $start attr-dict `:` type($part) `,` type($input) `->` type($output)"
+
+    def __init__(self, part: SSAValue, input: SSAValue, dim: int, start: int):
+        super().__init__(
+            operands=[input, part],
+            result_types=[input.type],
+            properties={"dim": dim_property(dim), "start": dim_property(start)},
+        )
+
+    def verify_shapes(self) -> None:
+        verify_same_types([self.input, self.output], "result")
+        dim, whole, part = self.dim.value.data, tensor_type(self.input), tensor_type(self.part)
+        if not 0 <= dim < whole.get_num_dims():
+            raise VerifyException(f"expected a dim in 0..{whole.get_num_dims() - 1}, got {dim}")
+        extent = part.get_shape()[dim] if part.get_num_dims() > dim else 0
+        verify_shape(self.part, replaced(whole.get_shape(), dim, extent), whole.element_type, "the part")
+        start, stop = self.start.value.data, self.start.value.data + extent
+        if not 0 <= start <= stop <= whole.get_shape()[dim]:
+            raise VerifyException(f"dim {dim}: range {start}:{stop} is outside 0:{whole.get_shape()[dim]}")
+
+
+@irdl_op_definition
 class ConcatOp(LocalOp):
     """Tensors joined along `dim`, in operand order. Allocates its result."""
 

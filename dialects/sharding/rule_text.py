@@ -155,11 +155,8 @@ def _parse_partial(parser: AttrParser) -> PartialRule:
         parser.parse_punctuation(",")
 
     def parse_integers() -> tuple[int, ...]:
-        if parser.parse_optional_punctuation("("):
-            values = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_integer)
-            parser.parse_punctuation(")")
-            return tuple(values)
-        return (parser.parse_integer(),)
+        values = parser.parse_optional_comma_separated_list(parser.Delimiter.PAREN, parser.parse_integer)
+        return (parser.parse_integer(),) if values is None else tuple(values)
 
     operands = parse_integers()
     parser.parse_punctuation("->")
@@ -289,7 +286,7 @@ class RuleAttr(Data[Rule]):
                 isinstance(c, Gather) and c.stride < 1 for c in combines
             ):
                 raise VerifyException("expected strides of at least 1")
-            if factor not in named:
+            if factor not in named and rule.inputs:  # what has no operands states its results, dim by dim
                 raise VerifyException(f"factor {factor} is combined but no input dim or size carries it")
             for outer in (o for c in combines if isinstance(c, Gather) for o in c.outer):
                 if outer not in rule.combines or outer == factor:

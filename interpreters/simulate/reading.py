@@ -19,7 +19,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, TupleType
 from xdsl.ir import Attribute, Block, Operation
 
-from distir.dialects.dist import CallOp, MoveOp, PackOp, SliceOp, UnpackOp
+from distir.dialects.dist import CallOp, InsertOp, MoveOp, PackOp, SliceOp, UnpackOp
 from distir.dialects.dist.attributes import placed
 from distir.dialects.dist.calls import function_devices
 from distir.dialects.dist.communication import CommunicationOp
@@ -35,7 +35,7 @@ from distir.interpreters.work import is_view
 STATED = frozenset(["to", "devices"])
 """Properties of communication that repeat what the types say."""
 
-RANGES = frozenset(["starts", "stops"])
+RANGES = frozenset(["starts", "stops", "start"])
 """Properties of a slice: what it copies is in its types."""
 
 SAME = range(1 << 31)
@@ -172,7 +172,11 @@ class Reader:
         known, given = self._attributes, list[object]()
         if (stated := self._stated.get(type(op))) is None:
             stated = (
-                STATED if isinstance(op, CommunicationOp) else RANGES if isinstance(op, SliceOp) else frozenset[str]()
+                STATED
+                if isinstance(op, CommunicationOp)
+                else RANGES
+                if isinstance(op, SliceOp | InsertOp)
+                else frozenset[str]()
             )
             self._stated[type(op)] = stated
         for attributes in (op.properties, op.attributes) if op.attributes else (op.properties,):

@@ -22,7 +22,7 @@ from xdsl.pattern_rewriter import (
 )
 
 from distir.dialects.dist import CallOp as DistCallOp
-from distir.dialects.dist import ScaleOp
+from distir.dialects.dist import MicrobatchesOp, ScaleOp
 from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.margins import margins_of
@@ -31,7 +31,7 @@ from distir.passes.distribution.options import RULE, Option, rule_of
 from distir.passes.distribution.positions import positions_of, starts_of
 from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
-from distir.passes.structure import give_body, is_constant
+from distir.passes.structure import AnyCall, give_body, is_constant
 
 STRATEGY, SHARDING, SITE = "dist.strategy", "dist.sharding", "dist.site"
 """`dist.site` marks an op of the annotated module, so that its copies in stages and local functions are recognised."""
@@ -75,6 +75,7 @@ class Lowering:
         patterns: list[RewritePattern] = [
             OperationRunsOnShards(shards, self.chosen),
             CallRunsOnEveryDevice(shards, self),
+            LoopRunsOnEveryDevice(shards, self),
             ReturnListsEveryDevice(shards, self, function.sym_name.data),
         ]
         PatternRewriteWalker(
@@ -96,7 +97,7 @@ class OperationRunsOnShards(RewritePattern):
     chosen: Mapping[Operation, Sequence[Option]]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if op not in self.chosen or is_constant(op) or isinstance(op, (CallOp, ReturnOp)):
+        if op not in self.chosen or is_constant(op) or isinstance(op, (AnyCall, ReturnOp)):
             return
         options, mesh = self.chosen[op], self.shards.mesh
         sizes, read = LocalSizes(op, options, mesh), values_read(op)
@@ -260,6 +261,28 @@ class CallRunsOnEveryDevice(RewritePattern):
         n = len(devices)
         for i, (result, states) in enumerate(zip(op.results, given, strict=True)):
             self.shards.define(result, states, list(call.results[i * n : (i + 1) * n]))
+
+
+@dataclass
+class LoopRunsOnEveryDevice(RewritePattern):
+    """A loop over microbatches becomes one of the lowered function, which is over the same devices."""
+
+    shards: Shards
+    lowering: Lowering
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: MicrobatchesOp, rewriter: PatternRewriter) -> None:
+        name = op.callee.string_value()
+        needed = self.lowering.argument_states[name][: len(op.operands)]
+        operands = [self.shards.get(v, s, rewriter.insert) for v, s in zip(op.operands, needed, strict=True)]
+        same = [value for values in operands[: len(op.same)] for value in values]
+        initial = [value for values in operands[len(op.same) :] for value in values]
+        loop = MicrobatchesOp(name, same, initial, op.times)
+        loop.attributes.update(op.attributes)
+        rewriter.insert(loop)
+        n = len(self.shards.devices)
+        for i, (result, states) in enumerate(zip(op.results, self.lowering.results[name], strict=True)):
+            self.shards.define(result, states, list(loop.results[i * n : (i + 1) * n]))
 
 
 @dataclass

@@ -15,6 +15,8 @@ PRICES = (0.0, 0.1, 0.5, 2.0, 8.0)
 
 def beam_plan(problem: Problem, width: int | None, memory_limit: int | None = None) -> Result:
     """The best plan that a beam of this width finds. Prices rise until they make plans slower. Raises NoPlan if none of the plans found fits the limit."""
+    if problem.carried:
+        raise NoPlan("a beam does not search programs with microbatches: use ilp-shard")
     free = Beam(problem, width).search()
     if memory_limit is None or free.memory.peak_bytes <= memory_limit:
         return free

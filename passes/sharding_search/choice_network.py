@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from distir.passes.distribution.mesh import AxisStates
@@ -20,7 +20,7 @@ from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.shared_values import States, conversion_tables
 from distir.passes.sharding_search.wide_tables import WideTable
-from distir.passes.structure import is_constant
+from distir.passes.structure import AnyCall, is_constant, parameters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -196,9 +196,9 @@ class ChoiceNetwork:
         for op in function.body.block.ops:
             if isinstance(op, ReturnOp):
                 self._results[name] = [self._returned(function, i, value, op) for i, value in enumerate(op.operands)]
-            elif isinstance(op, CallOp):
+            elif isinstance(op, AnyCall):
                 for i, (value, argument) in enumerate(
-                    zip(op.operands, problem.callee(op).body.block.args, strict=True)
+                    zip(op.operands, parameters(op, problem.callee(op)), strict=True)
                 ):
                     self._add_use(value, op, i, self.produced[argument])
                 for result, view in zip(op.results, self._results[op.callee.string_value()], strict=True):
@@ -245,8 +245,8 @@ class ChoiceNetwork:
         if function is problem.entry and not candidates:
             self._leave(value, op, index)
             return None
-        if function is problem.entry and index in problem.tied:
-            view = self.produced[problem.tied[index]]
+        if (argument := problem.tied_in(function).get(index)) is not None:
+            view = self.produced[argument]
             self._restrict(view, lambda s: s in candidates)
         elif self.uses[value] or set(candidates) != set(produced.states):
             view = self._choice(candidates)

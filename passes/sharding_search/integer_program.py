@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import JointOption, Problem
-from distir.passes.structure import is_constant
+from distir.passes.structure import AnyCall, is_constant, parameters
 
 PICOSECONDS = 1e-6
 """The objective is in microseconds."""
@@ -151,8 +151,8 @@ class IntegerProgram:
         for op in function.body.block.ops:
             if isinstance(op, ReturnOp):
                 self.results[name] = [self._returned(function, i, v, op) for i, v in enumerate(op.operands)]
-            elif isinstance(op, CallOp):
-                for value, argument in zip(op.operands, problem.callee(op).body.block.args, strict=True):
+            elif isinstance(op, AnyCall):
+                for value, argument in zip(op.operands, parameters(op, problem.callee(op)), strict=True):
                     self._add_use(value, op, argument.index, self.produced[argument])
                 for result, states in zip(op.results, self.results[op.callee.string_value()], strict=True):
                     assert states is not None
@@ -193,8 +193,8 @@ class IntegerProgram:
         if function is problem.entry and not candidates:
             self._leave(value, op, index)
             return None
-        if function is problem.entry and index in problem.tied:
-            argument = self.produced[problem.tied[index]]
+        if (tied := problem.tied_in(function).get(index)) is not None:
+            argument = self.produced[tied]
             states = argument
             self.row([(x, 1.0) for s, x in argument.items() if s not in candidates], "==", 0.0)
         else:

@@ -10,10 +10,11 @@ from math import inf
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from distir.dialects.dist import MicrobatchesOp
 from distir.interpreters.work import is_view
 from distir.passes.sharding_search.memory import Point
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.structure import argument_attributes, is_constant, text
+from distir.passes.structure import AnyCall, argument_attributes, is_constant, text
 
 Position = tuple[float, ...]
 """Where a frame is: of operation k, conversions are at (2k, operand) and its run at (2k + 1,), followed by the position inside
@@ -68,8 +69,10 @@ class Lifetimes:
         k = self._index[point.operation]
         return (2 * k + 1,) if point.operand is None else (2 * k, point.operand)
 
-    def _passed_on(self, call: CallOp, shared: frozenset[int]) -> frozenset[int]:
-        """Which results of a call are returned by its caller in the memory of an argument."""
+    def _passed_on(self, call: AnyCall, shared: frozenset[int]) -> frozenset[int]:
+        """Which results of a call are returned by its caller in the memory of an argument: of a loop, none."""
+        if not isinstance(call, CallOp):
+            return frozenset()
         return frozenset(
             i
             for i, result in enumerate(call.results)
@@ -83,21 +86,24 @@ class Lifetimes:
             starts = (self.start(use.operation, use.index) for result in op.results for use in result.uses)
             return min(starts, default=(inf,))
         k = self._index[op]
-        return (2 * k + 2,) if isinstance(op, CallOp) else (2 * k + 1,)
+        return (2 * k + 2,) if isinstance(op, AnyCall) else (2 * k + 1,)
 
     def start(self, op: Operation, operand: int) -> Position:
         """Where an operand is converted."""
         return (2 * self._index[op], operand)
 
     def held_until(self, op: Operation, operand: int) -> Position:
-        """Until when a use holds what it needs; what a call takes is held until its last use inside."""
+        """Until when a use holds what it needs; what a call takes is held until its last use inside, and what every microbatch takes
+        until the loop is over."""
         k = self._index[op]
         here: Position = (2 * k + 1,)
         if isinstance(op, ReturnOp):
             return (inf,)
-        if isinstance(op, CallOp):
+        if isinstance(op, AnyCall):
             argument = self.problem.callee(op).body.block.args[operand]
             inside = self._ends[argument]
+            if isinstance(op, MicrobatchesOp) and (operand < len(op.same) or inside == (inf,)):
+                return (2 * k + 1, inf)
             if inside == (inf,):  # returned: an alias of a result
                 last = self.problem.callee(op).body.block.last_op
                 aliases = [i for i, v in enumerate(last.operands) if root(v) is argument] if last is not None else []

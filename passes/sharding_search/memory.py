@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from typing import NamedTuple
 
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from distir.dialects.dist import MicrobatchesOp
 from distir.dialects.sharding import Windowed
 from distir.interpreters.work import is_view, type_bytes
 from distir.passes.distribution.mesh import AxisStates
@@ -21,7 +22,7 @@ from distir.passes.distribution.positions import positions_of
 from distir.passes.sharding_search.plans import Plan, needed_by, produced
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
-from distir.passes.structure import argument_attributes, is_constant, text
+from distir.passes.structure import AnyCall, argument_attributes, is_constant, text
 
 FOREVER = 1 << 62
 
@@ -30,7 +31,7 @@ class Point(NamedTuple):
     """A place in an execution: the calls entered, the operation, and which of its operands is being converted (None: the
     operation runs)."""
 
-    path: tuple[CallOp, ...]
+    path: tuple[AnyCall, ...]
     operation: Operation
     operand: int | None
 
@@ -138,7 +139,7 @@ def surely_freed(op: Operation, option: JointOption) -> dict[int, AxisStates]:
 
 def has_own_memory(value: SSAValue) -> bool:
     """Whether a value is what an operation computes, and no view of another."""
-    return isinstance(value, OpResult) and not isinstance(value.op, CallOp) and not is_view(value.op)
+    return isinstance(value, OpResult) and not isinstance(value.op, AnyCall) and not is_view(value.op)
 
 
 def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
@@ -236,7 +237,7 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
             operands.append(found.number(value, needed))
         if isinstance(op, ReturnOp):
             found.returned = tuple(operands)
-        elif isinstance(op, CallOp):
+        elif isinstance(op, AnyCall):
             states = plan.results[op.callee.string_value()]
             numbers = tuple((found.number(r, s or ()), 0, r) for r, s in zip(op.results, states, strict=True))
             found.steps.append(_Run(op, tuple(operands), numbers, False, Extra()))
@@ -287,7 +288,7 @@ class _Walk:
                 self.storages[results[index]].bytes = 0
         return self.footprint()
 
-    def run(self, function: FuncOp, arguments: Sequence[int], path: tuple[CallOp, ...]) -> list[int]:
+    def run(self, function: FuncOp, arguments: Sequence[int], path: tuple[AnyCall, ...]) -> list[int]:
         """Executes a body; returns the storages of its results."""
         name = function.sym_name.data
         if name not in self.bodies:
@@ -308,9 +309,12 @@ class _Walk:
                 self.conversions[len(self.points)] = step.conversion
                 self.points.append(Point(path, op, step.operand))
                 self.transients.append(0)
-            elif isinstance(op, CallOp):
+            elif isinstance(op, AnyCall):
                 given = [held[number] for number in step.operands]
-                results = self.run(self.problem.callee(op), given, (*path, op))
+                if isinstance(op, MicrobatchesOp):
+                    results = self.loop(op, given, path)
+                else:
+                    results = self.run(self.problem.callee(op), given, (*path, op))
                 for (number, _, _), storage in zip(step.results, results, strict=True):
                     held[number] = storage
             else:
@@ -323,6 +327,17 @@ class _Walk:
                 self.points.append(Point(path, op, None))
                 self.transients.append(0)
         return [held[number] for number in body.returned]
+
+    def loop(self, op: MicrobatchesOp, given: Sequence[int], path: tuple[AnyCall, ...]) -> list[int]:
+        """Executes one of several microbatches: there is another one after it, for which what it was given is there, and what is carried
+        there. The first and the last need no more."""
+        callee = self.problem.callee(op)
+        counter = self.allocate(callee.body.block.args[-1], 0)
+        results = self.run(callee, [*given, counter], (*path, op))
+        for number in (*given[: len(op.same)], *results):
+            storage = self.storages[number]
+            storage.last_use = max(storage.last_use, len(self.points) - 1)
+        return results
 
     def footprint(self) -> Footprint:
         changes, freed = [0] * (len(self.points) + 1), [0] * len(self.points)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.errors import DistirError
@@ -18,7 +18,7 @@ from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.pins import FORBID
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
-from distir.passes.structure import argument_attributes, is_constant, result_attributes, shape_of
+from distir.passes.structure import AnyCall, argument_attributes, is_constant, parameters, result_attributes, shape_of
 
 MESH = "mesh"
 
@@ -48,7 +48,7 @@ def produced(problem: Problem, plan: Plan, value: SSAValue) -> AxisStates:
         return plan.arguments[value]
     assert isinstance(value, OpResult)
     op, index = value.op, value.index
-    if isinstance(op, CallOp):
+    if isinstance(op, AnyCall):
         states = plan.results[op.callee.string_value()][index]
         assert states is not None
         return states
@@ -66,8 +66,8 @@ def needed_by(problem: Problem, plan: Plan, function: FuncOp, op: Operation) -> 
     """The states in which an operation of a function needs its operands."""
     if isinstance(op, ReturnOp):
         return [returned(problem, plan, function, i, value) for i, value in enumerate(op.operands)]
-    if isinstance(op, CallOp):
-        return [plan.arguments[argument] for argument in problem.callee(op).body.block.args]
+    if isinstance(op, AnyCall):
+        return [plan.arguments[argument] for argument in parameters(op, problem.callee(op))]
     return plan.options[op].operands if op.operands else ()
 
 

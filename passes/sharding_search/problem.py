@@ -13,16 +13,19 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
+from distir.dialects.dist import AccumulateOp, MicrobatchesOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, Windowed
 from distir.interpreters.entry import entry_function
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import Option
+from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, STAGE, phase_of
 from distir.passes.distribution.tensor.space import AxisSpace, Reach, model_values
 from distir.passes.sharding_search.pins import Pins
 from distir.passes.sharding_search.prices import Price, Prices
 from distir.passes.structure import (
+    AnyCall,
     argument_attributes,
     calls_first,
     executions,
@@ -70,23 +73,42 @@ class Problem:
     tied: dict[int, BlockArgument] = field(default_factory=dict[int, BlockArgument])
     """Results of the entry that update an argument, and so leave in its states."""
 
-    def callee(self, call: CallOp) -> FuncOp:
+    carried: dict[str, dict[int, BlockArgument]] = field(default_factory=dict[str, dict[int, BlockArgument]])
+    """Of functions that run once per microbatch, by result, the argument as which it is given to the next."""
+
+    def callee(self, call: AnyCall) -> FuncOp:
         return self._table[call.callee.string_value()]
+
+    def tied_in(self, function: FuncOp) -> Mapping[int, BlockArgument]:
+        """The results of a function that leave in the states of an argument."""
+        return self.tied if function is self.entry else self.carried.get(function.sym_name.data, {})
 
     def __post_init__(self) -> None:
         self._table = functions(self.module)
+        self._alike: dict[BlockArgument, BlockArgument] = {}
+        for function in self.functions:
+            for op in function.body.block.ops:
+                if isinstance(op, MicrobatchesOp):
+                    callee = self.callee(op)
+                    arguments = callee.body.block.args[len(op.same) : len(op.operands)]
+                    self.carried[callee.sym_name.data] = dict(enumerate(arguments))
 
     def passed_on(self, argument: BlockArgument) -> tuple[BlockArgument, ...] | None:
         """The arguments of other functions that take an argument's value; None if anything but calls uses it. Arguments of one type
-        that are alike in this (one parameter of each layer) are passed alike."""
+        that are alike in this (one parameter of each layer) are passed alike; of such arguments the first is named."""
         uses = list(argument.uses)
-        if not all(isinstance(use.operation, CallOp) for use in uses):
+        if not all(isinstance(use.operation, AnyCall) for use in uses):
             return None
-        return tuple(self.callee(cast(CallOp, use.operation)).body.block.args[use.index] for use in uses)
+        given = (self.callee(cast(AnyCall, use.operation)).body.block.args[use.index] for use in uses)
+        return tuple(self._alike.get(each, each) for each in given)
+
+    def note_alike(self, argument: BlockArgument, first: BlockArgument) -> None:
+        """Says that an argument is passed as another of its function is."""
+        self._alike[argument] = first
 
     def needs_of(self, op: Operation, index: int) -> list[AxisStates]:
         """The states in which an op may need an operand."""
-        if isinstance(op, CallOp):
+        if isinstance(op, AnyCall):
             return self.arguments[self.callee(op).body.block.args[index]]
         return list(dict.fromkeys(option.operands[index] for option in self.options[op]))
 
@@ -117,7 +139,7 @@ def build(
     per_axis = _axis_options(module, main, prices, batch, restrictions or {})
     for function in ordered:
         for op in function.body.block.ops:
-            if not isinstance(op, (CallOp, ReturnOp)):
+            if not isinstance(op, (AnyCall, ReturnOp)):
                 problem.options[op] = _joint_options(op, [options[op] for options in per_axis], prices, pins)
     _tie_updates(problem)
     stored = model_values(ordered, main, functions(module))
@@ -137,6 +159,7 @@ def _axis_options(
         "model": reach.is_model,
         "none": lambda value, dim: False,
     }
+    loop = _only_in_loop(module, main)
     found: dict[tuple[str, int], Mapping[Operation, list[Option]]] = {}
     keys: list[tuple[str, int]] = []
     for axis, size in prices.mesh.axes:
@@ -144,10 +167,34 @@ def _axis_options(
         keys.append((kind, size))
         if (kind, size) not in found:
             inside = reach.is_model if kind in ("any", "model") else allowed["none"]
-            space = AxisSpace(module, main, size, allowed[kind], inside, prices.mesh.uneven)
+            space = _Space(module, main, size, allowed[kind], inside, prices.mesh.uneven)
+            space.restricted = None if kind == "none" else loop
             space.close()
             found[kind, size] = _without_idle_blocks(_without_idle_addends(space.options), prices.mesh)
     return [found[key] for key in keys]
+
+
+class _Space(AxisSpace):
+    """Options along an axis that is restricted in what the loop over microbatches computes, and free in the updates after it and in what
+    is added up: state may be cut over replicas."""
+
+    restricted: set[Operation] | None = None
+    """The operations that are restricted; without, all."""
+
+    def is_allowed(self, op: Operation, option: Option) -> bool:
+        return (self.restricted is not None and op not in self.restricted) or super().is_allowed(op, option)
+
+
+def _only_in_loop(module: ModuleOp, main: FuncOp) -> set[Operation] | None:
+    """The operations of the forward and the backward part of a staged program, but those that add up; None if it has no stages."""
+    table = functions(module)
+    bodies = [main, *(table[op.callee.string_value()] for op in main.body.block.ops if isinstance(op, MicrobatchesOp))]
+    calls = [op for body in bodies for op in body.body.block.ops if isinstance(op, CallOp) and STAGE in op.attributes]
+    if not calls:
+        return None
+    looped = [op.callee.string_value() for op in calls if phase_of(op) in (FORWARD, BACKWARD)]
+    reached = {f for name in dict.fromkeys(looped) for f in calls_first(module, name)}
+    return {op for f in reached for op in f.body.block.ops if not isinstance(op, AccumulateOp)}
 
 
 def _without_idle_addends(options: Mapping[Operation, list[Option]]) -> dict[Operation, list[Option]]:
@@ -253,10 +300,12 @@ def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pi
     """An argument is passed whole or as a consumer needs it; parameters, state and what enters the program also in any even cut.
     Arguments of the entry are never addends (replicas could not tell theirs apart)."""
     is_entry = function is problem.entry
+    carried = {*problem.tied_in(function).values()}
     known: dict[object, list[AxisStates]] = {}
     """Of arguments that are alike: parameters of repeated layers are many."""
+    first: dict[object, BlockArgument] = {}
     for argument, attributes in zip(function.body.block.args, argument_attributes(function), strict=True):
-        is_stored = argument in stored or is_entry
+        is_stored = argument in stored or is_entry or argument in carried
         passed_on = problem.passed_on(argument)
         key = argument if passed_on is None else (argument.type, is_stored, passed_on)
         if key not in known:
@@ -267,7 +316,9 @@ def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pi
             if is_stored:
                 found.update(dict.fromkeys(stored_states(problem.prices, argument.type)))
             known[key] = [s for s in found if not (is_entry and any(isinstance(state, Partial) for state in s))]
-        problem.arguments[argument] = pins.states(known[key], attributes, argument.type, f"argument {argument.index}")
+        states = pins.states(known[key], attributes, argument.type, f"argument {argument.index}")
+        problem.arguments[argument] = states
+        problem.note_alike(argument, first.setdefault((key, tuple(states)), argument))
 
 
 def _add_results(problem: Problem, function: FuncOp, pins: Pins) -> None:
@@ -279,10 +330,10 @@ def _add_results(problem: Problem, function: FuncOp, pins: Pins) -> None:
     found: list[list[AxisStates]] = []
     for i, value in enumerate(returned):
         states: dict[AxisStates, None] = {}
-        if function is problem.entry:
-            if (argument := problem.tied.get(i)) is not None:
-                states.update(dict.fromkeys(problem.arguments[argument]))
-            elif pins.is_pinned(attributes[i]):
+        if (argument := problem.tied_in(function).get(i)) is not None:
+            states.update(dict.fromkeys(problem.arguments[argument]))
+        elif function is problem.entry:
+            if pins.is_pinned(attributes[i]):
                 states.update(dict.fromkeys(stored_states(problem.prices, value.type)))
         else:
             states.update(dict.fromkeys(produced_states(problem, value)))
@@ -299,7 +350,7 @@ def produced_states(problem: Problem, value: SSAValue) -> list[AxisStates]:
         return problem.arguments[value]
     assert isinstance(value, OpResult)
     op, index = value.op, value.index
-    if isinstance(op, CallOp):
+    if isinstance(op, AnyCall):
         return problem.results[op.callee.string_value()][index]
     if is_constant(op):
         return [problem.prices.whole]

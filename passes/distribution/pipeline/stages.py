@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
+from distir.dialects.dist import AccumulateOp, MicrobatchesOp, PutRowsOp, TakeRowsOp, ZerosOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Partial
 from distir.interpreters.walk import values_read
@@ -34,6 +35,9 @@ from distir.passes.structure import (
 
 STAGE, PHASE = "dist.stage", "dist.phase"
 BEFORE, FORWARD, BACKWARD, UPDATE = "before", "forward", "backward", "update"
+
+BESIDE = (AccumulateOp, MicrobatchesOp, PutRowsOp, TakeRowsOp, ZerosOp)
+"""What a staged program has beside its stage calls."""
 
 Weigh = Callable[[Operation], float]
 
@@ -343,7 +347,7 @@ def stage_calls(entry: FuncOp) -> list[CallOp]:
     for op in entry.body.block.ops:
         if isinstance(op, CallOp) and STAGE in op.attributes and PHASE in op.attributes:
             calls.append(op)
-        elif not isinstance(op, ReturnOp) and not is_constant_expression(op):
+        elif not isinstance(op, (ReturnOp, *BESIDE)) and not is_constant_expression(op):
             raise DistirError(f"{op.name} in @{entry.sym_name.data} belongs to no stage: run pipeline-stages first")
     return calls
 

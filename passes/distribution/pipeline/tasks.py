@@ -75,11 +75,16 @@ SCHEDULES: dict[str, Callable[[int, int, int], list[Task]]] = {
 }
 
 
+def check_schedule(schedule: str) -> None:
+    """Raises DistirError for a schedule that there is not."""
+    if schedule not in SCHEDULES:
+        raise DistirError(f"unknown schedule '{schedule}': expected {' or '.join(SCHEDULES)}")
+
+
 @lru_cache(maxsize=64)
 def steps(schedule: str, stages: int, microbatches: int, training: bool) -> Sequence[Sequence[Task]]:
     """The tasks of each step, by stage. Without a backward part every schedule is the forward order."""
-    if schedule not in SCHEDULES:
-        raise DistirError(f"unknown schedule '{schedule}': expected {' or '.join(SCHEDULES)}")
+    check_schedule(schedule)
     queues = [
         [task for task in SCHEDULES[schedule](stage, stages, microbatches) if training or not task.backward]
         for stage in range(stages)

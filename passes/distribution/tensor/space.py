@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import Choice, Gather, InputDim, Reduce, Replicate, Sharded, UseFactor, Windowed
 from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.options import Option, chosen_option, options, rule_of
-from distir.passes.structure import argument_attributes, calls_first, functions, shape_of, text, user_of
+from distir.passes.structure import AnyCall, argument_attributes, calls_first, functions, shape_of, text, user_of
 
 MOST_PIECES = 16
 """Longer piece lists are not followed: no layout in use has them, and they would multiply the options."""
@@ -71,10 +71,10 @@ def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
     links, table = Links(), functions(module)
     for function in calls_first(module, entry.sym_name.data):
         for op in function.body.block.ops:
-            if isinstance(op, CallOp):
+            if isinstance(op, AnyCall):
                 callee = table[op.callee.string_value()].body.block
                 returned = callee.last_op.operands if callee.last_op else ()
-                for a, b in (*zip(op.operands, callee.args, strict=True), *zip(op.results, returned, strict=True)):
+                for a, b in (*zip(op.operands, callee.args, strict=False), *zip(op.results, returned, strict=True)):
                     links.join_values(b, a)
             elif (rule := rule_of(op)) is not None:
                 for factor, combines in rule.combines.items():
@@ -119,7 +119,7 @@ class AxisSpace:
         self._callers: dict[Operation | None, list[Operation]] = defaultdict(list)
         for function in self.functions:
             for op in function.body.block.ops:
-                if isinstance(op, CallOp):
+                if isinstance(op, AnyCall):
                     self._callers[self._table[op.callee.string_value()]].append(op)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class AxisSpace:
         while pending:
             op = next(iter(pending))
             del pending[op]
-            for value in self._visit_call(op) if isinstance(op, CallOp) else self._visit(op):
+            for value in self._visit_call(op) if isinstance(op, AnyCall) else self._visit(op):
                 pending.update(dict.fromkeys(self._neighbours(value)))
 
     def keep(self, op: Operation, found: list[Option]) -> list[Option]:
@@ -156,7 +156,7 @@ class AxisSpace:
         found = [o for o in available if self._follows(values, o)]
         beside = any([v in self._within for v in values])
         inside = {o for o in found if self._is_inside(op, o) or (beside and self._touches(self._within, values, o))}
-        outermost = _outermost(op, [o for o in found if o in inside or self._is_allowed(op, o)], self.shards)
+        outermost = _outermost(op, [o for o in found if o in inside or self.is_allowed(op, o)], self.shards)
         self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost])
         changed: list[SSAValue] = []
         for option in self.options[op]:
@@ -194,12 +194,12 @@ class AxisSpace:
             for value, state in zip(values, states, strict=True)
         )
 
-    def _visit_call(self, call: CallOp) -> list[SSAValue]:
+    def _visit_call(self, call: AnyCall) -> list[SSAValue]:
         """Shares pieces between a call's operands and results and those of its callee."""
         callee = self._table[call.callee.string_value()].body.block
         returned = callee.last_op.operands if callee.last_op else ()
         changed: list[SSAValue] = []
-        pairs = [*zip(call.operands, callee.args, strict=True), *zip(call.results, returned, strict=True)]
+        pairs = [*zip(call.operands, callee.args, strict=False), *zip(call.results, returned, strict=True)]
         for known in (self._pieces, self._within):
             for a, b in pairs if known else ():
                 if (of_a := known.get(a)) != (of_b := known.get(b)):
@@ -210,7 +210,7 @@ class AxisSpace:
                             changed.append(value)
         return changed
 
-    def _is_allowed(self, op: Operation, option: Option) -> bool:
+    def is_allowed(self, op: Operation, option: Option) -> bool:
         """Every dim that the option cuts is one that the axis may cut."""
         cuts = [
             (value, state.dim)
@@ -244,7 +244,7 @@ class TensorSpace(AxisSpace):
         """Takes all choices as they are; False if one does not fit."""
         for function in self.functions:
             for op in function.body.block.ops:
-                if isinstance(op, CallOp | ReturnOp | HeldOp):
+                if isinstance(op, AnyCall | ReturnOp | HeldOp):
                     continue
                 option = chosen_option(op, choices.get(op, Replicate()), self.shards)
                 if option is None:
@@ -328,9 +328,9 @@ def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str
         for op in function.body.block.ops:
             if isinstance(op, HeldOp):
                 found.add(op.output)
-            elif isinstance(op, CallOp):
+            elif isinstance(op, AnyCall):
                 callee = table[op.callee.string_value()].body.block
-                found |= {b for a, b in zip(op.operands, callee.args, strict=True) if a in found}
+                found |= {b for a, b in zip(op.operands, callee.args, strict=False) if a in found}
     return found
 
 

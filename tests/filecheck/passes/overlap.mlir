@@ -1,5 +1,5 @@
 // RUN: distir-opt %s -p 'dtp-parallelize{dp=2 overlap=true},check-module' | filecheck %s
-// RUN: distir-opt %s -p 'pipeline-stages{stages=2},pipeline-schedule{microbatches=3 overlap=true},check-module' | filecheck %s --check-prefix=PIPE
+// RUN: distir-opt %s -p 'pipeline-stages{stages=2},microbatch{count=3},pipeline-schedule{overlap=true},check-module' | filecheck %s --check-prefix=PIPE
 
 // Data parallel: the gradient of w1 is there first. It moves to the stream of collectives of both devices and is reduced before
 // the gradient of w0 is made on either; what is reduced comes back where the update needs it.
@@ -39,10 +39,10 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK:      dist.call @update_0
 
 // Pipeline: activations go on one stream, gradients on another; the receiver waits for each where it uses it.
-// PIPE:       %h0, %a0 = dist.call @forward_0_1
+// PIPE:       %h0, %a0 = dist.call @forward_0
 // PIPE-NEXT:  %[[A:.*]] = dist.move %a0 : tensor<4x6xf32, #dist.on<0>> -> tensor<4x6xf32, #dist.on<0, "send-next">>
 // PIPE-NEXT:  %[[B:.*]] = dist.send %[[A]] to 1
-// PIPE:       dist.call @forward_0_1
+// PIPE:       dist.call @forward_0
 // PIPE:       %[[C:.*]] = dist.move %[[B]] : tensor<4x6xf32, #dist.on<1, "send-next">> -> tensor<4x6xf32, #dist.on<1>>
-// PIPE-NEXT:  dist.call @forward_1_1(%[[C]]
+// PIPE-NEXT:  dist.call @forward_1(%[[C]]
 // PIPE:       dist.send %{{.*}} to 0 : tensor<4x6xf32, #dist.on<1, "send-previous">> -> tensor<4x6xf32, #dist.on<0, "send-previous">>

@@ -1,9 +1,9 @@
-// RUN: distir-opt %s -p 'pipeline-stages{stages=2},pipeline-schedule{schedule=1f1b microbatches=3}' | filecheck %s
-// RUN: distir-opt %s -p 'pipeline-stages{stages=2},pipeline-schedule{schedule=gpipe microbatches=3}' | filecheck %s --check-prefix=GPIPE
+// RUN: distir-opt %s -p 'pipeline-stages{stages=2},microbatch{count=3},pipeline-schedule{schedule=1f1b}' | filecheck %s
+// RUN: distir-opt %s -p 'pipeline-stages{stages=2},microbatch{count=3},pipeline-schedule{schedule=gpipe}' | filecheck %s --check-prefix=GPIPE
 
 // Two stages, three microbatches of 4 of the 12 rows. With 1f1b the last stage alternates (F0 B0 F1 B1 F2 B2) and the first
 // runs one ahead (F0 F1 B0 F2 B1 B2). With gpipe all forwards come first, and the backwards in reverse. Messages follow each step;
-// gradients are added up as they come, the loss is joined at the end.
+// gradients are added up as they come, and so are the rows of the loss.
 func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
                 %z: tensor<12x4xf32> {dist.name = "z", dist.role = "label"},
                 %n: tensor<f32> {dist.name = "n", dist.role = "input"},
@@ -30,49 +30,53 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK-SAME: %z: tensor<12x4xf32, #dist.on<1>> {dist.name = "z", dist.role = "label", dist.part = #dist.part<[0:12, 0:4] of [12, 4]>}
 // CHECK-SAME: %w0: tensor<8x6xf32, #dist.on<0>> {dist.name = "w0", dist.role = "parameter", dist.part = #dist.part<[0:8, 0:6] of [8, 6]>}
 // CHECK-NEXT: %x_1 = dist.slice %x [0:4, 0:8]
-// CHECK-NEXT: %h0, %a0 = dist.call @forward_0_1(%x_1, %w0) on [0] : (tensor<4x8xf32, #dist.on<0>>, tensor<8x6xf32, #dist.on<0>>) -> (tensor<4x6xf32, #dist.on<0>>, tensor<4x6xf32, #dist.on<0>>)
+// CHECK-NEXT: %h0, %a0 = dist.call @forward_0(%x_1, %w0) on [0] : (tensor<4x8xf32, #dist.on<0>>, tensor<8x6xf32, #dist.on<0>>) -> (tensor<4x6xf32, #dist.on<0>>, tensor<4x6xf32, #dist.on<0>>)
 // CHECK-NEXT: %a0_1 = dist.send %a0 to 1
 // CHECK-NEXT: %x_2 = dist.slice %x [4:8, 0:8]
-// CHECK-NEXT: %h0_1, %a0_2 = dist.call @forward_0_1(%x_2, %w0) on [0]
+// CHECK-NEXT: %h0_1, %a0_2 = dist.call @forward_0(%x_2, %w0) on [0]
 // CHECK-NEXT: %z_1 = dist.slice %z [0:4, 0:4]
-// CHECK-NEXT: %h1, %loss = dist.call @forward_1_1(%a0_1, %w1, %z_1, %n) on [1]
+// CHECK-NEXT: %h1, %loss = dist.call @forward_1(%a0_1, %w1, %z_1, %n) on [1]
+// CHECK-NEXT: %[[ALL:.*]] = dist.zeros : tensor<12x4xf32, #dist.on<1>>
+// CHECK-NEXT: %[[PUT0:.*]] = dist.insert %loss into %[[ALL]] dim 0 at 0 : tensor<4x4xf32, #dist.on<1>>, tensor<12x4xf32, #dist.on<1>>
 // CHECK-NEXT: %a0_3 = dist.send %a0_2 to 1
-// CHECK-NEXT: %da0, %dw1 = dist.call @backward_1_1(%h1, %z_1, %n, %a0_1, %w1) on [1]
+// CHECK-NEXT: %dw1 = dist.zeros : tensor<6x4xf32, #dist.on<1>>
+// CHECK-NEXT: %da0, %dw1_1 = dist.call @backward_1(%h1, %z_1, %n, %a0_1, %w1, %dw1) on [1]
 // CHECK-NEXT: %da0_1 = dist.send %da0 to 0
-// CHECK-NEXT: %dw0 = dist.call @backward_0_1(%h0, %da0_1, %x_1, %w0) on [0]
+// CHECK-NEXT: %dw0 = dist.zeros : tensor<8x6xf32, #dist.on<0>>
+// CHECK-NEXT: %dw0_1 = dist.call @backward_0(%h0, %da0_1, %x_1, %w0, %dw0) on [0]
 // CHECK-NEXT: %z_2 = dist.slice %z [4:8, 0:4]
-// CHECK-NEXT: %h1_1, %loss_1 = dist.call @forward_1_1(%a0_3, %w1, %z_2, %n) on [1]
+// CHECK-NEXT: %h1_1, %[[LOSS1:.*]] = dist.call @forward_1(%a0_3, %w1, %z_2, %n) on [1]
+// CHECK-NEXT: %[[PUT1:.*]] = dist.insert %[[LOSS1]] into %[[PUT0]] dim 0 at 4
 // CHECK-NEXT: %x_3 = dist.slice %x [8:12, 0:8]
-// CHECK-NEXT: %h0_2, %a0_4 = dist.call @forward_0_1(%x_3, %w0) on [0]
-// CHECK-NEXT: %da0_2, %dw1_1 = dist.call @backward_1_1(%h1_1, %z_2, %n, %a0_3, %w1) on [1]
-// CHECK-NEXT: %dw1_2 = dist.accumulate sum %dw1, %dw1_1
+// CHECK-NEXT: %h0_2, %a0_4 = dist.call @forward_0(%x_3, %w0) on [0]
+// CHECK-NEXT: %da0_2, %dw1_2 = dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1_1) on [1]
 // CHECK-NEXT: %a0_5 = dist.send %a0_4 to 1
 // CHECK-NEXT: %da0_3 = dist.send %da0_2 to 0
-// CHECK-NEXT: %dw0_1 = dist.call @backward_0_1(%h0_1, %da0_3, %x_2, %w0) on [0]
-// CHECK-NEXT: %dw0_2 = dist.accumulate sum %dw0, %dw0_1
+// CHECK-NEXT: %dw0_2 = dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0_1) on [0]
 // CHECK-NEXT: %z_3 = dist.slice %z [8:12, 0:4]
-// CHECK-NEXT: %h1_2, %loss_2 = dist.call @forward_1_1(%a0_5, %w1, %z_3, %n) on [1]
-// CHECK-NEXT: %da0_4, %dw1_3 = dist.call @backward_1_1(%h1_2, %z_3, %n, %a0_5, %w1) on [1]
-// CHECK-NEXT: %dw1_4 = dist.accumulate sum %dw1_2, %dw1_3
+// CHECK-NEXT: %h1_2, %[[LOSS2:.*]] = dist.call @forward_1(%a0_5, %w1, %z_3, %n) on [1]
+// CHECK-NEXT: %[[PUT2:.*]] = dist.insert %[[LOSS2]] into %[[PUT1]] dim 0 at 8
+// CHECK-NEXT: %da0_4, %dw1_3 = dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1_2) on [1]
 // CHECK-NEXT: %da0_5 = dist.send %da0_4 to 0
-// CHECK-NEXT: %dw0_3 = dist.call @backward_0_1(%h0_2, %da0_5, %x_3, %w0) on [0]
-// CHECK-NEXT: %dw0_4 = dist.accumulate sum %dw0_2, %dw0_3
-// CHECK-NEXT: %w0_new = dist.call @update_0(%w0, %dw0_4) on [0]
-// CHECK-NEXT: %w1_new = dist.call @update_1(%w1, %dw1_4) on [1]
-// CHECK-NEXT: %0 = dist.concat %loss, %loss_1, %loss_2 dim 0
-// CHECK-NEXT: func.return %0, %w0_new, %w1_new
+// CHECK-NEXT: %dw0_3 = dist.call @backward_0(%h0_2, %da0_5, %x_3, %w0, %dw0_2) on [0]
+// CHECK-NEXT: %w0_new = dist.call @update_0(%w0, %dw0_3) on [0]
+// CHECK-NEXT: %w1_new = dist.call @update_1(%w1, %dw1_3) on [1]
+// CHECK-NEXT: func.return %[[PUT2]], %w0_new, %w1_new
+// CHECK-NOT:  dist.microbatches
 
-// GPIPE:      dist.call @forward_0_1(%x_1, %w0) on [0]
-// GPIPE:      dist.call @forward_0_1(%x_2, %w0) on [0]
-// GPIPE:      %h1, %loss = dist.call @forward_1_1(%a0_1, %w1, %z_1, %n) on [1]
-// GPIPE:      dist.call @forward_0_1(%x_3, %w0) on [0]
-// GPIPE:      %h1_1, %loss_1 = dist.call @forward_1_1(%a0_3, %w1, %z_2, %n) on [1]
-// GPIPE:      %h1_2, %loss_2 = dist.call @forward_1_1(%a0_5, %w1, %z_3, %n) on [1]
-// GPIPE-NEXT: dist.call @backward_1_1(%h1_2, %z_3, %n, %a0_5, %w1) on [1]
+// With gpipe the sums are carried from the last microbatch to the first.
+// GPIPE:      dist.call @forward_0(%x_1, %w0) on [0]
+// GPIPE:      dist.call @forward_0(%x_2, %w0) on [0]
+// GPIPE:      %h1, %loss = dist.call @forward_1(%a0_1, %w1, %z_1, %n) on [1]
+// GPIPE:      dist.call @forward_0(%x_3, %w0) on [0]
+// GPIPE:      %h1_1, %{{.*}} = dist.call @forward_1(%a0_3, %w1, %z_2, %n) on [1]
+// GPIPE:      %h1_2, %{{.*}} = dist.call @forward_1(%a0_5, %w1, %z_3, %n) on [1]
+// GPIPE:      %dw1 = dist.zeros
+// GPIPE-NEXT: dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1) on [1]
 // GPIPE-NEXT: dist.send
-// GPIPE-NEXT: dist.call @backward_0_1(%h0_2, %da0_1, %x_3, %w0) on [0]
-// GPIPE-NEXT: dist.call @backward_1_1(%h1_1, %z_2, %n, %a0_3, %w1) on [1]
-// GPIPE:      dist.call @backward_0_1(%h0_1, %da0_3, %x_2, %w0) on [0]
-// GPIPE:      dist.call @backward_1_1(%h1, %z_1, %n, %a0_1, %w1) on [1]
-// GPIPE:      dist.call @backward_0_1(%h0, %da0_5, %x_1, %w0) on [0]
-// GPIPE:      dist.concat %loss, %loss_1, %loss_2 dim 0
+// GPIPE-NEXT: %dw0 = dist.zeros
+// GPIPE-NEXT: dist.call @backward_0(%h0_2, %da0_1, %x_3, %w0, %dw0) on [0]
+// GPIPE-NEXT: dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1_1) on [1]
+// GPIPE:      dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0_1) on [0]
+// GPIPE:      dist.call @backward_1(%h1, %z_1, %n, %a0_1, %w1, %dw1_2) on [1]
+// GPIPE:      dist.call @backward_0(%h0, %da0_5, %x_1, %w0, %dw0_2) on [0]
