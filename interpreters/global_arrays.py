@@ -34,13 +34,31 @@ def array_dtype(type_: Type, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
     return dtype if dtype is not None and isinstance(type_.element_type, AnyFloat) else numpy_dtype(type_.element_type)
 
 
-def distribute(sites: Sequence[Site], inputs: Mapping[str, Array], dtype: np.dtype[Any] | None = None) -> list[Any]:
+@dataclass(frozen=True)
+class Piece:
+    """A part of a global result, as one device has it; the addends of a part are reduced to one piece."""
+
+    device: int
+    shape: tuple[int, ...]
+    """Of the global array."""
+    index: Any
+    """The part of the global array, as an index of it."""
+    value: Array
+
+
+def distribute(
+    sites: Sequence[Site],
+    inputs: Mapping[str, Array],
+    dtype: np.dtype[Any] | None = None,
+    spread: np.random.Generator | None = None,
+) -> list[Any]:
     """The value of each site: its part of the global array of its name.
 
-    Of the addends of one part, the first device's gets the value and the others the reduction's identity. Raises
-    DistirError for a missing input and for one of another shape or kind of element."""
+    Of the addends of one part, the first device's gets the value and the others the reduction's identity; with `spread`,
+    floating sums are drawn addends, none of them zero. Raises DistirError for a missing input and for one of another
+    shape or kind of element."""
     values: list[Any] = [None] * len(sites)
-    given: set[tuple[str, Any]] = set()
+    given: dict[tuple[str, Any], int] = {}
     for i in sorted(range(len(sites)), key=lambda i: sites[i].device):
         port = sites[i].port
         if port.name not in inputs:
@@ -52,27 +70,39 @@ def distribute(sites: Sequence[Site], inputs: Mapping[str, Array], dtype: np.dty
         type_ = cast(Type, port.type)
         local = _cut(_checked(port, np.asarray(value)), port.part)
         if port.part is not None and port.part.reduction is not None:
-            if (port.name, port.part) in given:
+            first = given.setdefault((port.name, port.part), i)
+            if first != i and spread is not None and port.part.reduction == Reduction.SUM and local.dtype.kind == "f":
+                local = local * spread.uniform(0.25, 0.75, local.shape)
+                values[first] = (values[first] - local).astype(values[first].dtype)
+            elif first != i:
                 local = _identity(local, port.part.reduction)
-            given.add((port.name, port.part))
         values[i] = local.astype(array_dtype(type_, dtype), copy=False)
     return values
+
+
+def pieces(sites: Sequence[Site], values: Sequence[Any]) -> dict[str, list[Piece]]:
+    """What each device has of each result, in order of devices. Raises DistirError where the parts of one result are
+    not all of one shape."""
+    return {name: _pieces(name, parts) for name, parts in _by_name(sites, values).items()}
 
 
 def assemble(sites: Sequence[Site], values: Sequence[Any]) -> dict[str, Any]:
     """The global array of each result name. Addends of a part are reduced in order of devices; where parts overlap they
     are replicas. Raises DistirError where replicas disagree and where no part covers an element."""
-    by_name: dict[str, list[int]] = {}
-    for i in range(len(sites)):
-        by_name.setdefault(sites[i].port.name, []).append(i)
     outputs: dict[str, Any] = {}
-    for name, indices in by_name.items():
-        indices.sort(key=lambda i: sites[i].device)
-        if len(indices) == 1 and sites[indices[0]].port.part is None:
-            outputs[name] = values[indices[0]]
-        else:
-            outputs[name] = _joined(name, [(sites[i], np.asarray(values[i])) for i in indices])
+    for name, parts in _by_name(sites, values).items():
+        site, value = parts[0]
+        whole = len(parts) == 1 and site.port.part is None
+        outputs[name] = value if whole else joined(name, _pieces(name, parts))
     return outputs
+
+
+def _by_name(sites: Sequence[Site], values: Sequence[Any]) -> dict[str, list[tuple[Site, Any]]]:
+    """The values of each result name, in order of devices."""
+    found: dict[str, list[tuple[Site, Any]]] = {}
+    for site, value in sorted(zip(sites, values, strict=True), key=lambda each: each[0].device):
+        found.setdefault(site.port.name, []).append((site, value))
+    return found
 
 
 def _describe(port: Port) -> str:
@@ -124,21 +154,30 @@ def _identity(value: Array, reduction: Reduction) -> Array:
             return value
 
 
-def _joined(name: str, parts: Sequence[tuple[Site, Array]]) -> Array:
-    """One global array from its parts."""
-    shape = _global_shape(parts[0][0].port) if parts[0][0].port.part is not None else parts[0][1].shape
-    whole = np.zeros(shape, parts[0][1].dtype)
-    owner = np.full(shape, -1)
-    for site, value in _reduced(parts):
+def _pieces(name: str, parts: Sequence[tuple[Site, Any]]) -> list[Piece]:
+    """The pieces of one result, addends reduced."""
+    arrays = [(site, np.asarray(value)) for site, value in parts]
+    shape = _whole_shape(*arrays[0])
+    found: list[Piece] = []
+    for site, value in _reduced(arrays):
         if _whole_shape(site, value) != shape:
             raise DistirError(
                 f"output {name}: device {site.device} has a part of {_whole_shape(site, value)}, not {shape}"
             )
-        index = ... if site.port.part is None else _index(site.port.part)
-        seen = owner[index] >= 0
-        _check_replicas(name, whole[index][seen], value[seen], owner[index][seen], site.device)
-        whole[index] = value
-        owner[index] = site.device
+        found.append(Piece(site.device, shape, ... if site.port.part is None else _index(site.port.part), value))
+    return found
+
+
+def joined(name: str, parts: Sequence[Piece]) -> Array:
+    """One global array from its pieces: every replica equals the first. Raises DistirError as `assemble` does."""
+    shape = parts[0].shape
+    whole = np.zeros(shape, parts[0].value.dtype)
+    owner = np.full(shape, -1)
+    for piece in parts:
+        seen = owner[piece.index] >= 0
+        _check_replicas(name, whole[piece.index][seen], piece.value[seen], owner[piece.index][seen], piece.device)
+        whole[piece.index] = np.where(seen, whole[piece.index], piece.value)
+        owner[piece.index] = np.where(seen, owner[piece.index], piece.device)
     if (missing := int((owner < 0).sum())) > 0:
         raise DistirError(f"output {name}: {missing} of its {owner.size} elements are in no result's part")
     return whole
@@ -163,8 +202,13 @@ def _reduced(parts: Sequence[tuple[Site, Array]]) -> list[tuple[Site, Array]]:
     return reduced
 
 
+def replica_tolerance(dtype: np.dtype[Any]) -> float:
+    """What replicas may differ by, relative to the largest value. They do the same operations: their order alone differs."""
+    return 1e-13 if dtype == np.float64 else 1e-6
+
+
 def _check_replicas(name: str, expected: Array, got: Array, owners: Array, device: int) -> None:
-    """Replicas are equal; floating ones within 1e-6 of the largest."""
+    """Replicas are equal: floating ones to rounding, relative to the largest value."""
     if not expected.size or np.array_equal(expected, got):
         return
     if expected.dtype.kind in "biuOSU":
@@ -173,7 +217,7 @@ def _check_replicas(name: str, expected: Array, got: Array, owners: Array, devic
     else:
         a, b = expected.astype(np.float64), got.astype(np.float64)
         finite = np.isfinite(a) & np.isfinite(b)
-        limit = 1e-6 * float(np.abs(a[finite]).max(initial=0.0))
+        limit = replica_tolerance(expected.dtype) * float(np.abs(a[finite]).max(initial=0.0))
         with np.errstate(invalid="ignore"):
             different = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (finite & (np.abs(a - b) <= limit)))
         detail = f" by up to {np.abs((a - b)[different & finite]).max(initial=0.0):.3g}"

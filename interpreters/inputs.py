@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import DYNAMIC_INDEX, ModuleOp, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, ModuleOp, TensorType, i1
 from xdsl.interpreter import PythonValues
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -32,6 +32,12 @@ from distir.interpreters.work import CONSTANTS
 PASS_ON = (BroadcastOp, CallOp, MoveOp, PackOp, SendOp, UnpackOp, func.CallOp)
 """What moves values without looking at them."""
 
+STEPS = 4
+"""Steps that an optimizer has taken, at most."""
+
+EDGES = 4
+"""Integer inputs of more elements than that have the first and the last valid index among them."""
+
 UNUSED_LIMIT = 2
 """Integers that index nothing are 0 or 1: masks, flags, seeds."""
 
@@ -44,8 +50,9 @@ def draw_inputs(
 
     Each depends on the seed and its name only, so a sequential and a distributed program get the same. Inputs and
     labels are normal; parameters and buffers too, scaled to keep the size of what they multiply, or uniform in
-    [0.5, 1.5) with at most one dimension (they scale, shift, or are variances), as are scalars; state is uniform in
-    [0, 1). Integers are uniform in their valid range; those of role `seed` count from 0. Raises DistirError for an argument that cannot be drawn.
+    [0.5, 1.5) with at most one dimension (they scale, shift, or are variances), as are scalars and state; a state of one
+    element counts steps and is a whole number of 1 to 4. Integers are uniform in their valid range, at its ends too;
+    those of role `seed` count from 0. Raises DistirError for an argument that cannot be drawn.
     """
     from distir.frontends.weights import weights_of
 
@@ -87,11 +94,15 @@ def _draw(port: Port, dtype: np.dtype[Any], limit: int, generator: np.random.Gen
         return generator.integers(0, 2, shape).astype(np.bool_)
     if port.role == "seed" and _is_integer(dtype):
         return np.arange(prod(shape)).reshape(shape).astype(dtype)
+    if port.role == "state" and (_is_integer(dtype) or prod(shape) == 1):
+        return np.asarray(generator.integers(1, 1 + STEPS, shape)).astype(dtype)
     if _is_integer(dtype):
-        return np.asarray(generator.integers(0, limit, shape)).astype(dtype)
-    if port.role == "state":
-        return np.asarray(generator.random(shape)).astype(dtype)
-    if not shape or (len(shape) == 1 and port.role in ("parameter", "buffer")):
+        values = generator.integers(0, limit, shape)
+        if values.size > EDGES:
+            places = generator.choice(values.size, 2, replace=False)
+            values.reshape(-1)[places] = 0, limit - 1
+        return np.asarray(values).astype(dtype)
+    if port.role == "state" or not shape or (len(shape) == 1 and port.role in ("parameter", "buffer")):
         return np.asarray(generator.random(shape) + 0.5).astype(dtype)
     values = generator.standard_normal(shape, np.float64 if dtype == np.float64 else np.float32)
     if port.role in ("parameter", "buffer"):
@@ -121,13 +132,28 @@ def index_limit(module: ModuleOp, name: str, entry: str = "main") -> int | None:
     return limit
 
 
+def special_indices(module: ModuleOp, name: str, entry: str = "main") -> list[int]:
+    """Numbers that are no positions and that the program takes in this input all the same: a label that a loss ignores, an
+    index that counts from the end. They are looked for among the numbers in the operations that the input meets, and
+    tried: all that index with it must run on them."""
+    if (limit := index_limit(module, name, entry)) is None:
+        return []
+    told = _followed(module, entry, name, 0).told
+    tried = {number: _followed(module, entry, name, number) for number in sorted(told) if not 0 <= number < limit}
+    return [number for number, walk in tried.items() if walk.met and not walk.refused]
+
+
 def _follow(module: ModuleOp, entry: str, name: str, number: int) -> list[tuple[int, int]]:
     """The largest value and the extent, wherever something computed from the input indexes when it is `number`."""
+    return _followed(module, entry, name, number).met
+
+
+def _followed(module: ModuleOp, entry: str, name: str, number: int) -> IndexWalk:
     walk = IndexWalk(module)
     walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions()])
     arguments = [_argument(port, name, number) for port in arguments_of(entry_function(module, entry))]
     walk.call(entry, tuple(arguments))
-    return walk.met
+    return walk
 
 
 @dataclass(frozen=True)
@@ -158,11 +184,15 @@ class IndexWalk(Walk):
     """Computes what it can from constants and integer inputs, and tries operations that index with those."""
 
     met: list[tuple[int, int]]
+    told: set[int]
+    """Whole numbers that the operations which meet the input have beside it."""
+    refused: bool
+    """Whether an operation that indexes did not take the input."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.default = run_operator
-        self.met = []
+        self.met, self.told, self.refused = [], set(), False
         self._extents: dict[tuple[Operation, int], int | None] = {}
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
@@ -171,6 +201,8 @@ class IndexWalk(Walk):
         followed = [i for i, value in enumerate(operands) if isinstance(value, Known) and value.followed]
         for i in followed:
             self._meet(op, i, operands)
+        if followed:
+            self.told |= _numbers(op, operands)
         if not all(isinstance(value, Known) for value in operands):
             return (UNKNOWN,) * len(op.results)
         try:
@@ -187,12 +219,27 @@ class IndexWalk(Walk):
         if (op, position) not in self._extents:
             self._extents[op, position] = _indexed_extent(op, position, operands)
         if (extent := self._extents[op, position]) is not None:
-            self.met.append((int(array.max()), extent))
+            largest = int(array.max())
+            self.met.append((largest, extent))
+            inside = 0 <= int(array.min()) and largest < extent
+            self.refused |= not inside and not _works(op, _operands(op, operands))
+
+
+def _numbers(op: Operation, operands: PythonValues) -> set[int]:
+    """Whole numbers among the attributes of an operation and its constant operands of one element."""
+    attributes = (*op.properties.values(), *op.attributes.values())
+    found = {a.value.data for a in cast(Any, attributes) if isinstance(a, IntegerAttr) and a.type != i1}
+    for value in operands:
+        if isinstance(value, Known) and not value.followed and value.array is not None and value.array.size == 1:
+            number = value.array.reshape(-1)[0]
+            if _is_integer(value.array.dtype):
+                found.add(int(number))
+    return found
 
 
 def _indexed_extent(op: Operation, position: int, operands: PythonValues) -> int | None:
     """The extent that this operand indexes, or None."""
-    arrays = [_stand_in(value, operand) for value, operand in zip(operands, values_read(op), strict=True)]
+    arrays = _operands(op, operands)
     indices = cast(Array, arrays[position])
     if any(array is None and value is UNKNOWN for array, value in zip(arrays, operands, strict=True)):
         return None
@@ -205,6 +252,11 @@ def _indexed_extent(op: Operation, position: int, operands: PythonValues) -> int
         if not _works(op, arrays):
             return extent
     return None
+
+
+def _operands(op: Operation, operands: PythonValues) -> list[Array | None]:
+    """The operands, or what stands in for them."""
+    return [_stand_in(value, operand) for value, operand in zip(operands, values_read(op), strict=True)]
 
 
 def _works(op: Operation, operands: Sequence[Array | None]) -> bool:

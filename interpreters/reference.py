@@ -18,7 +18,7 @@ from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
-from distir.interpreters.global_arrays import Array, Site, array_dtype, assemble, distribute
+from distir.interpreters.global_arrays import Array, Piece, Site, array_dtype, assemble, distribute, pieces
 from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
 from distir.interpreters.reference_rank import RankFunctions, run_together
@@ -39,17 +39,7 @@ def run(
     With `dtype` (`np.float64`) all floating values are computed in it. `extra` gives or overrides implementations of
     ops (`@impl`). Raises DistirError for a missing or misshapen input, for replicas that disagree, and for one rank's
     program of several."""
-    function = entry_function(module, entry)
-    rank, devices = rank_of(module), machine_devices(module, function)
-    if rank is not None and devices > 1:
-        raise DistirError(f"this is rank {rank}'s program of {devices}: run them all together, with run_ranks")
-    floating = None if dtype is None else np.dtype(dtype)
-    sites = [Site(p.on.device if p.on is not None else 0, p) for p in arguments_of(function)]
-    arguments = distribute(sites, _Values(inputs, [module]), floating)
-    functions = [*extra] if rank is None else [RankFunctions(rank), *extra]
-    with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
-        results = Reference.of(module, floating, functions).call(entry, tuple(arguments))
-    return assemble([Site(p.on.device if p.on is not None else 0, p) for p in results_of(function)], results)
+    return assemble(*_execute(module, inputs, entry, dtype, extra))
 
 
 def run_ranks(
@@ -62,6 +52,55 @@ def run_ranks(
     """The same, from the programs of all ranks, in order of ranks, run together in this process.
 
     Raises DistirError as `run` does, and for a deadlock, which says what each rank waits for."""
+    return assemble(*_execute_ranks(modules, inputs, entry, dtype, extra))
+
+
+def run_pieces(
+    program: ModuleOp | Sequence[ModuleOp],
+    inputs: Mapping[str, Array],
+    entry: str = "main",
+    dtype: DTypeLike | None = None,
+    spread: np.random.Generator | None = None,
+) -> dict[str, list[Piece]]:
+    """What each device has of each output, replicas and all: of one program of level 1 to 3, or of those of all ranks.
+
+    `spread` draws the addends of partial arguments (`distribute`). Raises DistirError as `run` and `run_ranks` do, but not
+    for replicas that disagree."""
+    execute = _execute if isinstance(program, ModuleOp) else _execute_ranks
+    return pieces(*execute(cast(Any, program), inputs, entry, dtype, (), spread))
+
+
+def _execute(
+    module: ModuleOp,
+    inputs: Mapping[str, Array],
+    entry: str,
+    dtype: DTypeLike | None,
+    extra: Extra,
+    spread: np.random.Generator | None = None,
+) -> tuple[list[Site], Sequence[Any]]:
+    """The results' sites and values."""
+    function = entry_function(module, entry)
+    rank, devices = rank_of(module), machine_devices(module, function)
+    if rank is not None and devices > 1:
+        raise DistirError(f"this is rank {rank}'s program of {devices}: run them all together, with run_ranks")
+    floating = None if dtype is None else np.dtype(dtype)
+    sites = [Site(p.on.device if p.on is not None else 0, p) for p in arguments_of(function)]
+    arguments = distribute(sites, _Values(inputs, [module]), floating, spread)
+    functions = [*extra] if rank is None else [RankFunctions(rank), *extra]
+    with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
+        results = Reference.of(module, floating, functions).call(entry, tuple(arguments))
+    return [Site(p.on.device if p.on is not None else 0, p) for p in results_of(function)], results
+
+
+def _execute_ranks(
+    modules: Sequence[ModuleOp],
+    inputs: Mapping[str, Array],
+    entry: str,
+    dtype: DTypeLike | None,
+    extra: Extra,
+    spread: np.random.Generator | None = None,
+) -> tuple[list[Site], Sequence[Any]]:
+    """The same of the programs of all ranks."""
     functions = [entry_function(module, entry) for module in modules]
     for number, module in enumerate(modules):
         if (count := machine_devices(module, functions[number])) > len(modules):
@@ -70,17 +109,15 @@ def run_ranks(
             raise DistirError(f"expected the program of rank {number} at place {number}, got rank {rank_of(module)}'s")
     floating = None if dtype is None else np.dtype(dtype)
     sites = [Site(r, p) for r, f in enumerate(functions) for p in arguments_of(f)]
-    values = iter(distribute(sites, _Values(inputs, modules), floating))
+    values = iter(distribute(sites, _Values(inputs, modules), floating, spread))
     programs = [
         Reference.of(module, floating, [RankFunctions(r), *extra]).steps(entry, tuple(next(values) for _ in f.args))
         for r, (module, f) in enumerate(zip(modules, functions, strict=True))
     ]
     with np.errstate(all="ignore"):
         results = run_together(programs)
-    return assemble(
-        [Site(r, p) for r, f in enumerate(functions) for p in results_of(f)],
-        [value for of_rank in results for value in of_rank],
-    )
+    results_sites = [Site(r, p) for r, f in enumerate(functions) for p in results_of(f)]
+    return results_sites, [value for of_rank in results for value in of_rank]
 
 
 def run_operator(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Any, ...]:
@@ -109,6 +146,9 @@ class Reference(Walk):
             return results
         if len(results) != len(op.results):
             raise DistirError(f"{op.name}: expected {len(op.results)} results, got {len(results)}")
+        return self.received(op, results)
+
+    def received(self, op: Operation, results: PythonValues) -> PythonValues:
         return tuple(self._conform(op, i, value) for i, value in enumerate(results))
 
     def _conform(self, op: Operation, index: int, value: Any) -> Any:

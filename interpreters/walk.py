@@ -131,11 +131,15 @@ class Walk(Interpreter):
                         results = yield from self.steps(suspended.function, given)
                     del suspended
                 else:
-                    results = (yield suspended) or ()
+                    results = self.received(op, (yield suspended) or ())
             for value, result in zip(op.results, results, strict=True):
                 if value.first_use is not None:
                     values[value] = result
         raise DistirError(f"@{name} does not return")
+
+    def received(self, op: Operation, results: PythonValues) -> PythonValues:
+        """The values of a suspended op, as they came from elsewhere."""
+        return results
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
         """The values of one op in this domain."""

@@ -172,7 +172,7 @@ def test_verify_draws_tokens_inside_the_vocabulary(folder: Path, capsys: pytest.
     assert run("import", "gpt2.onnx", "--shape", "input1=2,1,8", "-o", "gpt2.mlir") == 0
     assert run("verify", "gpt2.mlir", "gpt2.mlir") == 0
     out = capsys.readouterr().out
-    assert out.startswith("inputs drawn with seed 0: input1\n")
+    assert out.startswith("all values drawn: seed 0, the model's own values, seed 1, seed 2\n")
     assert out.endswith("every output agrees (1)\n")
     (folder / "gpt2.safetensors").unlink()
     assert run("verify", "gpt2.mlir", "gpt2.mlir") == 1
@@ -182,7 +182,7 @@ def test_verify_draws_tokens_inside_the_vocabulary(folder: Path, capsys: pytest.
 def test_verify_uses_given_inputs(folder: Path, capsys: pytest.CaptureFixture[str]):
     np.savez("inputs.npz", x=np.zeros((4, 8)), y=np.ones((4, 8)))
     assert run("verify", SEQUENTIAL, PIPELINE, "--inputs", "inputs.npz") == 0
-    assert capsys.readouterr().out.startswith("weights drawn with seed 0\noutput")
+    assert capsys.readouterr().out.startswith("all values but x, y drawn: seed 0, seed 1, seed 2\noutput")
 
 
 def test_verify_dtype_and_tolerance(capsys: pytest.CaptureFixture[str]):

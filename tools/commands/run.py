@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from xdsl.dialects.builtin import ModuleOp
 
+    from distir.interpreters.comparison import Comparison
+
 EXAMPLES = """\
 examples:
   distir run best.mlir                                         on CPUs, on drawn inputs
@@ -98,7 +100,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: Namespace) -> int:
     from distir.backends.torch import execute
     from distir.tools.commands.capacity import check_memory
-    from distir.tools.commands.values import batches_for, compare, print_comparison, values_for, write_arrays
+    from distir.tools.commands.values import batches_for, print_comparison, values_for, write_arrays
 
     if args.output is not None:
         check_output(args.output)
@@ -134,8 +136,7 @@ def run(args: Namespace) -> int:
         print(f"{seconds_text(execution.seconds)}, the median of {args.measure} runs")
     if args.check is None:
         return 0
-    expected = _expected(model, [values, *following], args.check)
-    return 0 if print_comparison(compare(expected, execution.outputs, tolerance_of(program))) else 1
+    return 0 if print_comparison(_checked(model, args.check, [values, *following], execution.outputs, program)) else 1
 
 
 def _check_gpus(module: ModuleOp, path: str) -> None:
@@ -157,22 +158,37 @@ def _updates(module: ModuleOp) -> bool:
     return bool({port.name for port in arguments_of(entry)} & {port.name for port in results_of(entry)})
 
 
-def _expected(model: ModuleOp, steps: Sequence[Mapping[str, Any]], path: str) -> dict[str, Any]:
-    """What the reference executor says after these steps, in double precision: what a step is not given, it has from the
-    one before."""
+def _checked(
+    model: ModuleOp, path: str, steps: Sequence[Mapping[str, Any]], outputs: Mapping[str, Any], program: ModuleOp
+) -> list[Comparison]:
+    """The outputs of these steps beside what the reference executor says in double precision. What rounding decides is found
+    in the types of the model."""
     import numpy as np
 
-    from distir.interpreters import reference
+    from distir.interpreters.comparison import compare, moves_of, whole_pieces
     from distir.tools.commands.capacity import check_memory
 
     check_memory(model, path, float_bytes=8)
+    with progress(f"executing {path} for comparison"):
+        expected = _after(model, steps, np.float64)
+
+    def moves() -> Mapping[str, Any]:
+        with progress(f"executing {path} on slightly other values"):
+            return moves_of(lambda values: _after(model, [values, *steps[1:]], None), steps[0], expected, None)
+
+    return compare(expected, whole_pieces(outputs), tolerance_of(program), steps[0], moves)
+
+
+def _after(model: ModuleOp, steps: Sequence[Mapping[str, Any]], dtype: Any) -> dict[str, Any]:
+    """What the reference executor says after these steps: what a step is not given, it has from the one before."""
+    from distir.interpreters import reference
+
     held: dict[str, Any] = {}
     outputs: dict[str, Any] = {}
-    with progress(f"executing {path} for comparison"):
-        for given in steps:
-            held |= given
-            outputs = reference.run(model, held, dtype=np.float64)
-            held |= {name: value for name, value in outputs.items() if name in held}
+    for given in steps:
+        held |= given
+        outputs = reference.run(model, held, dtype=dtype)
+        held |= {name: value for name, value in outputs.items() if name in held}
     return outputs
 
 

@@ -1,10 +1,9 @@
-"""The values that programs are run on, and how outputs are compared: `distir verify` and `distir run` do both alike."""
+"""The values that `distir run` runs a program on, the arrays of files, and how comparisons are printed."""
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from distir.tools.commands.report import print_table, write_whole
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
+    from distir.interpreters.comparison import Comparison
     from distir.interpreters.global_arrays import Array
 
 
@@ -95,46 +95,6 @@ def write_arrays(path: str, arrays: Mapping[str, Array]) -> None:
         name: array.astype(np.float32) if array.dtype.kind == "V" else array for name, array in arrays.items()
     }
     write_whole(path, lambda stream: np.savez(stream, **plain))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One output of two programs."""
-
-    name: str
-    holds: bool
-    says: str
-    """The error if there is one to speak of, else why there is none."""
-
-
-def compare(expected: Mapping[str, Array], got: Mapping[str, Array], tolerance: float) -> list[Comparison]:
-    """One comparison per output of either: |a - b| <= tolerance * max(1, max |a|) wherever it is a number."""
-    compared: list[Comparison] = []
-    for name in dict.fromkeys((*expected, *got)):
-        if name not in got or name not in expected:
-            compared.append(Comparison(name, False, f"only the {'first' if name in expected else 'second'} has it"))
-        else:
-            holds, says = _agree(np.asarray(expected[name]), np.asarray(got[name]), tolerance)
-            compared.append(Comparison(name, holds, says))
-    return compared
-
-
-def _agree(a: Array, b: Array, tolerance: float) -> tuple[bool, str]:
-    if a.shape != b.shape:
-        return False, f"shapes {list(a.shape)} and {list(b.shape)}"
-    if a.dtype.kind in "biuOSU":
-        different = int((a != b).sum())
-        return different == 0, "equal" if different == 0 else f"{different} of {a.size} elements differ"
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    a, b = a.astype(wide), b.astype(wide)
-    if (count := int((np.isnan(a) | np.isnan(b)).sum())) > 0:
-        return False, f"{count} of {a.size} elements are not a number: give --inputs that the model is made for"
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite]):
-        return False, f"{int((a[~finite] != b[~finite]).sum())} of {a.size} elements are infinite in one of them"
-    error = float(np.abs(a - b, where=finite, out=np.zeros(a.shape)).max(initial=0.0)) if a.size else 0.0
-    scale = max(1.0, float(np.abs(a[finite]).max(initial=0.0)))
-    return error <= tolerance * scale, f"{error:.3g} of at most {tolerance * scale:.3g}"
 
 
 def print_comparison(compared: Sequence[Comparison]) -> bool:

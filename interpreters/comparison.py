@@ -1,0 +1,203 @@
+"""How outputs of two programs are compared: expected arrays and the pieces that devices have go in, one comparison per output
+comes out.
+
+Every element is compared, on every device that has it, relative to the largest element; the update of a parameter or state
+relative to its largest change, so that a small learning rate hides nothing. Where rounding alone moves an element by more than
+that (the update of a gradient that is zero but for rounding), runs on slightly other values say by how much (`moves_of`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distir.dialects.errors import DistirError
+from distir.interpreters.global_arrays import Array, Piece, joined
+
+MOVED_RUNS, MOVED_SECONDS = 8, 30.0
+"""Runs on slightly other values, and how long all of them may take."""
+
+MOVED_ULPS = 4
+"""How much other these values are, at most, in units of rounding."""
+
+SAFETY = 10
+"""How much further than in those runs an element may be moved."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output of two programs."""
+
+    name: str
+    holds: bool
+    says: str
+    """The error if there is one to speak of, else why there is none."""
+    ratio: float = 0.0
+    """Of the largest error to what it may be."""
+    tested: bool = True
+    """Whether a wrong value would be seen: more than rounding decides what it is."""
+
+
+Moves = Callable[[], Mapping[str, Array]]
+"""Per output, how far each element was moved by values that differ in their last digits."""
+
+
+def compare(
+    expected: Mapping[str, Any],
+    got: Mapping[str, Sequence[Piece]],
+    tolerance: float,
+    arguments: Mapping[str, Any],
+    moves: Moves,
+) -> list[Comparison]:
+    """One comparison per output of either. `arguments` are what updates changed.
+
+    Unless the tolerance asked for is finer than rounding, `moves` widens it for elements that rounding decides."""
+    compared: list[Comparison] = []
+    for name in dict.fromkeys((*expected, *got)):
+        if name not in got or name not in expected:
+            compared.append(Comparison(name, False, f"only the {'first' if name in expected else 'second'} has it"))
+            continue
+        argument = arguments.get(name)
+        compared.append(
+            _compare(name, np.asarray(expected[name]), got[name], tolerance, argument, lambda n=name: moves()[n])
+        )
+    if compared and not any(c.tested for c in compared) and all(c.holds for c in compared):
+        said = "rounding decides all of it: a wrong value would not be seen"
+        compared = [Comparison(c.name, False, said, tested=False) for c in compared]
+    return compared
+
+
+def _compare(
+    name: str,
+    expected: Array,
+    got: Sequence[Piece],
+    tolerance: float,
+    argument: Any,
+    moves: Callable[[], Array],
+) -> Comparison:
+    if got[0].shape != expected.shape:
+        return Comparison(name, False, f"shapes {list(expected.shape)} and {list(got[0].shape)}")
+    try:
+        whole = joined(name, got)
+    except DistirError as error:
+        return Comparison(name, False, str(error).removeprefix(f"output {name}: "), np.inf)
+    if expected.dtype.kind in "biuOSU" or whole.dtype.kind in "biuOSU":
+        different = int((expected != whole).sum()) or int(expected.dtype.kind != whole.dtype.kind)
+        return Comparison(
+            name, not different, f"{different} of {expected.size} elements differ" if different else "equal"
+        )
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    a, b = expected.astype(wide), whole.astype(wide)
+    if (count := int((np.isnan(a) | np.isnan(b)).sum())) > 0:
+        said = f"{count} of {a.size} elements are not a number: give --inputs that the model is made for"
+        return Comparison(name, False, said, np.inf)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite]):
+        said = f"{int((a[~finite] != b[~finite]).sum())} of {a.size} elements are infinite in one of them"
+        return Comparison(name, False, said, np.inf)
+    error = np.zeros(a.shape)
+    for piece in got:
+        with np.errstate(invalid="ignore"):
+            own = np.where(finite[piece.index], np.abs(piece.value.astype(wide) - a[piece.index]), 0.0)
+        error[piece.index] = np.maximum(error[piece.index], own)
+    rounding = unit(whole.dtype)
+    return _judged(
+        name, a, error, finite, tolerance, None if argument is None else np.asarray(argument), moves, rounding
+    )
+
+
+def _judged(
+    name: str,
+    a: Array,
+    error: Array,
+    finite: Array,
+    tolerance: float,
+    argument: Array | None,
+    moves: Callable[[], Array],
+    rounding: float,
+) -> Comparison:
+    """Whether these errors are small: relative to the result, or to what it has changed by."""
+    update = argument is not None and argument.shape == a.shape
+    size = np.abs(a - argument.astype(a.dtype)) if update and argument is not None else np.abs(a)
+    scale = float(size[finite].max(initial=0.0))
+    limit = np.full(a.shape, tolerance * scale)
+    if update:  # a sum is rounded to the digits of what it is the sum of
+        limit += 4 * rounding * np.abs(np.where(finite, a, 0.0))
+    if (error > limit).any() and tolerance >= 2 * rounding:
+        distance = moves()
+        limit = np.where(distance > tolerance * scale / 100, np.maximum(limit, SAFETY * distance), limit)
+    bad = error > limit
+    undecided = int((limit > 0.1 * scale).sum()) if scale > 0 else 0
+    at = int(np.argmax(np.where(bad, error, 0.0) if bad.any() else error if error.any() else limit)) if a.size else 0
+    largest, allowed = (float(v.reshape(-1)[at]) if a.size else 0.0 for v in (error, limit))
+    per = scale if scale > 0 else 1.0
+    says = f"{largest / per:.3g} of at most {allowed / per:.3g}{', relative to its change' if update else ''}"
+    if undecided and not bad.any():
+        says += f"; rounding decides {undecided} of {a.size} elements"
+    ratio = largest / allowed if allowed else (np.inf if largest else 0.0)
+    return Comparison(name, not bad.any(), says, ratio, undecided < max(1, a.size))
+
+
+def unit(dtype: np.dtype[Any]) -> float:
+    """The distance of 1 to the next number of a floating type; of bfloat16 for those that numpy has not."""
+    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
+
+
+def whole_pieces(outputs: Mapping[str, Any]) -> dict[str, list[Piece]]:
+    """Outputs that are known as global arrays only."""
+    return {name: [Piece(0, np.shape(value), ..., np.asarray(value))] for name, value in outputs.items()}
+
+
+def worst(several: Sequence[Sequence[Comparison]]) -> list[Comparison]:
+    """Of the comparisons on several draws, the worst of each output."""
+    found: dict[str, Comparison] = {}
+    for each in (comparison for compared in several for comparison in compared):
+        before = found.get(each.name)
+        if before is None or (each.holds, -each.ratio) < (before.holds, -before.ratio):
+            found[each.name] = each
+    return list(found.values())
+
+
+# --- rounding ---
+
+
+def moves_of(
+    run: Callable[[dict[str, Array]], Mapping[str, Any]],
+    values: Mapping[str, Array],
+    outputs: Mapping[str, Any],
+    dtype: np.dtype[Any] | None,
+) -> dict[str, Array]:
+    """How far each element of the outputs is moved by values that differ in their last digits (those of `dtype`, else of
+    their own types), the argument that it updates left out. The largest of several runs."""
+    found: dict[str, Array] = {}
+    began = time.monotonic()
+    for seed in range(MOVED_RUNS):
+        if seed > 2 and (time.monotonic() - began) * (seed + 1) / seed > MOVED_SECONDS:
+            break
+        near = _nearby(values, dtype, np.random.default_rng(seed))
+        for name, output in run(near).items():
+            if np.asarray(output).dtype.kind in "biuOSU":
+                continue
+            a, b = (np.asarray(v).astype(np.float64) for v in (outputs[name], output))
+            if name in values and values[name].shape == a.shape:
+                b = b - (near[name].astype(np.float64) - values[name].astype(np.float64))
+            with np.errstate(invalid="ignore"):
+                distance = np.nan_to_num(np.abs(a - b), nan=0.0)
+            found[name] = np.maximum(found[name], distance) if name in found else distance
+    return found
+
+
+def _nearby(values: Mapping[str, Array], dtype: np.dtype[Any] | None, random: np.random.Generator) -> dict[str, Array]:
+    near: dict[str, Array] = {}
+    for name, value in values.items():
+        if value.dtype.kind != "f" and "float" not in value.dtype.name:
+            near[name] = value
+            continue
+        own = value.dtype if dtype is None else dtype
+        factor = 1 + MOVED_ULPS * unit(own) * random.uniform(-1, 1, value.shape)
+        near[name] = np.asarray(value.astype(np.float64) * factor).astype(own)
+    return near
