@@ -4,7 +4,7 @@ in ONNX and their communication as operators of the domain `distir.rank`.
     model = export_model(module)              # an onnx.ModelProto
     save_model(module, "model.onnx")          # large weights in model.onnx.data beside it
 
-What `distir.frontends.onnx.import_model` reads of such a model is the program again: parameters with values are
+What `distir.frontends.onnx.import_model` reads of such a model is the program again: parameters and buffers with values are
 initializers, roles and updates are metadata. Functions become ONNX functions; packed tuples are spread; slices, joins
 and sums of the `dist` dialect become ONNX operators. The gradient operators keep their domain `distir.grad`. Sharding
 attributes are not exported. A runtime that runs a rank program keeps the order of the `distir.rank` nodes of the file.
@@ -29,7 +29,7 @@ from distir.dialects.grad import GradOp
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS, NoValue, OnnxOperation
 from distir.dialects.rank import RankOp
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN
-from distir.frontends.onnx.protos import element_code, node_proto, type_proto
+from distir.frontends.onnx.protos import node_proto, type_proto
 from distir.frontends.shapes import argument_dims
 from distir.frontends.weights import weights_of, write_atomically
 from distir.interpreters.entry import DEVICES, PART, RANK, Port, arguments_of, attributes_of, entry_function, results_of
@@ -111,11 +111,11 @@ def _export(module: ModuleOp, entry: str) -> tuple[ModelProto, dict[str, Array]]
         (name,) = names.define(argument, port.name)
         of_value.setdefault(port.name, name)
         _note_part(metadata, name, attributes_of(function.arg_attrs, len(ports))[i])
-        if port.role == "parameter" and port.name in carried and _is_floating(port):
-            (weights[name],) = distribute([Site(0, port)], carried)
-            continue
         if port.role is not None and port.role != "input":
             metadata[f"dist.role:{name}"] = port.role
+        if port.role in ("parameter", "buffer") and port.name in carried:
+            (weights[name],) = distribute([Site(0, port)], carried)
+            continue
         inputs.append(_value_info(name, argument.type, argument_dims(function, i)))
     outputs = _name_outputs(block, ports, results, names)
     for i, (name, port) in enumerate(zip(outputs, results, strict=True)):
@@ -147,11 +147,6 @@ def _refuse_placed(module: ModuleOp) -> None:
     for op in module.walk():
         if op.dialect_name() == "dist" and not isinstance(op, (*NODES, PackOp, UnpackOp, MoveOp)):
             raise DistirError(f"{op.name} has no place in an ONNX model: export one rank's program (project-to-rank)")
-
-
-def _is_floating(port: Port) -> bool:
-    name = TensorProto.DataType.Name(element_code(cast(TensorType[Attribute], port.type).element_type))
-    return "FLOAT" in name or name == "DOUBLE"
 
 
 def _note_part(metadata: dict[str, str], name: str, attributes: Mapping[str, Attribute]) -> None:

@@ -4,9 +4,9 @@
 with plain tensors, and `dist.name` and `dist.role` on every argument and result:
 
 * graph inputs are arguments of role `input`; metadata `dist.role:<input>` of the model says `label`, `seed`, `state`..
-* floating-point initializers are arguments of role `parameter`; their values are attached (`distir.frontends.weights`)
-* integer, boolean and string initializers are `onnx.Constant`: shapes are computed from them. So are the floating-point
-  ones that shapes depend on (`shape_parameters`)
+* parameters (weights, biases, tables that are looked up: `parameters` says which tensors are) are arguments of role `parameter`;
+  their values are attached (`distir.frontends.weights`). Statistics, and large constants, are arguments of role `buffer`
+* all other tensors are `onnx.Constant`: shapes are computed from them, and masks are folded
 * graph outputs are results of role `output`; metadata `dist.update:<output>` = `<parameter>` says that a result is the
   update of that parameter or state, and gives it its name and role
 
@@ -28,7 +28,8 @@ from xdsl.utils.exceptions import DiagnosticException, VerifyException
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx.graph import GraphImporter
 from distir.frontends.onnx.loading import LoadedModel, load_model
-from distir.frontends.onnx.shape_parameters import shape_parameters
+from distir.frontends.onnx.parameters import assign_roles
+from distir.frontends.onnx.tensors import choose, held_tensors, settle
 from distir.frontends.onnx.value_types import value_types
 from distir.frontends.shapes import DIM_PARAMS, Dim, bind_dims, dim_params
 from distir.frontends.weights import attach
@@ -40,15 +41,19 @@ UPDATED_ROLES = ("parameter", "state", "buffer")
 
 
 def import_model(
-    path_or_model: str | os.PathLike[str] | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
+    path_or_model: str | os.PathLike[str] | ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    parameters: Sequence[str] = (),
+    constants: Sequence[str] = (),
 ) -> ModuleOp:
     """The model as a module with one function, @main; parameter values are attached to it.
 
-    `shapes` binds the open dimensions of inputs. Raises DistirError, one line, for a mistake in the file or the shapes.
+    `shapes` binds the open dimensions of inputs. `parameters` and `constants` are patterns of tensors' names (`h.*.scale`) that
+    are parameters, and constants, whatever the importer would take them for. Raises DistirError, one line, for a mistake in the file or the shapes.
     """
     name = "the model" if isinstance(path_or_model, ModelProto) else str(path_or_model)
     try:
-        return _import(load_model(path_or_model), shapes)
+        return _import(load_model(path_or_model), shapes, parameters, constants)
     except (DiagnosticException, DistirError):
         raise
     except MemoryError as error:
@@ -71,12 +76,18 @@ def _reason(path_or_model: str | os.PathLike[str] | ModelProto, error: Exception
     return f"{type(error).__name__}: {(str(error).strip() or 'no reason given').splitlines()[0]}"
 
 
-def _import(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]] | None) -> ModuleOp:
+def _import(
+    loaded: LoadedModel,
+    shapes: Mapping[str, Sequence[int]] | None,
+    parameters: Sequence[str],
+    constants: Sequence[str],
+) -> ModuleOp:
     open_dims = _bind_inputs(loaded, shapes or {})
+    tensors = held_tensors(loaded)
+    assign_roles(loaded.proto.graph, tensors, _value_types(loaded))
+    choose(tensors, parameters, constants, loaded.name)
+    settle(loaded, tensors)
     types = _value_types(loaded)
-    while found := shape_parameters(loaded, types):
-        loaded.make_constant(found)
-        types = _value_types(loaded)
     inputs = [value.name for value in loaded.proto.graph.input]
     for name in inputs:
         if name not in types:
@@ -112,7 +123,7 @@ def _import(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]] | None) -> 
     )
     module = ModuleOp([function])
     _verify(module, loaded.name)
-    attach(module, loaded.parameters)
+    attach(module, loaded.tensors)
     return module
 
 
@@ -143,7 +154,7 @@ def _named(name: str, role: str) -> dict[str, Attribute]:
 
 def _bind_inputs(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[Dim] | None]:
     """Put the shapes into the graph's inputs; the dims of each input, open ones by name."""
-    inputs = [value for value in loaded.proto.graph.input if value.name not in loaded.parameters]
+    inputs = [value for value in loaded.proto.graph.input if value.name not in loaded.tensors]
     declared: dict[str, list[Dim] | None] = {}
     for value in inputs:
         tensor = value.type.tensor_type
@@ -175,7 +186,7 @@ def _value_types(loaded: LoadedModel) -> dict[str, Attribute]:
 
 
 def _input_roles(loaded: LoadedModel, inputs: Sequence[str]) -> dict[str, str]:
-    roles = {name: "parameter" if name in loaded.parameters else "input" for name in inputs}
+    roles = {name: loaded.roles.get(name, "input") for name in inputs}
     for key, role in loaded.metadata.items():
         kind, _, name = key.partition(":")
         if kind != "dist.role":

@@ -1,11 +1,10 @@
 """From a file to a model that the importer can walk: checked, functions inlined, parameters taken out, newest opset.
 
-Parameters (floating-point initializers) become graph inputs first, so that converting a model of any size copies only
-its graph; their values stay views of the file.
+Floating-point and quantised initializers become graph inputs first, so that converting a model of any size copies only
+its graph; their values stay views of the file. Which of them are parameters is said later (`parameters`).
 """
 
 import os
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from onnx import ModelProto, TensorProto, helper
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
-from distir.frontends.onnx.protos import Array, array_of
+from distir.frontends.onnx.protos import Array, array_of, is_floating, is_quantised
 from distir.frontends.onnx.sparse import make_dense
 from distir.frontends.onnx.validity import (
     graphs_of,
@@ -42,19 +41,19 @@ class LoadedModel:
     name: str
     folder: Path | None
     proto: ModelProto
-    parameters: dict[str, Array] = field(default_factory=dict[str, Array])
+    tensors: dict[str, Array] = field(default_factory=dict[str, Array])
+    """Values of inputs of the graph that are beside it."""
+    roles: dict[str, str] = field(default_factory=dict[str, str])
+    """What these are, once it is known (`tensors.settle`)."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
     declared: dict[str, onnx.TypeProto] = field(default_factory=dict[str, onnx.TypeProto])
     """Types that the file gives to values, for operators whose types cannot be inferred."""
 
-    def make_constant(self, names: Collection[str]) -> None:
-        """These parameters become initializers again, which are imported as constants."""
-        graph = self.proto.graph
-        inputs = [value for value in graph.input if value.name not in names]
-        del graph.input[:]
-        graph.input.extend(inputs)
-        for name in sorted(names):
-            graph.initializer.append(onnx.numpy_helper.from_array(self.parameters.pop(name), name))
+    def is_named(self, tensor: str) -> bool:
+        """Whether metadata says what a tensor is: it has a role, or is updated."""
+        return f"dist.role:{tensor}" in self.metadata or any(
+            key.startswith("dist.update:") and name == tensor for key, name in self.metadata.items()
+        )
 
 
 def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedModel:
@@ -77,7 +76,7 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
     for value in (*model.graph.value_info, *model.graph.output):
         (declared := onnx.TypeProto()).CopyFrom(value.type)
         loaded.declared[value.name] = declared
-    _take_parameters(loaded)
+    _take_tensors(loaded)
     _refuse_unknown_domains(loaded)
     _inline_functions(loaded)
     _refuse_unknown_domains(loaded)
@@ -100,8 +99,8 @@ def _read(path: Path) -> ModelProto:
     return model
 
 
-def _take_parameters(loaded: LoadedModel) -> None:
-    """Floating-point initializers become inputs with values on the side; others stay initializers."""
+def _take_tensors(loaded: LoadedModel) -> None:
+    """Floating-point and quantised initializers, and those that metadata names, become inputs with values on the side."""
     graph = loaded.proto.graph
     initializers = list(graph.initializer)
     names = {initializer.name for initializer in initializers}
@@ -109,8 +108,9 @@ def _take_parameters(loaded: LoadedModel) -> None:
     del graph.input[:], graph.initializer[:]
     graph.input.extend(inputs)
     for initializer in initializers:
-        if _is_floating(initializer.data_type):
-            loaded.parameters[initializer.name] = array_of(initializer, loaded.folder, loaded.name)
+        weightlike = is_floating(initializer.data_type) or is_quantised(initializer.data_type)
+        if weightlike or loaded.is_named(initializer.name):
+            loaded.tensors[initializer.name] = array_of(initializer, loaded.folder, loaded.name)
             graph.input.append(
                 helper.make_tensor_value_info(initializer.name, initializer.data_type, list(initializer.dims))
             )
@@ -119,10 +119,6 @@ def _take_parameters(loaded: LoadedModel) -> None:
                 array = array_of(initializer, loaded.folder, loaded.name)
                 initializer = onnx.numpy_helper.from_array(array, initializer.name)
             graph.initializer.append(initializer)
-
-
-def _is_floating(data_type: int) -> bool:
-    return "FLOAT" in TensorProto.DataType.Name(data_type) or data_type == TensorProto.DOUBLE
 
 
 def _refuse_unknown_domains(loaded: LoadedModel) -> None:

@@ -61,6 +61,16 @@ def element_code(type: Attribute) -> int:
     return TensorProto.DataType.Value(ELEMENT_OF_TYPE[type].onnx_name.upper())
 
 
+def is_floating(code: int) -> bool:
+    """Whether a `TensorProto.DataType` is one of floating-point numbers."""
+    return "FLOAT" in (name := TensorProto.DataType.Name(code)) or name == "DOUBLE"
+
+
+def is_quantised(code: int) -> bool:
+    """Whether it is one of integers of a byte or less."""
+    return TensorProto.DataType.Name(code) in ("INT8", "UINT8", "INT4", "UINT4", "INT2", "UINT2")
+
+
 def type_of(proto: TypeProto) -> Attribute | None:
     """The type, or None where the model does not say (or says something that is neither tensor, sequence nor map)."""
     kind = proto.WhichOneof("value")

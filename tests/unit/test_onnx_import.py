@@ -76,16 +76,16 @@ def small_model(opset: int = 13, **initializers: np.ndarray) -> ModelProto:
 # Signatures.
 
 
-def test_floating_initializers_are_parameters_and_others_constants() -> None:
+def test_weights_are_parameters_and_other_tensors_constants() -> None:
     model = small_model(ids=np.arange(3), names=np.array(["a", "b"], dtype=object), one=np.ones((1,), np.float64))
     module = import_model(model)
     module.verify()
     arguments, results = signature(module)
-    assert arguments == [("x", "input"), ("w", "parameter"), ("shift", "parameter"), ("one", "parameter")]
+    assert arguments == [("x", "input"), ("w", "parameter")]
     assert results == [("y", "output")]
     constants = [op.value.to_numpy().tolist() for op in module.walk() if isinstance(op, Constant)]
-    assert constants == [[0, 1, 2], ["a", "b"]]
-    assert sorted(weights_of(module)) == ["one", "shift", "w"]
+    assert constants == [[0, 1, 2], ["a", "b"], 0.5, [1.0]]
+    assert list(weights_of(module)) == ["w"]
     np.testing.assert_array_equal(weights_of(module)["w"], np.arange(6).reshape(3, 2))
 
 

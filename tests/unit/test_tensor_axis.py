@@ -82,7 +82,6 @@ def test_weights_of_a_transformer_are_cut_as_megatron_cuts_them():
     assert {name: re.findall(r"<(.*)>", part)[0] for name, part in layer.items() if "ln_" not in name} == {
         "attn.c_attn.weight": "[0:24, 12:24 + 36:48 + 60:72] of [24, 72]",
         "attn.c_attn.bias": "[12:24 + 36:48 + 60:72] of [72]",
-        "attn.bias": "[0:1, 0:1, 0:32, 0:32] of [1, 1, 32, 32]",
         "attn.c_proj.weight": "[12:24, 0:24] of [24, 24]",
         "attn.c_proj.bias": "[0:24] of [24]",
         "mlp.c_fc.weight": "[0:24, 48:96] of [24, 96]",

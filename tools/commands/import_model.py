@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import add_model_arguments, load_model, open_dimensions
 from distir.tools.commands.report import check_output, progress
 from distir.tools.commands.train_option import TRAIN_HELP, train
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
 
 EXAMPLES = """\
 examples:
@@ -20,8 +23,9 @@ examples:
   distir import examples.mlp_pytorch:step -o step.mlir      a PyTorch training step
   distir import pkg.models:step -o step.mlir --weights model.safetensors
   distir import mlp.onnx -o step.mlir --train loss=mse_loss optimizer=sgd:lr=0.1,momentum=0.9
+  distir import clip.onnx -o clip.mlir --parameters logit_scale
   distir import gpt2.onnx --shape input1=8,1,128 -o step.mlir \\
-      --train loss=cross_entropy optimizer=adamw:lr=1e-3 freeze='h.*.attn.bias'
+      --train loss=cross_entropy optimizer=adamw:lr=1e-3 freeze='wpe.*'
 
 """
 
@@ -44,6 +48,15 @@ def add_parser(subparsers: Any) -> None:
         metavar="CHECKPOINT",
         help="values of parameters, buffers and state by name: FILE.safetensors, or a state_dict that torch.save wrote",
     )
+    for option, what in (("--parameters", "parameters"), ("--constants", "constants of the program")):
+        parser.add_argument(
+            option,
+            action="extend",
+            nargs="+",
+            default=[],
+            metavar="NAME",
+            help=f"tensors of an ONNX file that are {what}, whatever they look like; patterns such as 'h.*.scale'; may repeat",
+        )
     parser.add_argument(
         "--train",
         nargs="+",
@@ -62,7 +75,7 @@ def run(args: Namespace) -> int:
         check_output(args.output)
     notes: list[str] = []
     with progress(f"importing {args.model}"):
-        module = load_model(args.model, args.shape)
+        module = load_model(args.model, args.shape, {"parameters": args.parameters, "constants": args.constants})
         if args.train is not None:
             module = train(module, args.model, args.train)
         if args.weights is not None and (kept := checkpoints.bind(module, args.weights)):
@@ -74,6 +87,28 @@ def run(args: Namespace) -> int:
     if found := open_dimensions(module):
         inputs, options = zip(*found, strict=True)
         notes.append(f"{', '.join(inputs)}: bind with {' '.join(options)}")
+    notes.append(tensors_note(module))
     for note in notes:
         print(f"distir: note: {note}", file=sys.stderr)
     return 0
+
+
+def tensors_note(module: ModuleOp) -> str:
+    """How many tensors of the model are parameters and buffers, beside the program, and how many are constants in it."""
+    from math import prod
+
+    from xdsl.dialects.builtin import TensorType
+    from xdsl.traits import ConstantLike
+
+    from distir.interpreters.entry import arguments_of, entry_function
+
+    ports = arguments_of(entry_function(module))
+    held = {role: [port.type for port in ports if port.role == role] for role in ("parameter", "buffer")}
+    held["constant"] = [op.results[0].type for op in module.walk() if op.has_trait(ConstantLike) and op.results]
+    counts: list[str] = []
+    for role, types in held.items():
+        tensors = [cast("TensorType[Any]", type) for type in types if isinstance(type, TensorType)]
+        if tensors or role != "buffer":
+            elements = sum(prod(tensor.get_shape()) for tensor in tensors)
+            counts.append(f"{len(tensors)} {role}{'s' if len(tensors) != 1 else ''} of {elements:,} elements")
+    return ", ".join(counts)

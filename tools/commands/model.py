@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -46,29 +46,33 @@ def add_model_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def load_model(model: str, shapes: Sequence[str] = ()) -> ModuleOp:
-    """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached."""
+def load_model(model: str, shapes: Sequence[str] = (), roles: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
+    """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached. `roles` are `import_model`'s
+    names of tensors that are `parameters` and `constants`, for an ONNX model."""
     from distir.frontends.shapes import parse_shape
 
     bound: dict[str, tuple[int, ...]] = {}
     for name, shape in map(parse_shape, shapes):
         if bound.setdefault(name, shape) != shape:
             raise DistirError(f"--shape gives input '{name}' twice, as {list(bound[name])} and {list(shape)}")
+    chosen = {role: names for role, names in (roles or {}).items() if names}
     if model.endswith(".onnx"):
         from distir.frontends.onnx import import_model
 
-        return import_model(model, bound)
+        return import_model(model, bound, **chosen)
     if model.endswith(".mlir") or Path(model).is_file():
         module = load_program(model)
     elif ":" in model:
-        module = _call(model, bound)
+        module = _call(model, bound, chosen)
     else:
         raise DistirError(f"{model}: no such model: expected {MODEL_HELP}")
+    if chosen:
+        raise DistirError(f"--{next(iter(chosen))} is for ONNX models: {model} says itself what its parameters are")
     require_level(module, model, (1, 2), "expected a model, which is of level 1 or 2")
     return _bind(module, model, bound)
 
 
-def _call(model: str, shapes: dict[str, tuple[int, ...]]) -> ModuleOp:
+def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Sequence[str]]) -> ModuleOp:
     """What a user's function returns, as a module; it is imported as `python -m` would, from the current folder too."""
     module_name, _, function_name = model.rpartition(":")
     if os.getcwd() not in sys.path:
@@ -83,8 +87,9 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]]) -> ModuleOp:
     if type(made).__module__.startswith("onnx") and type(made).__name__ == "ModelProto":
         from distir.frontends.onnx import import_model
 
-        module = import_model(made, shapes)
+        module = import_model(made, shapes, **roles)
         shapes.clear()
+        roles.clear()
         return module
     if "torch" in sys.modules and (arguments := _torch_arguments(made)) is not None:
         from distir.frontends.pytorch import import_step
