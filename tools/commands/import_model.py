@@ -87,7 +87,8 @@ def run(args: Namespace) -> int:
     if found := open_dimensions(module):
         inputs, options = zip(*found, strict=True)
         notes.append(f"{', '.join(inputs)}: bind with {' '.join(options)}")
-    notes.append(tensors_note(module))
+    if args.model.endswith(".onnx"):  # what a file does not say itself
+        notes.append(tensors_note(module))
     for note in notes:
         print(f"distir: note: {note}", file=sys.stderr)
     return 0
