@@ -28,6 +28,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from distir.dialects.errors import DistirError
 from distir.frontends.program_parser import ProgramParser
 from distir.frontends.text import bound_lexer
+from distir.tools.commands.report import say, shown
 from distir.tools.universe import DISTIR_UNIVERSE
 
 
@@ -149,7 +150,7 @@ def describe(error: BaseException) -> str:
         case DiagnosticException():
             return "\n".join([f"error: {error}", *_offending_lines(error)])
         case _:
-            return f"error: {error}"
+            return f"error: {shown(str(error))}"
 
 
 def _offending_lines(error: DiagnosticException) -> list[str]:
@@ -181,6 +182,7 @@ def run_driver(args: Sequence[str] | None) -> int:
         UnicodeDecodeError,
         UnregisteredConstructException,
     ) as error:
-        print(describe(error), file=sys.stderr)
+        for line in describe(error).splitlines():
+            say(line, sys.stderr)
         return 1
     return 0

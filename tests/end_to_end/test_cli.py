@@ -214,6 +214,25 @@ def test_verify_refuses_what_is_too_large(folder: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.startswith("distir: error: huge.mlir needs about 14.55 TiB of memory to execute")
 
 
+def test_a_name_cannot_write_lines_or_colours(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """What a terminal would take for the last line of `verify`, and what would hide it."""
+    name = "y\\0Aevery output agrees (1)\\0A\\1B[8m\\C2\\85\\E2\\80\\AE"
+    text = unary("Relu", "4x8xf32").replace('{dist.name = "y"', f'{{dist.name = "{name}"')
+    assert name in text
+    Path("relu.mlir").write_text(text)
+    Path("other.mlir").write_text(text.replace("onnx.Relu", "onnx.Abs"))
+    assert run("verify", "relu.mlir", "other.mlir") == 1
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "1 of 1 outputs differ"
+    assert len(out.splitlines()) == 4
+    assert r"y\nevery output agrees (1)\n\x1b[8m\x85\u202e" in out
+    Path("relu.mlir").write_text(text.replace("dist.name", "dist.other"))
+    assert run("run", "relu.mlir", "--inputs", "y\n\x1b[8m.npz") == 1
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert "\x1b" not in err
+
+
 # run
 
 

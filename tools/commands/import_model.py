@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import add_model_arguments, load_model, open_dimensions
-from distir.tools.commands.report import check_output, progress
+from distir.tools.commands.report import check_output, progress, say
 from distir.tools.commands.train_option import TRAIN_HELP, train
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(args: Namespace) -> int:
     if args.model.endswith(".onnx"):  # what a file does not say itself
         notes.append(tensors_note(module))
     for note in notes:
-        print(f"distir: note: {note}", file=sys.stderr)
+        say(f"distir: note: {note}", sys.stderr)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace, RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
-from distir.tools.commands.report import bytes_text, print_table, seconds_text
+from distir.tools.commands.report import bytes_text, print_table, say, seconds_text
 
 if TYPE_CHECKING:
     from distir.interpreters.machines import Device, Level, Machine
@@ -68,7 +68,8 @@ def _level(level: Level) -> str:
 
 def show(machine: Machine) -> None:
     """How it was measured, if it was, and every number of the machine, by its key in the file, with its source."""
-    print(f"{machine.name}: {' + '.join(group.device.name for group in machine.groups)}\n")
+    say(f"{machine.name}: {' + '.join(group.device.name for group in machine.groups)}")
+    print()
     if machine.provenance:
         print_table(list(machine.provenance.items()), ("measured", ""))
         print()

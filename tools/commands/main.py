@@ -16,6 +16,7 @@ from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredC
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands import calibrate, import_model, machines, run, search, simulate, verify
+from distir.tools.commands.report import say
 
 COMMANDS = (import_model, search, simulate, run, verify, calibrate, machines)
 
@@ -85,5 +86,5 @@ def run_command(argv: Sequence[str] | None) -> int:
         ParseError,
         UnregisteredConstructException,
     ) as error:
-        print(f"distir: error: {describe(error)}", file=sys.stderr)
+        say(f"distir: error: {describe(error)}", sys.stderr)
         return 1

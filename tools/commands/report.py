@@ -9,11 +9,24 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, TextIO
 
 from distir.dialects.errors import DistirError
 
 SIGN_OF_LIFE_SECONDS = 2.0
+
+
+def shown(text: str) -> str:
+    """A text as one line that a terminal takes for nothing else: what cannot be printed (line ends, control characters, marks that
+    change the direction of text) as escapes. Names come from models, and must not write another line or colour."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def say(line: str, stream: TextIO | None = None) -> None:
+    """Prints one line."""
+    print(shown(line), file=stream)
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
@@ -28,7 +41,7 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> No
     for column in header or [""] * len(rows[0]):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(shown(cell)) for cell in row))
     terminal = sys.stdout.isatty()
     text = StringIO()
     width = get_terminal_size().columns if terminal else 1000
@@ -44,8 +57,9 @@ def progress(doing: str) -> Generator[None]:
         yield
         return
     from rich.console import Console
+    from rich.markup import escape
 
-    status = Console(stderr=True).status(f"{doing} ...")
+    status = Console(stderr=True).status(escape(f"{shown(doing)} ..."))
     timer = threading.Timer(SIGN_OF_LIFE_SECONDS, status.start)
     timer.daemon = True
     timer.start()

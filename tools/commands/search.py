@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distir.dialects.errors import DistirError
 from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.model import add_model_arguments
-from distir.tools.commands.report import bytes_text, check_output, print_table, seconds_text, write_whole
+from distir.tools.commands.report import bytes_text, check_output, print_table, say, seconds_text, write_whole
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -250,7 +250,7 @@ def _report(outcomes: Sequence[Outcome], best: Sequence[Outcome], planned: int) 
         print(f"  slower: at most {max(slower):,.1f} samples/s, by what they compute and send at least")
     impossible = {o.dropped for o in outcomes if o.dropped is not None and o.figures is None}
     for reason in sorted(reason for reason in impossible if _kind(reason) == IMPOSSIBLE):
-        print(f"  not possible: {reason}")
+        say(f"  not possible: {reason}")
 
 
 IMPOSSIBLE = "are not possible"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable
-from distir.tools.commands.report import bytes_text, check_output, print_table, progress, seconds_text, write_whole
+from distir.tools.commands.report import bytes_text, check_output, print_table, progress, say, seconds_text, write_whole
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -270,7 +270,8 @@ def _print_peaks(peaks: list[dict[str, Any]]) -> None:
     for same in sorted(alike.values(), key=lambda same: -same[0]["bytes"])[:GROUPS]:
         peak, devices = same[0], [each["device"] for each in same]
         during = f", during {peak['during']}" if peak["during"] else ""
-        print(f"\npeak of device {_ranges(devices)}: {bytes_text(peak['bytes'])}{during}")
+        print()
+        say(f"peak of device {_ranges(devices)}: {bytes_text(peak['bytes'])}{during}")
         rows = [
             (
                 bytes_text(held["bytes"] * held["copies"]),

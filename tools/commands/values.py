@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.report import print_table, write_whole
+from distir.tools.commands.report import print_table, say, write_whole
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -37,7 +37,7 @@ def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[M
     if memory:
         print(f"weights drawn with seed {seed}")
     if len(memory) < len(missing):
-        print(f"inputs drawn with seed {seed}: {', '.join(name for name in missing if name not in memory)}")
+        say(f"inputs drawn with seed {seed}: {', '.join(name for name in missing if name not in memory)}")
     return values
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distir.tools.commands.model import load_executable
-from distir.tools.commands.report import progress
+from distir.tools.commands.report import progress, say
 
 EXAMPLES = """\
 examples:
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
     given = read_arrays(args.inputs, names) if args.inputs is not None else {}
     with progress("executing both programs"):
         found = verify(sequential, distributed, given, tolerance=args.tolerance, dtype=dtype, names=paths)
-    print(_of_draws(found.draws, found.skipped, sorted(given)))
+    say(_of_draws(found.draws, found.skipped, sorted(given)))
     return 0 if print_comparison(found.comparisons) else 1
 
 
