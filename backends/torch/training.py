@@ -21,7 +21,8 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.program import Program
 from distir.dialects.errors import DistirError
-from distir.frontends.pytorch.steps import Port, Tensors, training_function
+from distir.frontends.pytorch.remembering import Port, Tensors
+from distir.frontends.pytorch.steps import training_function
 from distir.frontends.pytorch.tracing import trace
 from distir.frontends.weights import attach, weights_of
 from distir.interpreters.entry import Port as EntryPort

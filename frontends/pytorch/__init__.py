@@ -22,15 +22,17 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.draws import counted_draws
-from distir.frontends.pytorch.steps import TracedFunction, TrainingStep, training_step
+from distir.frontends.pytorch.reasons import reason_of
+from distir.frontends.pytorch.remembering import TracedFunction
+from distir.frontends.pytorch.steps import TrainingStep, WrittenStep, training_step, written_step
 
-__all__ = ["TrainingStep", "counted_draws", "import_step", "training_step"]
+__all__ = ["TrainingStep", "WrittenStep", "counted_draws", "import_step", "training_step", "written_step"]
 
 
 def import_step(
-    function: TrainingStep | Callable[..., Any], example_args: Sequence[Any] | Mapping[str, Any] = ()
+    function: TrainingStep | WrittenStep | Callable[..., Any], example_args: Sequence[Any] | Mapping[str, Any] = ()
 ) -> ModuleOp:
-    """The program of a step (`training_step`), of a module's forward pass, or of a function over tensors.
+    """The program of a step (`training_step`, `written_step`), of a module's forward pass, or of a function over tensors.
 
     `example_args` say shapes and element types: positional arguments, or keyword arguments as a mapping; nested tuples,
     lists and dictionaries of tensors may be among them, and what is not a tensor is fixed. A step that carries its own
@@ -45,5 +47,4 @@ def import_step(
     except DistirError:
         raise
     except Exception as error:
-        reason = (str(error).strip() or "no reason given").splitlines()[0]
-        raise DistirError(f"{traced.name} cannot be traced: {type(error).__name__}: {reason}") from error
+        raise DistirError(f"{traced.name} cannot be traced: {reason_of(error)}") from error

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distir.frontends.pytorch.scalers import unscale, update_scale
+
 
 @cache
 def decompositions() -> dict[Any, Any]:
@@ -17,7 +19,8 @@ def decompositions() -> dict[Any, Any]:
     by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. Of
     those that take from an operand nothing but its element type. Of norms in mixed precision. Of the gradient of a
     convolution, in one operator for each operand. Of the gradient of an embedding, whose padding index becomes one that is no position,
-    so that shards of its rows need not know it. And of the one that writes to its operands without saying so in its schema."""
+    so that shards of its rows need not know it. Of operators over
+    lists, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -29,7 +32,11 @@ def decompositions() -> dict[Any, Any]:
         aten.var_mean.correction: _var_mean,
         aten.native_layer_norm.default: partial(_norm_in_parameter_type, aten.native_layer_norm.default),
         aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
+        aten.ones_like.default: _one_like,
+        aten._amp_foreach_non_finite_check_and_unscale_.default: unscale,
+        aten._amp_update_scale_.default: update_scale,
     }
+    ours |= {operator: partial(_each_by_itself, operator) for operator in _over_lists()}
     return ours | {
         operator: decomposition
         for operator, decomposition in decomposition_table.items()
@@ -39,6 +46,24 @@ def decompositions() -> dict[Any, Any]:
             or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
         )
     }
+
+
+def _over_lists() -> list[Any]:
+    """Operators that do the same to each tensor of a list."""
+    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if name.startswith("_foreach_")]
+    return [getattr(packet, overload) for packet in packets for overload in packet.overloads() if "out" not in overload]
+
+
+def _each_by_itself(operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """An operator over lists as one operator per tensor, which is how it is defined."""
+    return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)  # pyright: ignore
+
+
+def _one_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
+    """The gradient of a loss of itself, which does not depend on it."""
+    if x.numel() != 1:
+        return NotImplemented
+    return torch.full(x.shape, 1, dtype=dtype or x.dtype)
 
 
 def _filled(value: int, like: Tensor, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> Tensor:

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from distir.dialects.errors import DistirError
 from distir.interpreters import random_tensors
+from distir.interpreters.random import UNIFORM_BITS
 
 SEED, ROWS = "random.seed", "random.rows"
 """The arguments of a program that draws: a number that counts draws, and the numbers of the batch's rows."""
@@ -133,7 +134,63 @@ def replacements(draws: Callable[[], Draws]) -> dict[Any, Callable[..., Any]]:
         _refuse_generator(generator)
         return self.copy_((draws().normal(self.shape) * std + mean).to(self.dtype))
 
+    def integers(shape: Sequence[int], low: int, high: int, dtype: torch.dtype | None = None) -> Tensor:
+        if high - low > 1 << UNIFORM_BITS:
+            raise DistirError(f"a program draws integers out of at most 2^{UNIFORM_BITS}, not out of {high - low}")
+        drawn = (draws().uniform(shape).to(torch.float64) * (high - low)).floor() + low
+        return drawn.to(dtype or torch.int64)
+
+    def randint(low: int, high: int, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+        return integers(size, low, high, dtype)
+
+    def randint_like(self: Tensor, low: int, high: int, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+        return integers(self.shape, low, high, dtype or self.dtype)
+
+    def random_(self: Tensor, low: int, high: int | None, *, generator: Any = None) -> Tensor:
+        _refuse_generator(generator)
+        return NotImplemented if high is None else self.copy_(integers(self.shape, low, high, self.dtype))
+
+    def randperm(n: int, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+        return draws().uniform([n]).argsort().to(dtype or torch.int64)
+
+    def exponential(shape: Sequence[int]) -> Tensor:
+        return -torch.log(1.0 - draws().uniform(shape))
+
+    def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
+        _refuse_generator(generator)
+        return self.copy_((exponential(self.shape) / lambd).to(self.dtype))
+
+    def multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
+        _refuse_generator(generator)
+        if replacement and num_samples > 1:
+            return NotImplemented
+        return (self / exponential(self.shape).to(self.dtype)).topk(num_samples, -1).indices
+
+    def rrelu(
+        self: Tensor,
+        noise: Tensor,
+        lower: float = 1 / 8,
+        upper: float = 1 / 3,
+        training: bool = False,
+        generator: Any = None,
+    ) -> Any:
+        _refuse_generator(generator)
+        if not training:
+            return NotImplemented
+        slope = (draws().uniform(self.shape) * (upper - lower) + lower).to(self.dtype)
+        return self * noise.copy_(torch.where(self <= 0, slope, 1.0))
+
     return {
+        aten.randint.default: lambda high, size, **kwargs: randint(0, high, size, **kwargs),
+        aten.randint.low: randint,
+        aten.randint_like.default: lambda self, high, **kwargs: randint_like(self, 0, high, **kwargs),
+        aten.randint_like.low_dtype: randint_like,
+        getattr(aten.random_, "from"): random_,
+        aten.random_.to: lambda self, to, **kwargs: random_(self, 0, to, **kwargs),
+        aten.randperm.default: randperm,
+        aten.exponential_.default: exponential_,
+        aten.multinomial.default: multinomial,
+        aten.rrelu_with_noise.default: rrelu,
         aten.bernoulli_.float: bernoulli_,
         aten.bernoulli_.Tensor: bernoulli_,
         aten.bernoulli.default: bernoulli,

@@ -33,8 +33,8 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, TensorAttr
 from distir.dialects.random import BernoulliOp, UniformOp
 from distir.dialects.value_names import name_values
+from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import is_draw
-from distir.frontends.pytorch.steps import Port, TracedFunction
 from distir.interpreters.aten_calls import element_type, tensor_type
 
 IDENTITIES = frozenset({"detach", "alias", "lift_fresh", "lift_fresh_copy"})
@@ -122,8 +122,8 @@ class GraphImporter:
             return
         if schema.is_random:
             raise DistirError(
-                f"aten.{schema.qualified_name} draws random numbers{_where(node)}: a program draws uniform, normal and "
-                "Bernoulli numbers only (dropout); call model.eval() if it is of training"
+                f"aten.{schema.qualified_name} draws random numbers{_where(node)} in a way that no program has: draw them with "
+                "torch.rand, randn or randint and compute the others from these, or call model.eval() if it is of training"
             )
         if (same := _seen_before(node, schema)) is not None:
             self.values[node] = self.values[same]

@@ -1,211 +1,364 @@
-"""Any optimizer of torch.optim as a function from parameters, gradients and state to parameters and state.
+"""Takes an optimizer of torch.optim, or of the user, and gives what it remembers from step to step as named tensors: its state,
+counters, learning rates that are tensors. Its own `step` is what is traced, over all its parameters at once.
 
-The optimizer's own `step` runs, on copies that are traced. What its state is, is seen by running it once on tensors
-without data; what the state starts at, by asking it for the state of a small parameter; that a step from there is a step
-from no state, by running both."""
+What it remembers is seen by running it on tensors without data; what is a counter, and what a new state starts at, by
+running it three steps on small parameters, whose results are compared with those of the optimizer as it is."""
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from inspect import signature
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
-from torch._guards import detect_fake_mode
+from torch import Tensor
 from torch._subclasses import FakeTensorMode
-from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
-from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from distir.dialects.errors import DistirError
+from distir.frontends.pytorch.memory_trees import RecordedEntry, is_same, leaves_of, path_name, plain, put, with_leaves
+from distir.frontends.pytorch.reasons import reason_of
+from distir.frontends.pytorch.side_effects import like_left
+from distir.frontends.pytorch.substitutes import Substitutes
+from distir.frontends.pytorch.tensor_numbers import tensors_as_numbers
 
-Tensors = dict[str, Tensor]
+Memory = dict[str, Any]
+"""What an optimizer remembers, with tensors and numbers as its leaves: `state` by the name of a parameter, `param_groups`
+without parameters, `attributes` of its own."""
+
+TRACEABLE = {"foreach": False, "fused": False, "capturable": True}
+"""Options that say how a step runs, not what it computes."""
+EAGER = {"foreach": False, "fused": False, "capturable": False}
+SMALL_STEPS, SMALL_SIZE = 3, 3
 
 
 @dataclass(frozen=True)
 class StateTensor:
-    """One tensor of the state: `key` of `parameter`, and what it is before the next step."""
+    """One tensor that an optimizer remembers, where (`path`), and what it is before the next step."""
 
-    parameter: str
-    key: str
+    name: str
+    path: tuple[Any, ...]
     initial: Tensor
 
-    @property
-    def name(self) -> str:
-        return f"state.{self.parameter}.{self.key}"
 
+class OptimizerMemory:
+    """What an optimizer over named parameters remembers: `tensors`, and `rest`, which does not change."""
 
-@dataclass(frozen=True)
-class FunctionalOptimizer:
-    """An optimizer over named parameters."""
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> None:
+        """Raises DistirError for an update that depends on the values of tensors as Python numbers, and for state that starts
+        at what no argument of a program can be."""
+        self.optimizer, self.what = optimizer, type(optimizer).__name__
+        names = {id(parameter): name for name, parameter in parameters.items()}
+        own = [p for group in optimizer.param_groups for p in group["params"]]
+        if any(id(p) not in names for p in own if p.requires_grad):
+            raise DistirError(f"{self.what} holds a parameter that is not the model's: give it only those")
+        self.parameters = {names[id(p)]: p for p in own if id(p) in names}
+        self._names = names
+        self._before = self._read()
+        self.rest: Memory = self._before
+        self.tensors: list[StateTensor] = []
+        self._left: dict[tuple[Any, ...], Any] = {}
+        self._find()
 
-    optimizer: torch.optim.Optimizer
-    groups: list[tuple[dict[str, Any], list[str]]]
-    """Options and the names of the parameters that have them."""
-    state: list[StateTensor]
+    # What is remembered, out of the optimizer and into it
 
-    @classmethod
-    def of(cls, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> FunctionalOptimizer:
-        """Raises DistirError for a parameter that is not among these, for an update that depends on the values of tensors
-        as Python numbers, and for state that starts at neither one number nor what the optimizer has."""
-        names = {parameter: name for name, parameter in parameters.items()}
-        groups: list[tuple[dict[str, Any], list[str]]] = []
-        for group in optimizer.param_groups:
-            if any(p not in names for p in group["params"] if p.requires_grad):
-                raise DistirError(
-                    f"{type(optimizer).__name__} holds a parameter that is not the model's: give it only those"
-                )
-            options = {key: value for key, value in group.items() if key != "params"}
-            options |= {key: value for key, value in _TRACEABLE.items() if key in options}
-            groups.append((options, [names[p] for p in group["params"] if p in names]))
-        unstarted = cls(optimizer, groups, [])
-        starts = unstarted._starts(parameters)
-        found: list[StateTensor] = []
-        for name, key, example in unstarted._state_after_a_step(parameters):
-            known = optimizer.state.get(parameters[name], {}).get(key)
-            if isinstance(known, Tensor):
-                initial = known.detach().to(example.dtype)
-            else:
-                device = "meta" if parameters[name].is_meta and example.dim() else "cpu"
-                initial = _filled(example, starts[name].get(key, 0.0), device)
-            found.append(StateTensor(name, key, initial))
-        if not optimizer.state and found:
-            unstarted._check_start()
-        return cls(optimizer, groups, found)
+    def _read(self) -> Memory:
+        state = {self._names.get(id(key), str(key)): plain(entry) for key, entry in self.optimizer.state.items()}
+        groups = [{k: plain(v) for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
+        own = {k: v for k, v in vars(self.optimizer).items() if isinstance(v, Tensor) or type(v) in (int, float)}
+        return {"state": state, "param_groups": groups, "attributes": own}
 
-    def step(self, parameters: Tensors, gradients: Tensors, state: Tensors) -> tuple[Tensors, Tensors]:
-        """The parameters and the state (by `StateTensor.name`) after one step. Those without a gradient stay.
+    def _write(self, memory: Memory, entry: Callable[[], dict[str, Any]] = dict) -> None:
+        keys = {name: parameter for name, parameter in self.parameters.items()}
+        state: dict[Any, Any] = defaultdict(entry)
+        for name, entries in memory["state"].items():
+            state[keys.get(name, name)] = plain(entries)
+        self.optimizer.state = cast(Any, state)
+        for group, options in zip(self.optimizer.param_groups, memory["param_groups"], strict=True):
+            group.update(options)
+        for name, value in memory["attributes"].items():
+            setattr(self.optimizer, name, value)
 
-        Parameters of one shape with the same options share one trace of their update, which is replayed for each."""
-        updated = dict(parameters)
-        new_state = {each.name: state[each.name] for each in self.state}
-        keys: dict[str, list[str]] = defaultdict(list)
-        for each in self.state:
-            keys[each.parameter].append(each.key)
-        updates: dict[object, Any] = {}
-        for number, (options, names) in enumerate(self.groups):
-            for name in names:
-                if name not in gradients:
-                    continue
-                own = [f"state.{name}.{key}" for key in keys[name]]
-                tensors = [parameters[name], gradients[name], *(state[each] for each in own)]
-                kind = number, tuple(keys[name]), tuple((t.shape, t.dtype) for t in tensors)
-                if kind not in updates:
-                    updates[kind] = self._update(options, keys[name], tensors)
-                updated[name], *after = updates[kind](*tensors)
-                new_state |= dict(zip(own, after, strict=True))
-        return updated, new_state
+    @contextmanager
+    def _put_back(self) -> Generator[None]:
+        """Everything that the optimizer has is as it was, afterwards."""
+        optimizer = self.optimizer
+        own, groups = dict(vars(optimizer)), [dict(group) for group in optimizer.param_groups]
+        members, inner = list(optimizer.param_groups), wrapped_by(optimizer)
+        states = [each.state for each in inner]
+        try:
+            yield
+        finally:
+            vars(optimizer).clear()
+            vars(optimizer).update(own)
+            optimizer.param_groups[:] = members
+            for group, options in zip(optimizer.param_groups, groups, strict=True):
+                group.clear()
+                group.update(options)
+            for each, state in zip(inner, states, strict=True):
+                each.state = state
 
-    def _update(self, options: dict[str, Any], keys: Sequence[str], examples: Sequence[Tensor]) -> Any:
-        """The update of one parameter, traced: (parameter, gradient, state) to (parameter, state)."""
-        alone = FunctionalOptimizer(self.optimizer, [(options, ["it"])], [])
+    @contextmanager
+    def remembering(self, tensors: Mapping[str, Tensor]) -> Generator[None]:
+        """The optimizer remembers these meanwhile, by `StateTensor.name`, and its steps can be traced."""
+        with self._put_back():
+            given = {each.path: tensors[each.name] for each in self.tensors}
+            self._write(with_leaves(self.rest, self._left | given))
+            for path, leaf in self._left.items():
+                if path[0] == "state":
+                    put(self.optimizer.state, [self.parameters.get(path[1], path[1]), *path[2:]], leaf)
+            with self._traceable():
+                yield
 
-        def update(parameter: Tensor, gradient: Tensor, *state: Tensor) -> list[Tensor]:
-            held = {"it": {key: t.clone() for key, t in zip(keys, state, strict=True)}} if keys else {}
-            updated, after = alone._run({"it": parameter.clone()}, {"it": gradient}, held)
-            return [updated["it"], *(after["it"][key] for key in keys)]
+    def remembered(self) -> dict[str, Tensor]:
+        """What the optimizer remembers now, by `StateTensor.name`; within `remembering`. What else a step changed is kept
+        for the next run."""
+        now, rest = dict(leaves_of(self._read())), dict(leaves_of(self.rest))
+        slots = {each.path for each in self.tensors}
+        changed = {path: leaf for path, leaf in now.items() if path not in slots and not is_same(leaf, rest.get(path))}
+        self._left = {path: like_left(leaf) for path, leaf in changed.items() if path[-1] not in TRACEABLE}
+        return {each.name: now[each.path] for each in self.tensors if isinstance(now.get(each.path), Tensor)}
 
-        with disable_proxy_modes_tracing(), detect_fake_mode(list(examples)) or FakeTensorMode():
-            fakes = [torch.empty(t.shape, dtype=t.dtype) for t in examples]
-            return make_fx(functionalize(update), tracing_mode="fake")(*fakes)
+    def leftovers(self) -> list[str]:
+        """What the last step changed beside these tensors, in words."""
+        return [f"{path_name(path)} of {self.what}" for path in self._left]
 
-    def _run(
-        self, parameters: Tensors, gradients: Tensors, state: Mapping[str, dict[str, Any]]
-    ) -> tuple[Tensors, dict[str, dict[str, Any]]]:
-        """Runs the optimizer's step on these tensors, in place."""
-        optimizer = copy.copy(self.optimizer)
-        optimizer.param_groups = [
-            {"params": [parameters[n] for n in names], **options} for options, names in self.groups
-        ]
-        optimizer.state = defaultdict(dict, {parameters[n]: dict(each) for n, each in state.items()})
-        for name, gradient in gradients.items():
-            parameters[name].grad = gradient
-        with _tensors_stay_tensors(), _TensorsAsNumbers():
-            optimizer.step()
-        return parameters, {name: dict(optimizer.state[p]) for name, p in parameters.items() if p in optimizer.state}
+    def now(self) -> dict[str, Tensor]:
+        """What the optimizer remembers outside of a program, where it is there yet."""
+        now = dict(leaves_of(self._read()))
+        return {each.name: torch.as_tensor(now[each.path]) for each in self.tensors if each.path in now}
 
-    def _state_after_a_step(self, parameters: Mapping[str, nn.Parameter]) -> list[tuple[str, str, Tensor]]:
+    @contextmanager
+    def _traceable(self) -> Generator[None]:
+        """Options are those of a step that can be traced; numbers may be tensors while it runs, behind the hooks before
+        it and ahead of those after it."""
+        for group in self.optimizer.param_groups:
+            group.update({key: value for key, value in TRACEABLE.items() if key in group})
+        vars(self.optimizer)["_step_supports_amp_scaling"] = False
+        running = ExitStack()
+
+        def start(*_: Any) -> None:
+            running.enter_context(tensors_as_numbers())
+
+        def stop(*_: Any) -> None:
+            running.close()
+
+        before = self.optimizer.register_step_pre_hook(start)
+        after = self.optimizer.register_step_post_hook(stop)
+        self.optimizer._optimizer_step_post_hooks.move_to_end(after.id, last=False)  # pyright: ignore
+        try:
+            with running:
+                yield
+        finally:
+            before.remove()
+            after.remove()
+
+    # What it will remember
+
+    def _find(self) -> None:
+        known = bool(self.optimizer.state)
+        try:
+            first = self._after_a_step()
+            small, changing, starts = self._small_steps()
+        except DistirError:
+            raise
+        except _Unrunnable as error:
+            if "closure" in str(error) or isinstance(error.__cause__, AssertionError):
+                self._slots({path for path, leaf in leaves_of(self._before) if isinstance(leaf, Tensor)}, {})
+                return
+            raise DistirError(
+                f"{self.what} has no program, its step cannot be traced: {error}; Adam, AdamW, SGD and most of torch.optim have one"
+            ) from error
+        before = dict(leaves_of(self._before))
+        initial: dict[tuple[Any, ...], Tensor] = {}
+        for path, leaf in leaves_of(first):
+            if isinstance(leaf, Tensor):
+                start = before.get(path, starts.get(path, 0.0))
+                initial[path] = self._initial(path, leaf, start)
+            elif path in changing:
+                initial[path] = torch.tensor(float(before.get(path, starts.get(path, 0.0))), dtype=torch.float64)
+        self.rest = first if not known else with_leaves(first, before)
+        self._slots(set(initial), initial)
+        if not known:
+            self._check_start(small, starts)
+
+    def _slots(self, paths: set[tuple[Any, ...]], initial: Mapping[tuple[Any, ...], Tensor]) -> None:
+        leaves = dict(leaves_of(self.rest))
+        found = [(path, initial.get(path, leaves[path])) for path in leaves if path in paths]
+        self.tensors = [StateTensor(path_name(path), path, tensor) for path, tensor in found]
+
+    def _initial(self, path: tuple[Any, ...], example: Tensor, start: Any) -> Tensor:
+        if isinstance(start, Tensor):
+            return start.detach().to(example.dtype)
+        parameter = self.parameters.get(path[1]) if path[0] == "state" else None
+        if start is _PARAMETER and parameter is not None:
+            return parameter.detach().to(example.dtype)
+        device = "meta" if parameter is not None and parameter.is_meta and example.dim() else "cpu"
+        return _filled(example, float(start), device)
+
+    def _after_a_step(self) -> Memory:
+        """What is remembered after one step, as tensors without data; counters are float64, as in a program."""
+
+        def fake(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return torch.empty(leaf.shape, dtype=leaf.dtype if leaf.dim() else torch.float64)
+
+        before = {key: pytree.tree_map(fake, entry) if key == "state" else entry for key, entry in self._before.items()}
         with FakeTensorMode(allow_non_fake_inputs=True):
-            fakes = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in parameters.items()}
-            held = {n: _fake_state(self.optimizer.state.get(p, {})) for n, p in parameters.items()}
-            try:
-                _, state = self._run(fakes, {n: torch.empty_like(p) for n, p in fakes.items()}, held)
-            except (RuntimeError, TypeError) as error:
-                raise DistirError(
-                    f"{type(self.optimizer).__name__} has no program: its step needs more than parameters and gradients, or "
-                    f"reads values as numbers ({type(error).__name__}: {str(error).strip().splitlines()[0]}); "
-                    "Adam, AdamW, SGD and most of torch.optim have one"
-                ) from error
-        found: list[tuple[str, str, Tensor]] = []
-        for name, entries in state.items():
-            found += [(name, key, value) for key, value in entries.items() if isinstance(value, Tensor)]
+            stand_ins = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self.parameters.items()}
+            gradients = {n: torch.empty_like(p) for n, p in stand_ins.items() if self.parameters[n].requires_grad}
+            return self._steps(stand_ins, [gradients], before, True)[-1]
+
+    def _small_steps(self) -> tuple[list[dict[str, Tensor]], set[tuple[Any, ...]], dict[tuple[Any, ...], Any]]:
+        """Small parameters after each of three steps by the optimizer as it is; what changes as a number; and what
+        tensors and numbers of a new state start at."""
+        stand_ins, gradients = self._small(0)
+        entries: dict[str, RecordedEntry] = {}
+        seen: list[dict[str, Tensor]] = []
+        memories = self._steps(stand_ins, gradients, self._small_memory(), False, entries, seen)
+        known = [dict(leaves_of(memory)) for memory in memories]
+        before = dict(leaves_of(self._before))
+        changing = {
+            path
+            for path, leaf in known[-1].items()
+            if type(leaf) in (int, float) and len({each.get(path) for each in known} | {before.get(path, leaf)}) > 1
+        }
+        others: dict[str, RecordedEntry] = {}
+        self._steps(*self._small(1), self._small_memory(), False, others)
+        starts: dict[tuple[Any, ...], Any] = {}
+        for name, entry in entries.items():
+            for key, value in entry.first.items():
+                starts["state", name, key] = _start(value, others[name].first.get(key), self._small(0)[0].get(name))
+        return seen, changing, starts
+
+    def _small(self, seed: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+        """Small parameters and the gradients of some steps."""
+        random = torch.Generator().manual_seed(seed)
+
+        def draw(of: Tensor) -> Tensor:
+            return torch.randn([min(n, SMALL_SIZE) for n in of.shape], dtype=torch.float64, generator=random)
+
+        trained = {n: p for n, p in self.parameters.items() if p.requires_grad}
+        return {n: draw(p) for n, p in self.parameters.items()}, [
+            {n: draw(p) for n, p in trained.items()} for _ in range(SMALL_STEPS)
+        ]
+
+    def _small_memory(self) -> Memory:
+        def small(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            part = leaf.detach()[tuple(slice(SMALL_SIZE) for _ in range(leaf.dim()))]
+            wide = torch.float64 if leaf.is_floating_point() and leaf.dim() else leaf.dtype
+            return torch.ones(part.shape, dtype=wide) if leaf.is_meta else part.to("cpu", wide).clone()
+
+        return pytree.tree_map(small, self._before)
+
+    def _steps(
+        self,
+        stand_ins: Mapping[str, Tensor],
+        gradients: Sequence[Mapping[str, Tensor]],
+        before: Memory,
+        traceable: bool,
+        entries: dict[str, RecordedEntry] | None = None,
+        seen: list[dict[str, Tensor]] | None = None,
+    ) -> list[Memory]:
+        """What is remembered after each of these steps on stand-ins, from `before` on."""
+        pairs = [(parameter, stand_ins[name]) for name, parameter in self.parameters.items()]
+        found: list[Memory] = []
+        with self._put_back(), torch.random.fork_rng(devices=[]), Substitutes(pairs):
+            torch.manual_seed(0)
+            for each in wrapped_by(self.optimizer):
+                each.state = defaultdict(dict)
+            self._write(before, RecordedEntry if entries is not None else dict)
+            with ExitStack() as options:
+                if traceable:
+                    options.enter_context(self._traceable())
+                else:
+                    options.enter_context(_double_numbers())
+                    for group in self.optimizer.param_groups:
+                        group.update({key: value for key, value in EAGER.items() if key in group})
+                for each in gradients:
+                    for name, gradient in each.items():
+                        self.parameters[name].grad = gradient.clone()
+                    try:
+                        self.optimizer.step()
+                    except Exception as error:
+                        raise _Unrunnable(reason_of(error)) from error
+                    found.append(self._read())
+                    if seen is not None:
+                        seen.append({name: t.detach().clone() for name, t in stand_ins.items()})
+            if entries is not None:
+                entries |= {
+                    self._names.get(id(key), str(key)): entry
+                    for key, entry in self.optimizer.state.items()
+                    if isinstance(entry, RecordedEntry)
+                }
         return found
 
-    def _starts(self, parameters: Mapping[str, nn.Parameter]) -> dict[str, dict[str, float]]:
-        """By parameter and key, the number that all elements of a new state are; none for what a step makes itself."""
-        starts: dict[str, dict[str, float]] = {}
-        kinds: dict[object, dict[str, float]] = {}
-        for number, (options, names) in enumerate(self.groups):
-            for name in names:
-                kind = number, parameters[name].dim(), parameters[name].dtype
-                if kind not in kinds:
-                    small = torch.zeros([2] * parameters[name].dim(), dtype=parameters[name].dtype)
-                    kinds[kind] = self._start(options, small)
-                starts[name] = kinds[kind]
-        return starts
+    def _check_start(self, expected: list[dict[str, Tensor]], starts: Mapping[tuple[Any, ...], Any]) -> None:
+        """That three steps on small parameters from the state that a program starts with, with counters that are tensors,
+        are those of the optimizer as it is."""
+        stand_ins, gradients = self._small(0)
+        example = dict(leaves_of(self._steps(self._small(0)[0], gradients[:1], self._small_memory(), False)[-1]))
+        given: dict[tuple[Any, ...], Tensor] = {}
+        for each in self.tensors:
+            start, like = starts.get(each.path, 0.0), example.get(each.path)
+            if each.path[0] != "state" or not isinstance(like, Tensor) or not like.dim():
+                given[each.path] = each.initial.clone()
+            elif start is _PARAMETER:
+                given[each.path] = stand_ins[each.path[1]].detach().clone()
+            else:
+                given[each.path] = _filled(like, float(start), "cpu").clone()
+        found: list[dict[str, Tensor]] = []
+        try:
+            self._steps(stand_ins, gradients, with_leaves(self.rest, given), True, seen=found)
+        except _Unrunnable as error:
+            raise DistirError(f"{self.what} has no program: {error}") from error
+        for now, then in zip(found, expected, strict=True):
+            if any(not torch.allclose(now[n], then[n], rtol=1e-6, atol=1e-9) for n in now):
+                raise DistirError(
+                    f"the state of {self.what} with these options does not start at zero, at one number or at the parameter: run "
+                    "one optimizer.step() in PyTorch first, its state is imported"
+                )
 
-    def _start(self, options: dict[str, Any], parameter: Tensor) -> dict[str, float]:
-        """The state that the optimizer makes for a parameter before its first step (`_init_group` of torch.optim)."""
-        init = getattr(self.optimizer, "_init_group", None)
-        if init is None:
-            return {}
-        optimizer = copy.copy(self.optimizer)
-        optimizer.state = defaultdict(dict)
-        parameter.grad = torch.zeros_like(parameter)
-        lists = [[] for _ in list(signature(init).parameters)[1:]]
-        with _tensors_stay_tensors():
-            try:
-                type(optimizer)._init_group(optimizer, {"params": [parameter], **options}, *lists)  # type: ignore
-            except (RuntimeError, TypeError, KeyError):
-                return {}
-        entries = optimizer.state[parameter].items()
-        starts = {
-            key: value.flatten()[0].item() for key, value in entries if isinstance(value, Tensor) and value.numel()
-        }
-        for key, start in starts.items():
-            if not bool((optimizer.state[parameter][key] == start).all()):
-                raise DistirError(self._no_start())
-        return starts
 
-    def _no_start(self) -> str:
-        return (
-            f"the state of {type(self.optimizer).__name__} with these options does not start at zero, or at one number: run "
-            "one optimizer.step() in PyTorch first, its state is imported"
-        )
+@contextmanager
+def _double_numbers() -> Generator[None]:
+    """Tensors that are made of numbers are float64 meanwhile."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
 
-    def _check_start(self) -> None:
-        """That a step from no state is a step from a state of what it starts at, on parameters of two elements."""
-        names = [name for _, names in self.groups for name in names]
-        small = {n: torch.tensor([0.5, -2.0], dtype=torch.float64) for n in names[:1]}
-        alone = FunctionalOptimizer(self.optimizer, [(o, [n for n in g if n in small]) for o, g in self.groups], [])
-        gradients = {n: torch.tensor([1.5, -0.25], dtype=torch.float64) for n in small}
-        first, state = alone._run({n: p.clone() for n, p in small.items()}, gradients, {})
-        starts = alone._starts({n: nn.Parameter(p) for n, p in small.items()})
-        started = {
-            n: {
-                k: _filled(v, starts[n].get(k, 0.0), "cpu").clone() if isinstance(v, Tensor) else v
-                for k, v in s.items()
-            }
-            for n, s in state.items()
-        }
-        second, _ = alone._run({n: p.clone() for n, p in small.items()}, gradients, started)
-        if any(not torch.equal(first[n], second[n]) for n in small):
-            raise DistirError(self._no_start())
+
+class _Unrunnable(Exception):
+    """A step of an optimizer alone does not run; why."""
+
+
+def wrapped_by(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """Optimizers that an optimizer has for attributes."""
+    return [each for each in vars(optimizer).values() if isinstance(each, torch.optim.Optimizer)]
+
+
+_PARAMETER = object()
+"""Instead of a number: what the parameter itself is."""
+
+
+def _start(value: Any, other: Any, parameter: Tensor | None) -> Any:
+    """What an entry starts at, from what it was first in two runs: a number, the parameter, or 0 where neither is known."""
+    if not isinstance(value, Tensor):
+        return value if type(value) in (int, float) else 0.0
+    if parameter is not None and value.shape == parameter.shape and torch.equal(value.double(), parameter):
+        return _PARAMETER
+    if not isinstance(other, Tensor) or not value.numel() or not torch.equal(value, other):
+        return 0.0
+    number = value.flatten()[0]
+    return number.item() if bool((value == number).all()) else 0.0
 
 
 def _filled(example: Tensor, value: float, device: str) -> Tensor:
@@ -213,46 +366,3 @@ def _filled(example: Tensor, value: float, device: str) -> Tensor:
     if value == 0:
         return torch.zeros(example.shape, dtype=example.dtype, device=device)
     return torch.full((), value, dtype=example.dtype, device=device).expand(example.shape)
-
-
-def _fake_state(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Entries of a state without data; counters are float64, as in a program."""
-    return {
-        key: torch.empty(value.shape, dtype=value.dtype if value.dim() else torch.float64)
-        if isinstance(value, Tensor)
-        else value
-        for key, value in entries.items()
-    }
-
-
-_TRACEABLE = {"foreach": False, "fused": False, "capturable": True}
-"""Options that say how a step runs, not what it computes."""
-
-
-class _TensorsAsNumbers(TorchFunctionMode):
-    """A number that scales an operand may be a tensor, as a step counter is: `p.addcdiv_(g, s, value=-lr / t)`."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        key = _SCALES.get(getattr(func, "__name__", "").removesuffix("_"), "")
-        if isinstance(kwargs.get(key), Tensor) and len(args) > 1:
-            args = (args[0], args[1] * kwargs.pop(key), *args[2:])
-        return func(*args, **kwargs)
-
-
-_SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}
-"""The argument, a number, that scales the first operand after `self`."""
-
-
-@contextmanager
-def _tensors_stay_tensors() -> Any:
-    """Optimizers compute with step counters as tensors while they are compiled; and counters are float64, as Python's
-    numbers are with which they compute otherwise."""
-    compiling, default = getattr(torch.compiler, "_is_compiling_flag"), torch.get_default_dtype()
-    setattr(torch.compiler, "_is_compiling_flag", True)
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        setattr(torch.compiler, "_is_compiling_flag", compiling)
-        torch.set_default_dtype(default)

@@ -3,45 +3,135 @@ without their places, and what draws depend on comes first."""
 
 from __future__ import annotations
 
+import operator
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import torch
-from torch import Tensor, fx
+from torch import fx
+from torch._guards import detect_fake_mode
+from torch._subclasses import FakeTensorMode
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
 
 
 def without_writes(graph: fx.GraphModule) -> None:
-    """An operator that writes to a tensor of its own (made by an operator, and read by nothing before) becomes the one
-    that gives a new tensor. What else writes stays (`torch.func.functionalize` traces the graph anew for that)."""
-    for node in list(graph.graph.nodes):
+    """An operator that writes to a tensor becomes the one that gives a new tensor, where nothing reads later, by another name
+    or as a part, what it wrote to. What else writes stays (`torch.func.functionalize` traces the graph anew for that)."""
+    for node in _writes_seen_by_result(list(graph.graph.nodes)):
+        with graph.graph.inserting_before(node):
+            made = _new_tensor(graph.graph, node)
+        if made is not None:
+            node.replace_all_uses_with(made)
+            graph.graph.erase_node(node)
+
+
+def _new_tensor(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
+    """What a tensor is after a write, as a new tensor; None if there is no such operator."""
+    aten, schema, value = torch.ops.aten, _schema(node), node.meta["val"]
+    name = schema.name.removeprefix("aten::")
+    if name == "copy_":
+        made = _call(graph, node, aten.clone.default, (node.args[1],))
+    elif name == "zero_" or (name == "fill_" and schema.overload_name == "Scalar"):
+        number = 0 if name == "zero_" else node.args[1]
+        made = _call(graph, node, aten.full.default, (list(value.shape), number), {"dtype": value.dtype})
+    else:
+        functional = _functional(schema)
+        if functional is None:
+            return None
+        made = _call(graph, node, functional, node.args, {k: v for k, v in node.kwargs.items() if k != "out"})
+    if made.meta["val"].dtype != value.dtype:
+        made = _call(graph, node, aten._to_copy.default, (made,), {"dtype": value.dtype})
+    if made.meta["val"].shape != value.shape:
+        made = _call(graph, node, aten.expand.default, (made, list(value.shape)))
+    return made
+
+
+@cache
+def _functional(schema: Any) -> Any:
+    """The operator that gives a new tensor in place of one that writes to its operand; overloads have other names."""
+    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
+    arguments = [(each.name, str(each.type)) for each in schema.arguments if not each.is_out]
+    for overload in packet.overloads() if packet is not None else ():
+        found = getattr(packet, overload)
+        taken = [(each.name, str(each.type)) for each in found._schema.arguments]
+        if taken == arguments and not found._schema.is_mutable and len(found._schema.returns) == 1:
+            return found
+    return None
+
+
+def _call(graph: fx.Graph, like: fx.Node, target: Any, args: Any, kwargs: Any = None) -> fx.Node:
+    made = graph.create_node("call_function", target, args, dict(kwargs or {}), name=target.overloadpacket.__name__)
+    made.meta = dict(like.meta)
+    operands, options = map_arg((args, dict(kwargs or {})), lambda node: node.meta["val"])
+    mode = detect_fake_mode(pytree.tree_leaves((operands, options)))
+    with mode or FakeTensorMode(), torch.no_grad():
+        made.meta["val"] = target(*operands, **options)
+    return made
+
+
+def _writes_seen_by_result(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """Operators that write to a tensor whose memory is read afterwards by the result of the operator alone; and those that
+    write nothing but another shape."""
+    roots: dict[fx.Node, fx.Node] = {}
+    names: dict[fx.Node, list[fx.Node]] = defaultdict(list)
+    last_read: dict[fx.Node, int] = {}
+    for position, node in enumerate(nodes):
+        for used in node.all_input_nodes:
+            last_read[used] = position
+        source = _source(node)
+        roots[node] = node if source is None else roots[source]
+        names[roots[node]].append(node)
+    found: list[fx.Node] = []
+    for position, node in enumerate(nodes):
         schema = _schema(node)
-        if schema is None or not schema.is_mutable or not _is_own(written := node.args[0], node):
+        if schema is None or not schema.is_mutable or roots[node].op == "get_attr" or roots[node] is node:
             continue
-        value: Tensor = written.meta["val"]
-        others = [a.meta.get("val") for a in node.all_input_nodes if a is not written]
-        if not value.is_floating_point() or any(not isinstance(o, Tensor) or o.dtype != value.dtype for o in others):
-            continue
-        if schema.name == "aten::copy_":
-            if others[0].shape == value.shape:
-                node.replace_all_uses_with(node.args[1])
-                graph.graph.erase_node(node)
-            continue
-        packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
-        if (functional := getattr(packet, schema.overload_name or "default", None)) is not None:
-            node.target = functional
+        after = {node}
+        for name in names[roots[node]]:
+            if _source(name) in after:
+                after.add(name)
+        others = (name for name in names[roots[node]] if name not in after)
+        if _is_view(node) or all(last_read.get(name, -1) <= position for name in others):
+            found.append(node)
+    return found
+
+
+def _is_view(node: fx.Node) -> bool:
+    return torch.Tag.inplace_view in cast(Any, node.target).tags
+
+
+def written_constants(graph: fx.GraphModule) -> list[str]:
+    """Tensors that a traced function had from elsewhere, and writes to."""
+    roots: dict[fx.Node, fx.Node] = {}
+    found: dict[str, None] = {}
+    for node in graph.graph.nodes:
+        source = _source(node)
+        roots[node] = node if source is None else roots[source]
+        schema = _schema(node)
+        if schema is not None and schema.is_mutable and source is not None and roots[source].op == "get_attr":
+            found[str(roots[source].target)] = None
+    return list(found)
+
+
+def _source(node: fx.Node) -> fx.Node | None:
+    """The node whose memory, or a part of it, a node has too."""
+    first = node.kwargs.get("out", node.args[0] if node.args else None)
+    if node.op != "call_function" or not isinstance(first, fx.Node):
+        return None
+    if node.target is operator.getitem:
+        return _source(first)
+    schema = _schema(node)
+    if schema is None or all(result.alias_info is None for result in schema.returns):
+        return None
+    return first
 
 
 def _schema(node: fx.Node) -> Any:
     target: Any = node.target
     return target._schema if isinstance(target, torch._ops.OpOverload) else None  # pyright: ignore[reportPrivateUsage]
-
-
-def _is_own(written: Any, by: fx.Node) -> bool:
-    """Whether a node's tensor is new, and no node but `by` has it."""
-    if not isinstance(written, fx.Node) or (schema := _schema(written)) is None:
-        return False
-    is_new = schema.is_mutable is False and all(result.alias_info is None for result in schema.returns)
-    return is_new and list(written.users) == [by] and isinstance(written.meta.get("val"), Tensor)
 
 
 def maxima_without_places(graph: fx.GraphModule) -> None:

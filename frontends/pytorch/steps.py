@@ -1,42 +1,18 @@
-"""What can be imported, as one thing: a function of named tensors with roles that returns named tensors with roles."""
+"""What can be imported, as one thing: a function of named tensors with roles that returns named tensors with roles. Training
+steps become that here: the user's own code runs, on tensors that stand for what it remembers from step to step."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.utils.stateless import _reparametrize_module  # pyright: ignore[reportPrivateUsage]
-from torch.utils import _pytree as pytree
 
 from distir.dialects.errors import DistirError
-from distir.frontends.pytorch.optimizers import FunctionalOptimizer
-
-Tensors = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Port:
-    """One argument: an example of it (its data is not looked at) and, where there is one, its value."""
-
-    name: str
-    role: str
-    example: Tensor
-    value: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class TracedFunction:
-    """`run` takes tensors by name, in the order of the ports, and returns results by (name, role)."""
-
-    name: str
-    ports: Sequence[Port]
-    run: Callable[[Tensors], dict[tuple[str, str], Tensor]]
+from distir.frontends.pytorch.arguments import Arguments, Results, described, named_results
+from distir.frontends.pytorch.remembering import Port, Remembering, Tensors, TracedFunction
 
 
 @dataclass(frozen=True)
@@ -45,36 +21,79 @@ class TrainingStep:
 
     model: nn.Module
     loss: Callable[..., Tensor] | None
-    optimizer: torch.optim.Optimizer
+    optimizers: Sequence[torch.optim.Optimizer]
     autocast: torch.dtype | None = None
     example_args: Sequence[Any] | Mapping[str, Any] = ()
+    schedules: Mapping[Any, int] | None = None
+    scaler: torch.amp.GradScaler | None = None  # pyright: ignore[reportPrivateImportUsage]
+
+
+@dataclass(frozen=True)
+class WrittenStep:
+    """A step that is a function of the user's. Made by `written_step`, which says what the fields are."""
+
+    function: Callable[..., Any]
+    modules: Mapping[str, nn.Module]
+    optimizers: Sequence[torch.optim.Optimizer]
+    example_args: Sequence[Any] | Mapping[str, Any] = ()
+    schedules: Mapping[Any, int] | None = None
+    scalers: Sequence[torch.amp.GradScaler] = ()  # pyright: ignore[reportPrivateImportUsage]
 
 
 def training_step(
     model: nn.Module,
     loss: Callable[..., Tensor] | None,
-    optimizer: torch.optim.Optimizer | Callable[[Any], torch.optim.Optimizer],
+    optimizer: torch.optim.Optimizer
+    | Sequence[torch.optim.Optimizer]
+    | Callable[[Any], torch.optim.Optimizer | Sequence[torch.optim.Optimizer]],
     *,
     autocast: torch.dtype | None = None,
     example_args: Sequence[Any] | Mapping[str, Any] = (),
+    schedules: Mapping[Any, int] | None = None,
+    scaler: torch.amp.GradScaler | None = None,  # pyright: ignore[reportPrivateImportUsage]
 ) -> TrainingStep:
     """One step of training `model`, to be imported.
 
     `loss(output, label)` is a scalar: the last example argument is the label, those before go to the model. With None the
-    model computes it (its result, or the result's `loss`), and arguments called `label...` or `target...` are labels.
-    `optimizer` is any of torch.optim over parameters of the model, or makes one of them; a learning rate is fixed in the
-    program. With `autocast`, forward and loss run under torch.autocast in that type, parameters stay as they are.
+    model computes it (its result, or the result's `loss`), and arguments called `label...` or `target...` are labels. A loss
+    that is a module may have parameters. `optimizer` is one or several, over parameters of the model and of the loss, or makes
+    them of the model's parameters; numbers among its options are fixed in the program, tensors are arguments of it.
+    With `autocast`, forward and loss run under torch.autocast in that type, parameters stay as they are. `schedules` are
+    learning rate schedulers, each with the number of steps that it is for. With a `scaler`, as
+    `scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()`.
     """
-    made = optimizer if isinstance(optimizer, torch.optim.Optimizer) else optimizer(model.parameters())
-    return TrainingStep(model, loss, made, autocast, example_args)
+    is_made = isinstance(optimizer, torch.optim.Optimizer | Sequence)
+    made = cast(Any, optimizer if is_made else cast(Any, optimizer)(model.parameters()))
+    made = [made] if isinstance(made, torch.optim.Optimizer) else list(made)
+    return TrainingStep(model, loss, made, autocast, example_args, schedules, scaler)
+
+
+def written_step(
+    function: Callable[..., Any],
+    modules: nn.Module | Mapping[str, nn.Module],
+    optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] = (),
+    *,
+    example_args: Sequence[Any] | Mapping[str, Any] = (),
+    schedules: Mapping[Any, int] | None = None,
+    scalers: Sequence[torch.amp.GradScaler] = (),  # pyright: ignore[reportPrivateImportUsage]
+) -> WrittenStep:
+    """A step that the user wrote, to be imported as it is: `function` takes a batch and does all the rest, such as backward
+    passes, clipping, steps of optimizers and averages of weights. Whatever it remembers must be in `modules` (by name: `model.`
+    stands before the names of `{"model": ...}`, nothing before those of a single module), `optimizers`, `schedules` (as in
+    `training_step`) and `scalers`."""
+    named = {"": modules} if isinstance(modules, nn.Module) else dict(modules)
+    listed = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else list(optimizers)
+    return WrittenStep(function, named, listed, example_args, schedules, scalers)
 
 
 def traceable(
-    function: TrainingStep | Callable[..., Any], example_args: Sequence[Any] | Mapping[str, Any]
+    function: TrainingStep | WrittenStep | Callable[..., Any], example_args: Sequence[Any] | Mapping[str, Any]
 ) -> TracedFunction:
     """Anything that can be imported, ready to be traced."""
     if isinstance(function, TrainingStep):
         return _training(function, example_args if len(example_args) else function.example_args)
+    if isinstance(function, WrittenStep):
+        return _written(function, example_args if len(example_args) else function.example_args)
     if isinstance(function, nn.Module):
         return _inference(function, example_args)
     if callable(function):
@@ -82,142 +101,112 @@ def traceable(
     raise DistirError(f"expected a training step, a torch.nn.Module or a function, got a {type(function).__name__}")
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    """Example arguments with the tensors among them taken out: `rebuild` puts tensors by name in their places."""
-
-    tensors: Mapping[str, Tensor]
-    rebuild: Callable[[Mapping[str, Tensor]], tuple[list[Any], dict[str, Any]]]
-
-
-def _arguments(
-    callee: Callable[..., Any], given: Sequence[Any] | Mapping[str, Any], extra: Sequence[str]
-) -> _Arguments:
-    """Tensors are named by the parameters of the callee (then `extra`), and by their place inside nested ones."""
-    if isinstance(given, Mapping):
-        whole: dict[str, Any] = dict(given)
-    else:
-        given = (given,) if isinstance(given, Tensor) else given
-        own = len(given) - len(extra)
-        names = _parameter_names(callee)[:own]
-        names += [f"arg{i}" for i in range(len(names), own)]
-        whole = dict(zip([*names, *extra], given, strict=True))
-    leaves, structure = pytree.tree_flatten_with_path(whole)
-    places = [(_path_name(path), leaf) for path, leaf in leaves]
-    tensors = {name: leaf for name, leaf in places if isinstance(leaf, Tensor)}
-
-    def rebuild(by_name: Mapping[str, Tensor]) -> tuple[list[Any], dict[str, Any]]:
-        values = [by_name.get(name, leaf) if isinstance(leaf, Tensor) else leaf for name, leaf in places]
-        filled = cast(dict[str, Any], pytree.tree_unflatten(values, structure))
-        return ([], filled) if isinstance(given, Mapping) else (list(filled.values()), {})
-
-    return _Arguments(tensors, rebuild)
-
-
-def _parameter_names(callee: Callable[..., Any]) -> list[str]:
-    target: Callable[..., Any] = callee.forward if isinstance(callee, nn.Module) else callee
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-def _path_name(path: Sequence[Any]) -> str:
-    """`x`, or `cache.0.key` for a tensor inside."""
-    words = [getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))) for key in path]
-    return ".".join(map(str, words))
-
-
-def _named_results(results: Any) -> dict[tuple[str, str], Tensor]:
-    if isinstance(results, Tensor):
-        return {("output", "output"): results}
-    leaves, _ = pytree.tree_flatten_with_path(results)
-    found: dict[tuple[str, str], Tensor] = {}
-    for path, leaf in leaves:
-        if isinstance(leaf, Tensor):
-            name = _path_name(path)
-            found[f"output{name}" if name[:1].isdigit() else name, "output"] = leaf
-    return found
-
-
-@dataclass(frozen=True)
-class _Memory:
-    """What a model remembers: parameters and buffers by their names in `state_dict()`, tied ones once."""
-
-    model: nn.Module
-
-    def ports(self) -> list[Port]:
-        found = [Port(n, "parameter", p, _value(p)) for n, p in self.model.named_parameters()]
-        return found + [Port(n, "buffer", b, _value(b)) for n, b in self.model.named_buffers()]
-
-    @contextmanager
-    def holding(self, tensors: Tensors) -> Generator[None]:
-        """The model has these for its own meanwhile: in the backward pass too, where a checkpointed module runs again."""
-        with _reparametrize_module(self.model, tensors, tie_weights=True):
-            yield
-
-    def call(self, tensors: Tensors, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return functional_call(self.model, tensors, tuple(args), dict(kwargs), tie_weights=True)
-
-
-def _value(tensor: Tensor) -> Tensor | None:
-    return None if tensor.is_meta else tensor.detach()
-
-
 def _inference(model: nn.Module, example_args: Sequence[Any] | Mapping[str, Any]) -> TracedFunction:
-    memory, arguments = _Memory(model), _arguments(model, example_args, ())
-    remembered = memory.ports()
+    model = _uncompiled(model)
+    name, arguments = type(model).__name__, Arguments.of(model, example_args)
     inputs = [Port(name, "input", tensor) for name, tensor in arguments.tensors.items()]
 
-    def run(tensors: Tensors) -> dict[tuple[str, str], Tensor]:
+    def body(tensors: Tensors) -> Results:
         with torch.no_grad():
-            held = {port.name: tensors[port.name].clone() for port in remembered}
             args, kwargs = arguments.rebuild(tensors)
-            results = _named_results(memory.call(held, args, kwargs))
-        return results | {(p.name, p.role): held[p.name] for p in remembered if p.role == "buffer"}
+            return named_results(model(*args, **kwargs), name)
 
-    return TracedFunction(type(model).__name__, [*inputs, *remembered], run)
+    return Remembering(name, inputs, {"": model}).traced(body)
 
 
 def _plain(function: Callable[..., Any], example_args: Sequence[Any] | Mapping[str, Any]) -> TracedFunction:
-    arguments = _arguments(function, example_args, ())
+    name, arguments = getattr(function, "__name__", "the function"), Arguments.of(function, example_args)
 
-    def run(tensors: Tensors) -> dict[tuple[str, str], Tensor]:
+    def run(tensors: Tensors) -> Results:
         args, kwargs = arguments.rebuild(tensors)
-        return _named_results(function(*args, **kwargs))
+        return named_results(function(*args, **kwargs), name)
 
     ports = [Port(name, "input", tensor) for name, tensor in arguments.tensors.items()]
-    return TracedFunction(getattr(function, "__name__", "the function"), ports, run)
+    return TracedFunction(name, ports, run, run, [function])
 
 
 def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any]) -> TracedFunction:
-    name = f"the training step of {type(step.model).__name__}"
+    model = _uncompiled(step.model)
+    name = f"the training step of {type(model).__name__}"
     if not len(example_args):
         raise DistirError(f"{name} needs example arguments: give them to import_step, or to training_step")
-    memory = _Memory(step.model)
-    arguments = _arguments(step.model, example_args, ("label",) if step.loss is not None else ())
-    trained = {n: p for n, p in step.model.named_parameters() if p.requires_grad}
+    arguments = Arguments.of(model, example_args, ("label",) if step.loss is not None else ())
     names = list(arguments.tensors)
-    labels = {n for n in names if n.lower().startswith(("label", "target"))} if step.loss is None else {names[-1]}
+    labels = {n for n in names if _is_label(n)} if step.loss is None else {names[-1]}
     inputs = [Port(n, "label" if n in labels else "input", t) for n, t in arguments.tensors.items()]
+    modules = {"": model} | ({"loss": step.loss} if isinstance(step.loss, nn.Module) else {})
+    scalers = [] if step.scaler is None else [step.scaler]
 
-    def loss_of(held: Tensors, tensors: Tensors) -> Tensor:
+    def loss_of(tensors: Tensors) -> Any:
         args, kwargs = arguments.rebuild(tensors)
         if step.loss is None:
-            found = step.model(*args, **kwargs)
-            found = found if isinstance(found, Tensor) else getattr(found, "loss", None)
+            found = model(*args, **kwargs)
+            if isinstance(found, Mapping):
+                found = cast("Mapping[str, Any]", found).get("loss")
+            found = found if isinstance(found, Tensor) else cast(Any, getattr(found, "loss", None))
         elif isinstance(example_args, Mapping):
             label = kwargs.pop(names[-1])
-            found = step.loss(step.model(*args, **kwargs), label)
+            found = step.loss(model(*args, **kwargs), label)
         else:
-            found = step.loss(step.model(*args[:-1]), args[-1])
-        if not isinstance(found, Tensor) or found.numel() != 1:
-            raise DistirError(f"{name}: expected a loss of one element, got {_described(found)}")
+            found = step.loss(model(*args[:-1]), args[-1])
         return found
 
-    ports = [*inputs, *memory.ports()]
-    return training_function(name, ports, trained, step.optimizer, loss_of, step.autocast, memory.holding)
+    def body(tensors: Tensors) -> Results:
+        return _update(name, lambda: loss_of(tensors), step.optimizers, step.autocast, step.scaler)
+
+    def eager(tensors: Tensors) -> Results:
+        for optimizer in step.optimizers:
+            optimizer.zero_grad()
+        found = body(tensors)
+        for schedule in step.schedules or ():
+            schedule.step()
+        return found
+
+    return Remembering(name, inputs, modules, step.optimizers, step.schedules, scalers).traced(body, eager)
+
+
+def _update(
+    name: str,
+    loss_of: Callable[[], Any],
+    optimizers: Sequence[torch.optim.Optimizer],
+    autocast: torch.dtype | None = None,
+    scaler: Any = None,
+) -> Results:
+    """A step as everybody writes it."""
+    with torch.enable_grad(), torch.autocast("cpu", autocast or torch.bfloat16, enabled=autocast is not None):
+        loss = loss_of()
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise DistirError(f"{name}: expected a loss of one element, got {described(loss)}")
+    scaled = loss if scaler is None else scaler.scale(loss)
+    scaled.backward(torch.full(loss.shape, 1.0, dtype=scaled.dtype))
+    for optimizer in optimizers:
+        scaler.step(optimizer) if scaler is not None else optimizer.step()
+    if scaler is not None:
+        scaler.update()
+    return {("loss", "output"): loss.detach()}
+
+
+def _written(step: WrittenStep, example_args: Sequence[Any] | Mapping[str, Any]) -> TracedFunction:
+    name = getattr(step.function, "__name__", "the step")
+    arguments = Arguments.of(step.function, example_args)
+    inputs = [Port(n, "label" if _is_label(n) else "input", t) for n, t in arguments.tensors.items()]
+    modules = {prefix: _uncompiled(module) for prefix, module in step.modules.items()}
+
+    def body(tensors: Tensors) -> Results:
+        args, kwargs = arguments.rebuild(tensors)
+        with torch.enable_grad():
+            found = step.function(*args, **kwargs)
+        alone = "loss" if isinstance(found, Tensor) and found.numel() == 1 else "output"
+        return {key: tensor.detach() for key, tensor in named_results(found, name, alone).items()}
+
+    remembering = Remembering(
+        name, inputs, modules, step.optimizers, step.schedules, step.scalers, gradients=True, also=[step.function]
+    )
+    return remembering.traced(body)
+
+
+def _is_label(name: str) -> bool:
+    return name.lower().startswith(("label", "target"))
 
 
 def training_function(
@@ -226,40 +215,21 @@ def training_function(
     trained: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
     loss_of: Callable[[Tensors, Tensors], Tensor],
-    autocast: torch.dtype | None = None,
-    holding: Callable[[Tensors], AbstractContextManager[None]] = nullcontext,
 ) -> TracedFunction:
     """Loss, gradients of it and updates of the `trained` parameters, over these ports and the optimizer's state.
 
-    `loss_of(memory, tensors)` is a scalar: `memory` has parameters, to be differentiated, and buffers, to be written to.
-    Forward and backward pass run within `holding(memory)`.
-    """
-    functional = FunctionalOptimizer.of(optimizer, trained)
-    remembered = [port for port in ports if port.role in ("parameter", "buffer")]
-    state = [Port(each.name, "state", each.initial, _value(each.initial)) for each in functional.state]
+    `loss_of(memory, tensors)` is a scalar: `memory` has parameters, to be differentiated."""
+    inputs = [port for port in ports if port.name not in trained]
+    remembering = Remembering(name, inputs, {}, [optimizer], parameters=trained)
 
-    def run(tensors: Tensors) -> dict[tuple[str, str], Tensor]:
-        held = {p.name: tensors[p.name].detach() for p in remembered if p.role == "parameter"}
-        for parameter in trained:
-            held[parameter].requires_grad_()
-        held |= {p.name: tensors[p.name].clone() for p in remembered if p.role == "buffer"}
-        enabled = autocast is not None
-        with holding(held):
-            with torch.enable_grad(), torch.autocast("cpu", autocast or torch.bfloat16, enabled=enabled):
-                loss = loss_of(held, tensors)
-            leaves = [held[parameter] for parameter in trained]
-            one = torch.full(loss.shape, 1.0, dtype=loss.dtype)
-            found = cast(Any, torch.autograd.grad(loss, leaves, one, allow_unused=True))
-        gradients = {n: g for n, g in zip(trained, found, strict=True) if g is not None}
-        results = {("loss", "output"): loss.detach()}
-        with torch.no_grad():
-            updated, new_state = functional.step({n: tensors[n] for n in trained}, gradients, tensors)
-        results |= {(n, "parameter"): updated[n] for n in trained}
-        results |= {(n, "state"): t for n, t in new_state.items()}
-        return results | {(p.name, p.role): held[p.name] for p in remembered if p.role == "buffer"}
+    def body(tensors: Tensors) -> Results:
+        others = {port.name: tensors[port.name] for port in inputs}
+        return _update(name, lambda: loss_of(remembering.substitutes | others, tensors), [optimizer])
 
-    return TracedFunction(name, [*ports, *state], run)
+    function, given = remembering.traced(body), {port.name for port in ports}
+    return replace(function, ports=[*ports, *(port for port in function.ports if port.name not in given)])
 
 
-def _described(value: Any) -> str:
-    return f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+def _uncompiled(model: nn.Module) -> nn.Module:
+    """The module that `torch.compile` was given."""
+    return cast(nn.Module, getattr(model, "_orig_mod", model))

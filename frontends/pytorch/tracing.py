@@ -15,24 +15,62 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from xdsl.dialects.builtin import ModuleOp
 
+from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
-from distir.frontends.pytorch.rewrites import draws_first, maxima_without_places, without_writes
-from distir.frontends.pytorch.steps import Port, TracedFunction
+from distir.frontends.pytorch.remembering import Port, TracedFunction
+from distir.frontends.pytorch.rewrites import draws_first, maxima_without_places, without_writes, written_constants
+from distir.frontends.pytorch.side_effects import Surroundings
 from distir.frontends.weights import attach
+
+Key = tuple[str, str]
 
 
 def trace(function: TracedFunction) -> ModuleOp:
     """The function as a module with one function, @main, and the values of its arguments attached.
 
-    Attention (`scaled_dot_product_attention`) is traced as its definition: two contractions and a softmax."""
-    keys: list[tuple[str, str]] = []
-    drawing: list[Draws] = []
+    Attention (`scaled_dot_product_attention`) is traced as its definition: two contractions and a softmax. Raises DistirError
+    for a function that writes to, or leaves in Python, what the next run of it would read."""
     batch = _batch_size(function)
-    ports = [*function.ports, Port(SEED, "buffer", torch.tensor(0), torch.tensor(0))]
+    ports = [*function.ports, Port(SEED, "buffer", torch.tensor(0), torch.tensor(0), True)]
     if batch is not None:
-        ports.append(Port(ROWS, "seed", torch.arange(batch), torch.arange(batch)))
+        ports.append(Port(ROWS, "seed", torch.arange(batch), torch.arange(batch), True))
+    surroundings = Surroundings(function.keeps)
+    try:
+        graph, keys = _traced_function(function, ports)
+        if changes := surroundings.changes() + function.leftovers():
+            again, _ = _traced_function(function, ports)
+            if again.code != graph.code:
+                raise DistirError(
+                    f"{function.name} changes {changes[0]}, which its next run reads, and a program does not remember: make it a "
+                    "buffer of a module, or take it out of the step"
+                )
+    finally:
+        surroundings.restore()
+    _refuse_constants(function, graph)
+    if any(_writes(node) for node in graph.graph.nodes):
+        graph = _traced(functionalize(graph), _examples(ports))
+        for node in reversed(graph.graph.nodes):
+            if _writes(node) and node.args[0].op == "placeholder":  # what was written to arguments, at the end
+                graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
+    maxima_without_places(graph)
+    graph.graph.eliminate_dead_code()
+    draws_first(graph)
+    ports, keys = _without_unread(graph, ports, keys)
+    importer = GraphImporter(replace(function, ports=ports), graph)
+    module = importer.import_graph(keys)
+    values = {port.name: port.value for port in ports if port.value is not None} | importer.constants
+    values = {port.name: values[port.name] for port in importer.ports if port.name in values}
+    attach(module, {name: _array(value) for name, value in values.items()})
+    return module
+
+
+def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[fx.GraphModule, list[Key]]:
+    """The graph of one run, without writes that can be avoided, and names and roles of its results."""
+    keys: list[Key] = []
+    drawing: list[Draws] = []
 
     def flat(*tensors: Tensor) -> list[Tensor]:
         named = {port.name: t for port, t in zip(ports, tensors, strict=True)}
@@ -44,23 +82,15 @@ def trace(function: TracedFunction) -> ModuleOp:
         keys[:] = list(results)
         return list(results.values())
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        examples = [torch.empty(p.example.shape, dtype=p.example.dtype, device="cpu") for p in ports]
     with restored_generator():
-        graph = _traced(flat, examples, replacements(lambda: drawing[0]))
+        graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))
     without_writes(graph)
-    if any(_writes(node) for node in graph.graph.nodes):
-        graph = _traced(functionalize(graph), examples)
-    graph.graph.eliminate_dead_code()
-    maxima_without_places(graph)
-    graph.graph.eliminate_dead_code()
-    draws_first(graph)
-    importer = GraphImporter(replace(function, ports=_used(graph, ports, len(function.ports))), graph)
-    module = importer.import_graph(keys)
-    values = {port.name: port.value for port in ports if port.value is not None} | importer.constants
-    values = {port.name: values[port.name] for port in importer.ports if port.name in values}
-    attach(module, {name: _array(value) for name, value in values.items()})
-    return module
+    return graph, keys
+
+
+def _examples(ports: Sequence[Port]) -> list[Tensor]:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return [torch.empty(p.example.shape, dtype=p.example.dtype, device="cpu") for p in ports]
 
 
 def _batch_size(function: TracedFunction) -> int | None:
@@ -69,16 +99,61 @@ def _batch_size(function: TracedFunction) -> int | None:
     return next((shape[0] for shape in shapes if shape), None)
 
 
-def _used(graph: fx.GraphModule, ports: Sequence[Port], own: int) -> list[Port]:
-    """The function's own ports, and of those that were added the ones that something uses; the others leave the graph."""
+def _refuse_constants(function: TracedFunction, graph: fx.GraphModule) -> None:
+    """That no tensor from elsewhere is written to, and none that a run remembers is reached past what stands for it."""
+    if (written := written_constants(graph)) and (tensor := _attribute(graph, written[0])) is not None:
+        raise DistirError(
+            f"{function.name} writes to a tensor of shape {list(tensor.shape)} that is no parameter, buffer or state of its modules and "
+            "optimizers: make it a buffer of a module"
+        )
+    remembering = function.remembering
+    known = {} if remembering is None else {id(tensor): name for (name, _), tensor in remembering.now().items()}
+    for node in graph.graph.nodes:
+        if node.op == "get_attr" and (name := known.get(id(_attribute(graph, node.target)))) is not None:
+            raise DistirError(
+                f"{function.name} reaches {name} in a way that is not followed (torch.func, or an autograd Function bound before): "
+                "use it as an attribute of its module"
+            )
+
+
+def _attribute(graph: fx.GraphModule, target: Any) -> Tensor | None:
+    found: Any = graph
+    for name in str(target).split("."):
+        found = getattr(found, name)
+    return found if isinstance(found, Tensor) else None
+
+
+def _without_unread(graph: fx.GraphModule, ports: Sequence[Port], keys: Sequence[Key]) -> tuple[list[Port], list[Key]]:
+    """Optional ports that nothing reads leave the graph, and so do their updates."""
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    kept: list[Port] = []
-    for i, (node, port) in enumerate(zip(nodes, ports, strict=True)):
-        if i < own or node.users:
-            kept.append(port)
-        else:
-            graph.graph.erase_node(node)
-    return kept
+    (output,) = (node for node in graph.graph.nodes if node.op == "output")
+    returned = dict(zip(keys, output.args[0], strict=True))
+    unread = [
+        (node, port)
+        for node, port in zip(nodes, ports, strict=True)
+        if port.optional and all(_only_returns(user, port, returned, output) for user in node.users)
+    ]
+    names = {port.name for _, port in unread}
+    kept = {key: node for key, node in returned.items() if key[0] not in names or key[1] == "output"}
+    output.args = (list(kept.values()),)
+    graph.graph.eliminate_dead_code()
+    for node, _ in unread:
+        graph.graph.erase_node(node)
+    return [port for port in ports if port.name not in names], list(kept)
+
+
+def _only_returns(user: fx.Node, port: Port, returned: Mapping[Key, Any], output: fx.Node) -> bool:
+    """Whether a user of an argument returns it as its own update."""
+    if user is output:
+        return all(key[0] == port.name for key, node in returned.items() if getattr(node, "name", "") == port.name)
+    return _is_name(user) and all(
+        each is output and all(key[0] == port.name for key, node in returned.items() if node is user)
+        for each in user.users
+    )
+
+
+def _is_name(node: fx.Node) -> bool:
+    return node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
 def _traced(run: Any, examples: list[Tensor], table: Mapping[Any, Any] | None = None) -> fx.GraphModule:
@@ -86,7 +161,7 @@ def _traced(run: Any, examples: list[Tensor], table: Mapping[Any, Any] | None = 
         changed = {**decompositions(), **(table or {})}
         graph = make_fx(run, changed, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
     for node in reversed(graph.graph.nodes):
-        if _records(node):
+        if _only_watches(node):
             graph.graph.erase_node(node)
     return graph
 
@@ -95,9 +170,11 @@ def _writes(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable  # pyright: ignore
 
 
-def _records(node: fx.Node) -> bool:
-    """Whether a node only tells the profiler what runs."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "profiler"  # pyright: ignore
+def _only_watches(node: fx.Node) -> bool:
+    """Whether a node only tells the profiler what runs, or raises for what another found."""
+    if not isinstance(node.target, torch._ops.OpOverload):  # pyright: ignore
+        return False
+    return node.target.namespace == "profiler" or node.target is torch.ops.aten._linalg_check_errors.default
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:

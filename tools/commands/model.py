@@ -96,16 +96,16 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Seque
 
         return import_step(*arguments)
     raise DistirError(
-        f"{model} returned a {type(made).__name__}: expected an xDSL ModuleOp, an onnx ModelProto, a training_step of "
-        "distir.frontends.pytorch, or a tuple of a torch.nn.Module or function and its example arguments"
+        f"{model} returned a {type(made).__name__}: expected an xDSL ModuleOp, an onnx ModelProto, a training_step or written_step "
+        "of distir.frontends.pytorch, or a tuple of a torch.nn.Module or function and its example arguments"
     )
 
 
 def _torch_arguments(made: object) -> tuple[Any, ...] | None:
     """The arguments of `import_step` for what a user's function returned; None if it is nothing of PyTorch."""
-    from distir.frontends.pytorch import TrainingStep
+    from distir.frontends.pytorch import TrainingStep, WrittenStep
 
-    if isinstance(made, TrainingStep):
+    if isinstance(made, TrainingStep | WrittenStep):
         return (made,)
     pair = cast(tuple[Any, ...], made) if isinstance(made, tuple) else ()
     return pair if len(pair) == 2 and callable(pair[0]) else None

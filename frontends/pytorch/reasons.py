@@ -1,0 +1,38 @@
+"""Takes an exception that tracing a user's code raised, and gives one line: what is wrong, where in that code, what to do."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+import torch
+
+PACKAGES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"])
+"""Where code lies that is not the user's."""
+
+
+def reason_of(error: BaseException) -> str:
+    """One line."""
+    kind, said = type(error).__name__, (str(error).strip() or "no reason given").splitlines()[0]
+    where = where_of(error)
+    if kind in ("DataDependentOutputException", "GuardOnDataDependentSymNode"):
+        return (
+            f"it reads the value of a tensor as a number or a condition{where}, which a program does not know: compute with the "
+            "tensor (torch.where instead of if), or leave it out of the step"
+        )
+    if kind in ("DynamicOutputShapeException", "UnsupportedDynamicOutputShape"):
+        return (
+            f"the shape of a result of {said} depends on values{where}, and a program has fixed shapes: compute with masks of "
+            "fixed shape instead"
+        )
+    return f"{kind}: {said}{where}"
+
+
+def where_of(error: BaseException) -> str:
+    """The innermost line of the user's code, in parentheses."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        is_users = "site-packages" in frame.filename or not frame.filename.startswith(PACKAGES)
+        if is_users and not frame.filename.startswith((PACKAGES[0], "<")):
+            return f" ({Path(frame.filename).name}:{frame.lineno}: {(frame.line or '').strip()})"
+    return ""

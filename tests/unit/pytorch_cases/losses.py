@@ -1,0 +1,145 @@
+"""Steps with losses of every kind, and models that return more than a tensor."""
+
+# pyright: basic, reportIncompatibleMethodOverride=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportReturnType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from distir.frontends.pytorch import training_step
+from tests.unit.pytorch_cases.registry import case, classes, mlp, quick
+
+
+class Margin(nn.Module):
+    """A loss with parameters and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.centers = nn.Parameter(torch.randn(3, 3).double())
+        self.register_buffer("seen", torch.zeros(3).double())
+
+    def forward(self, x: Tensor, label: Tensor) -> Tensor:
+        self.seen += F.one_hot(label, 3).sum(0)
+        return F.cross_entropy(-torch.cdist(x, self.centers), label)
+
+
+@case
+@quick
+def a_loss_with_parameters() -> Any:
+    model, loss = mlp(), Margin()
+    optimizer = torch.optim.SGD([*model.parameters(), *loss.parameters()], lr=0.1)
+    return training_step(model, loss, optimizer, example_args=classes())
+
+
+@case
+def a_loss_with_an_optimizer_of_its_own() -> Any:
+    model, loss = mlp(), Margin()
+    optimizers = [torch.optim.Adam(model.parameters()), torch.optim.SGD(loss.parameters(), lr=0.5)]
+    return training_step(model, loss, optimizers, example_args=classes())
+
+
+Pair = namedtuple("Pair", ["logits", "hidden"])
+
+
+@dataclass
+class Output:
+    loss: Tensor
+    logits: Tensor
+    rest: Any = None
+
+
+class Returning(nn.Module):
+    def __init__(self, wrap: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.inside, self.wrap = mlp(), wrap
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.inside(x)
+        return self.wrap(y, y * 2)
+
+
+@case
+@quick
+def a_model_that_returns_a_dictionary() -> Any:
+    model = Returning(lambda y, z: {"logits": y, "more": [z, {"deep": y + z}]})
+    return training_step(
+        model,
+        lambda out, y: F.cross_entropy(out["more"][1]["deep"], y),
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        example_args=classes(),
+    )
+
+
+@case
+def a_model_that_returns_a_named_tuple() -> Any:
+    return training_step(
+        Returning(Pair),
+        lambda out, y: F.cross_entropy(out.logits, y),
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        example_args=classes(),
+    )
+
+
+class OwnLoss(nn.Module):
+    def __init__(self, wrap: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.inside, self.wrap = mlp(), wrap
+
+    def forward(self, x: Tensor, labels: Tensor) -> Any:
+        y = self.inside(x)
+        return self.wrap(F.cross_entropy(y, labels), y)
+
+
+@case
+def a_model_whose_dictionary_has_the_loss() -> Any:
+    return training_step(
+        OwnLoss(lambda loss, y: {"loss": loss, "y": y}),
+        None,
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        example_args=classes(),
+    )
+
+
+@case
+def a_model_whose_dataclass_has_the_loss() -> Any:
+    return training_step(OwnLoss(Output), None, lambda p: torch.optim.SGD(p, lr=0.1), example_args=classes())
+
+
+@case
+def ignored_labels() -> Any:
+    x, y = classes()
+    y = torch.where(torch.arange(8) % 4 == 1, -100, y)
+    return training_step(mlp(), F.cross_entropy, lambda p: torch.optim.SGD(p, lr=0.1), example_args=(x, y))
+
+
+@case
+def smoothed_and_weighted_labels() -> Any:
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.1, 0.5, 2.0]).double(), label_smoothing=0.1)
+    return training_step(mlp(), loss, lambda p: torch.optim.SGD(p, lr=0.1), example_args=classes())
+
+
+@case
+def ctc_loss() -> Any:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Linear(6, 5).double()
+
+        def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+            scores = self.inside(x).log_softmax(-1).transpose(0, 1)
+            return F.ctc_loss(scores, labels, (7,) * 4, (3,) * 4)
+
+    return training_step(
+        Model(),
+        None,
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        example_args=(torch.randn(4, 7, 6).double(), torch.arange(12).reshape(4, 3) % 4 + 1),
+    )

@@ -1,0 +1,401 @@
+"""Steps that are functions of the user's."""
+
+# pyright: basic, reportIncompatibleMethodOverride=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportReturnType=false, reportAttributeAccessIssue=false, reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+
+from distir.frontends.pytorch import written_step
+from tests.unit.pytorch_cases.registry import case, classes, mlp, quick, refused
+
+
+@case
+@quick
+def a_written_step_that_clips() -> Any:
+    model = mlp()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        clip_grad_norm_(parameters, 0.01)
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def a_written_step_that_clips_values() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x: Tensor, label: Tensor) -> dict[str, Tensor]:
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        clip_grad_value_(model.parameters(), 0.01)
+        norm = clip_grad_norm_(model.parameters(), 1.0, norm_type=float("inf"))
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return {"loss": loss, "norm": norm}
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def gradients_accumulated_within() -> Any:
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for part, labels in zip(x.chunk(4), label.chunk(4), strict=True):
+            loss = F.cross_entropy(model(part), labels) / 4
+            loss.backward()
+            total += loss.detach()
+        optimizer.step()
+        optimizer.zero_grad()
+        return total
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def gradients_accumulated_over_steps() -> Any:
+    """Nothing is ever set to zero."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+def an_average_of_weights() -> Any:
+    model = mlp()
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        with torch.no_grad():
+            teacher = average(x).softmax(-1)
+        loss = F.cross_entropy(model(x), label) + F.mse_loss(model(x).softmax(-1), teacher)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
+                slow.mul_(0.9).add_(fast, alpha=0.1)
+        return loss
+
+    return written_step(step, {"model": model, "average": average}, optimizer, example_args=classes())
+
+
+@case
+def an_average_by_data() -> Any:
+    """The way of classes that keep and swap `.data`."""
+    model = mlp()
+    average = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> dict[str, Tensor]:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        kept = []
+        for slow, fast in zip(average.parameters(), model.parameters(), strict=True):
+            slow.data = 0.9 * slow.data + 0.1 * fast.data
+            kept.append(fast.data)
+            fast.data = slow.data
+        with torch.no_grad():
+            averaged = F.cross_entropy(model(x), label)
+        for data, fast in zip(kept, model.parameters(), strict=True):
+            fast.data = data
+        return {"loss": loss, "averaged": averaged}
+
+    return written_step(step, {"model": model, "average": average}, optimizer, example_args=classes())
+
+
+@case
+def averaged_model_of_swa_utils() -> Any:
+    model = mlp()
+    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        average.update_parameters(model)
+        return loss
+
+    return written_step(step, {"model": model, "average": average}, optimizer, example_args=classes())
+
+
+@case
+@refused("writes to a tensor of shape .* that is no parameter")
+@quick
+def an_average_in_plain_tensors() -> Any:
+    model = mlp()
+    average = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(average, model.parameters(), strict=True):
+                slow.lerp_(fast, 0.1)
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def adversarial_networks() -> Any:
+    maker, judge = mlp(outputs=6), mlp(outputs=1)
+    of_maker = torch.optim.Adam(maker.parameters(), lr=0.01)
+    of_judge = torch.optim.Adam(judge.parameters(), lr=0.02)
+
+    def step(x: Tensor) -> dict[str, Tensor]:
+        noise = torch.randn_like(x)
+        of_judge.zero_grad()
+        real, fake = judge(x), judge(maker(noise).detach())
+        judged = F.softplus(-real).mean() + F.softplus(fake).mean()
+        judged.backward()
+        of_judge.step()
+        of_maker.zero_grad()
+        judge.requires_grad_(False)
+        made = F.softplus(-judge(maker(noise))).mean()
+        made.backward()
+        of_maker.step()
+        judge.requires_grad_(True)
+        return {"judged": judged, "made": made}
+
+    return written_step(step, {"maker": maker, "judge": judge}, [of_maker, of_judge], example_args=classes()[:1])
+
+
+@case
+def gradient_penalty() -> Any:
+    model = mlp(outputs=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        x = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        loss = model(x).mean() + (slope.norm(dim=1) - 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes()[:1])
+
+
+@case
+def by_hand() -> Any:
+    model = mlp()
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        loss = F.cross_entropy(model(x), label)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for p, g in zip(model.parameters(), gradients, strict=True):
+                p -= 0.1 * g
+        return loss
+
+    return written_step(step, model, example_args=classes())
+
+
+@case
+def functional_gradients() -> Any:
+    model = mlp()
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        parameters = dict(model.named_parameters())
+
+        def loss_of(own: dict[str, Tensor]) -> Tensor:
+            return F.cross_entropy(torch.func.functional_call(model, own, (x,)), label)
+
+        gradients, loss = torch.func.grad_and_value(loss_of)(parameters)
+        with torch.no_grad():
+            for name, p in parameters.items():
+                p.sub_(gradients[name], alpha=0.1)
+        return loss
+
+    return written_step(step, model, example_args=classes())
+
+
+@case
+def a_closure() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), label)
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+class Sharpness(torch.optim.Optimizer):
+    """Foret et al., 2020, with the optimizer that it wraps."""
+
+    def __init__(self, params: Any, base: Any) -> None:
+        super().__init__(params, {"rho": 0.05})
+        self.base = base(self.param_groups)
+        self.param_groups = self.base.param_groups
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Tensor:
+        assert closure is not None
+        with torch.enable_grad():
+            loss = closure()
+        norm = torch.stack([p.grad.norm() for g in self.param_groups for p in g["params"]]).norm()
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["before"] = p.data.clone()
+                p.add_(p.grad * (0.05 / (norm + 1e-12)))
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = self.state[p]["before"]
+        self.base.step()
+        return loss
+
+
+@case
+def sharpness_aware() -> Any:
+    model = mlp()
+    optimizer = Sharpness(model.parameters(), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), label)
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def a_written_step_with_a_scaler() -> Any:
+    model = mlp().float()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=2)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        clip_grad_norm_(model.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    x, y = classes()
+    return written_step(step, model, optimizer, scalers=[scaler], example_args=(x.float(), y))
+
+
+@case
+@refused("closure cell|changes .*")
+def a_count_of_the_users() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    count = 0
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        nonlocal count
+        count += 1
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label) * (2.0 if count > 1 else 1.0)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+@refused("lr")
+def a_schedule_inside() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def a_schedule_inside_that_is_given() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes(), schedules={schedule: 5})
+
+
+@case
+@refused("reads the value of a tensor")
+def a_decision_by_the_loss() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        if loss.item() > 1:
+            loss = loss * 2
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
