@@ -94,6 +94,8 @@ class ExactTensor(Tensor):
     """A floating tensor whose elements are exact scalars, as residues."""
 
     exact: Residues
+    has_alias: bool = False
+    """Whether another tensor stands for the same memory: what is written to one would have to be in the other."""
 
     @staticmethod
     def __new__(cls: type[ExactTensor], exact: Residues, dtype: torch.dtype) -> ExactTensor:
@@ -110,7 +112,15 @@ class ExactTensor(Tensor):
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return _Call(func, args, dict(kwargs or {})).run()
+        call = _Call(func, args, dict(kwargs or {}))
+        if func._schema.is_mutable:
+            return call.run_in_place()
+        results = call.run()
+        if any(result.alias_info is not None for result in func._schema.returns):
+            for tensor in (*call.leaves, *pytree.tree_leaves(results)):
+                if isinstance(tensor, ExactTensor):
+                    tensor.has_alias = True
+        return results
 
 
 def _elements(array: Array) -> Residues:
@@ -182,6 +192,23 @@ class _Call:
         if self.is_elementwise:
             return self._like_results(_opaque(str(self.func), *self._broadcast()))
         raise TypeError(f"{self.func} needs machine numbers")
+
+    def run_in_place(self) -> Any:
+        """The tensor that the operator writes to, with what it writes. Raises TypeError where more than that tensor would change."""
+        schema = self.func._schema
+        written = [
+            self.kwargs.get(argument.name, self.args[i] if i < len(self.args) else None)
+            for i, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        tensor = written[0] if len(written) == 1 else None
+        if not isinstance(tensor, ExactTensor) or tensor.has_alias or len(schema.returns) != 1:
+            raise TypeError(f"{self.func} writes to memory that others see")
+        result = self.run()
+        if not isinstance(result, ExactTensor) or result.shape != tensor.shape:
+            raise TypeError(f"{self.func} needs machine numbers")
+        tensor.exact = result.exact
+        return tensor
 
     def _on(self, arrays: Sequence[Array]) -> Any:
         """The results of the operator on doubles in the places of the exact tensors."""
@@ -257,12 +284,14 @@ class _Call:
 
     def _moves(self) -> tuple[Any, list[_Moved | Tensor]] | None:
         """Where the elements of each result come from. An operator that looks at values moves differently where their order is
-        another, or their sign; one that rounds gives none of the numbers, which are fractions."""
+        another, or their sign; one that rounds gives none of the numbers, which are fractions; and one that is at its bounds on large
+        numbers (a product of gates) is not on small ones."""
         total = sum(array.size for array in self.exact)
-        numbers = np.random.default_rng(total).choice(2**40, total, replace=False) + 2.0**41 + 0.25
+        rng = np.random.default_rng(total)
+        numbers = rng.choice(2**40, total, replace=False) + 2.0**41 + 0.25
         found: list[_Moved | Tensor] = []
         structure: Any = None
-        for labels in (numbers, -numbers, 2.0**43 + 0.5 - numbers):
+        for labels in (numbers, -numbers, 2.0**43 + 0.5 - numbers, rng.standard_normal(total)):
             try:
                 leaves, structure = pytree.tree_flatten(self._on(labelled(self.exact, labels)))
             except Exception:

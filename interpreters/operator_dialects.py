@@ -31,6 +31,8 @@ class Meaning(NamedTuple):
     """None: every integer may be any in range."""
     work: str | None = None
     """None: `distir.interpreters.work` has them."""
+    is_forkable: bool = True
+    """Whether a fork of this process can run it: not where its library has threads of its own."""
 
 
 MEANINGS = {
@@ -50,6 +52,7 @@ MEANINGS = {
         types="distir.interpreters.jax_primitives:infer_jax",
         checked="distir.interpreters.jax_primitives:run_jax_in_range",
         work="distir.interpreters.jax_work:jax_work",
+        is_forkable=False,
     ),
     "onnx": Meaning(reference="distir.interpreters.onnx_reference:run_onnx"),
     "random": Meaning(

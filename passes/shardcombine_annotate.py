@@ -29,11 +29,10 @@ class ShardcombineAnnotatePass(ModulePass):
         from distir.passes.shardcombine.domains import InterpreterDomains
 
         discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
-        for function in op.ops:
-            if isinstance(function, func.FuncOp) and not function.is_declaration:
-                for each in function.body.block.ops:
-                    if is_operator(each):
-                        each.attributes["dist.rule"] = RuleAttr(discovery.rule(each))
+        functions = [f for f in op.ops if isinstance(f, func.FuncOp) and not f.is_declaration]
+        operators = [each for function in functions for each in function.body.block.ops if is_operator(each)]
+        for each, rule in zip(operators, discovery.rules(operators), strict=True):
+            each.attributes["dist.rule"] = RuleAttr(rule)
         discovery.cache.save()
 
 

@@ -8,6 +8,7 @@ import gc
 import os
 import sys
 import tempfile
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,6 +29,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from distir.dialects.errors import DistirError
 from distir.frontends.program_parser import ProgramParser
 from distir.frontends.text import bound_lexer
+from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.report import say, shown
 from distir.tools.universe import DISTIR_UNIVERSE
 
@@ -40,6 +42,10 @@ class DistirOptMain(xDSLOptMain):
     """The file that the output goes to until it is whole."""
     imported = False
     """Whether the input is a model, which brings values."""
+
+    def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
+        super().register_all_arguments(arg_parser)
+        add_no_cache(arg_parser)
 
     def register_all_dialects(self) -> None:
         super().register_all_dialects()

@@ -250,7 +250,7 @@ class RuleAttr(Data[Rule]):
                 elif key == "offset":
                     offsets |= [_parse_offset(parser)]
                 elif key == "found":
-                    found = parser.parse_identifier("exact or probed")
+                    found = parser.parse_identifier("exact, probed or unknown")
                 else:
                     parser.raise_error(f"expected sizes, partial, offset or found, got {key}")
         return Rule(tuple(inputs), combines, sizes, partials, offsets, found)
@@ -277,8 +277,8 @@ class RuleAttr(Data[Rule]):
 
     def verify(self) -> None:
         rule = self.data
-        if rule.found not in ("exact", "probed"):
-            raise VerifyException(f"expected found = exact or probed, got {rule.found}")
+        if rule.found not in ("exact", "probed", "unknown"):
+            raise VerifyException(f"expected found = exact, probed or unknown, got {rule.found}")
         carried = [*(d.factors for dims in rule.inputs for d in dims), *rule.sizes.values()]
         named = {factor for factors in carried for factor in factors}
         for factor, combines in rule.combines.items():

@@ -148,6 +148,7 @@ class Rule:
     """Factors whose shards need to know which positions they have. Those of a lookup (rows of a table) have an `Outside`: the only
     integer operand is shifted by the start of the shard, and something is done about indices outside."""
     found: str = "exact"
+    """`exact` (by exact scalars), `probed` (by floats), or `unknown`: the op was not run."""
 
     def __str__(self) -> str:
         """The rule as in the text of a program, `#dist.rule<...>`."""

@@ -22,6 +22,9 @@ _INTEGER_BOUND = 2**30
 _SMALL = 4
 _SCALES = (1.0, 4.0, 0.25)
 """Of floats: mish falls where x < -1.19, and a function may be odd near zero only."""
+TIES = 0.0
+"""The scale of small whole numbers, of which many are equal and some zero."""
+_MIXED_DECADES = 2.0
 
 
 class Arithmetic(Protocol):
@@ -156,15 +159,24 @@ class Floats:
     found = "probed"
     draws = 3
 
-    def __init__(self, positive: bool):
-        self.positive = positive
+    def __init__(self, positive: bool, scales: Sequence[float] = _SCALES):
+        """Draw number n is of scale n, and so on in turn."""
+        self.positive, self.scales = positive, scales
 
     def draw(self, shape: Sequence[int], rng: np.random.Generator, number: int = 0) -> Array:
-        scale = _SCALES[number % len(_SCALES)]
+        scale = self.scales[number % len(self.scales)]
+        if scale == TIES:
+            return rng.integers(1 if self.positive else -3, 4, tuple(shape)).astype(np.float64)
         return scale * (rng.uniform(0.1, 2.0, tuple(shape)) if self.positive else rng.standard_normal(tuple(shape)))
 
+    def mixed(self, rng: np.random.Generator) -> Floats:
+        """Floats of one scale, which is any: those of one operand may have to be far smaller than those of another for results
+        that are not all at a bound."""
+        return Floats(self.positive, (float(10 ** rng.uniform(-_MIXED_DECADES, _MIXED_DECADES)),))
+
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
-        noise = [rng.standard_normal(array.shape) for _ in range(_noises(shards, reduction))]
+        scale = float(np.abs(array).max(initial=0)) or 1.0
+        noise = [scale * rng.standard_normal(array.shape) for _ in range(_noises(shards, reduction))]
         if reduction is not Reduction.SUM:  # always worse, or a function that falls and rises is rarely seen to fall
             sign = -1 if reduction is Reduction.MAX else 1
             noise = [array + sign * np.abs(each) for each in noise]

@@ -153,6 +153,10 @@ class CallableDomains:
         self.dtypes = [self.framework.described(array)[1] for array in self.template.arrays]
         self.name = str(getattr(callable, "__name__", type(callable).__name__))
 
+    def is_forked(self, op: Operation) -> bool:
+        """All of discovery is in a fork where its framework wants one."""
+        return False
+
     def operation(self) -> CallableOp:
         """The op at the example arguments. Raises DistirError, with the callable's reason, if it fails there."""
         template, framework = self.template, self.framework

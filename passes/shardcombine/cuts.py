@@ -16,11 +16,9 @@ Pieces = tuple[int, ...]
 
 
 def portions(extent: int, shards: int) -> tuple[int, ...]:
-    """Uneven parts of an extent of at least five, no two shards alike where possible."""
-    if shards == 2:
-        first = (extent - 1) // 2
-        return (first, extent - first)
-    return (1, (extent - 1) // 3, extent - 1 - (extent - 1) // 3)
+    """Uneven parts of an extent of at least as many, no two shards alike where possible: it is, of five and more."""
+    first = max(1, (extent - 1) // shards)
+    return (first, extent - first) if shards == 2 else (1, first, extent - 1 - first)
 
 
 def shard_indices(size: int, pieces: Pieces, parts: Sequence[int], shard: int) -> list[int]:

@@ -4,6 +4,7 @@ Both are interpreters of the IR, so an operator of any dialect that they know ha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -25,6 +26,10 @@ class Domains(Protocol):
     states_numbers: bool
     """Whether every number that an op computes with is one that it states: those in a callable's code are not."""
 
+    def is_forked(self, op: Operation) -> bool:
+        """Whether a fork of this process asks the op, which may crash it or hang."""
+        ...
+
     def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
         """The results on these arrays, whatever the operand types of `op` say; floats may be exact scalars, of the type `EXACT`, and
         their results so too, or object arrays of them."""
@@ -44,6 +49,12 @@ class InterpreterDomains:
     """The reference executor's operators and the mixed domain's types."""
 
     states_numbers = True
+
+    def is_forked(self, op: Operation) -> bool:
+        from distir.interpreters.operator_dialects import MEANINGS
+
+        meaning = MEANINGS.get(op.dialect_name())
+        return hasattr(os, "fork") and (meaning is None or meaning.is_forkable)
 
     def evaluate(self, op: Operation, operands: Sequence[Array | None]) -> list[Array | None]:
         from distir.interpreters.operator_dialects import MEANINGS, function_of

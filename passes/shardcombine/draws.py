@@ -6,7 +6,7 @@ the op does not raise on, or any where it takes any."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,9 @@ _BY_ORDER = (Reduce(Reduction.MAX), Reduce(Reduction.MIN))
 """Combines that pick elements: two shards may agree with the whole by accident."""
 _FAR_OUTSIDE = 2**31 - 1
 _FEW = 8
+_MOSTLY, _MORE = 0.7, 0.1
+"""The share of a result's elements that are equal from which on it says little, and how much less of them says more."""
+_REDRAWN = 16
 FLOAT_DRAWS = 3
 
 
@@ -67,6 +70,8 @@ class Draws:
         self._floats: Trial | None = None
         """For an op that only adds and multiplies exact scalars: a draw of floats, on which it runs much faster."""
         self._enough = 0
+        self._redraws = True
+        """Whether draws of which results say little are drawn again at other scales: not where that was of no use."""
         self.constant: list[bool] = []
 
     def start(self, exact: bool = True, draws: int | None = None) -> bool:
@@ -196,15 +201,31 @@ class Draws:
         return draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
 
     def draw(self, arithmetic: Arithmetic, number: int) -> Draw:
-        """Draw `number`; where the op does not take that kind, one of the first kind."""
+        """Draw `number`; where the op does not take that kind, one of the first kind. Where most of a result is one value (a bound
+        at which it saturates), the draw of several, each operand at a scale of its own, of which results say most."""
         try:
-            arrays = {i: self._draw_operand(i, arithmetic, number) for i in self.subject.tensors}
-            arrays = self.subject.consistent(self.small.point, arrays)
-            return Draw(arrays, self.run(self.small.point, arrays, arithmetic))
+            drawn = self._drawn({i: arithmetic for i in self.subject.tensors}, arithmetic, number)
         except Exception:
             if number == 0:
                 raise
-        return self.draw(arithmetic, 0)
+            return self.draw(arithmetic, 0)
+        if not isinstance(arithmetic, Floats) or not self._redraws or (least := _sameness(drawn)) < _MOSTLY:
+            return drawn
+        others: list[Draw] = []
+        for _ in range(_REDRAWN):
+            try:
+                mixed = {i: arithmetic.mixed(self.rng) for i in self.subject.tensors}
+                others.append(self._drawn(mixed, arithmetic, int(self.rng.integers(0, MANY_DRAWS))))
+            except Exception:
+                continue
+        best = min(others, key=_sameness, default=drawn)
+        self._redraws = _sameness(best) < least - _MORE
+        return best if self._redraws else drawn
+
+    def _drawn(self, by_operand: Mapping[int, Arithmetic], arithmetic: Arithmetic, number: int) -> Draw:
+        arrays = {i: self._draw_operand(i, each, number) for i, each in by_operand.items()}
+        arrays = self.subject.consistent(self.small.point, arrays)
+        return Draw(arrays, self.run(self.small.point, arrays, arithmetic))
 
     def _another(self, number: int) -> Draw:
         """A further draw; where even one of the first kind says nothing this time (a sum that is not finite), the first."""
@@ -243,3 +264,13 @@ class Draws:
             middle = (accepted + rejected) // 2
             accepted, rejected = (middle, rejected) if accepts(middle) else (accepted, middle)
         return low, rejected
+
+
+def _sameness(draw: Draw) -> float:
+    """The largest share of a result's elements that are equal; of results of few elements nothing is asked."""
+    shares = [0.0]
+    for result in draw.results:
+        if result is not None and result.size > _FEW and result.dtype.kind in "iuf":
+            _, counts = np.unique(result, return_counts=True)
+            shares.append(float(counts.max()) / result.size)
+    return max(shares)

@@ -1,42 +1,130 @@
-"""Work that may crash the process, in a child of it: native kernels that do not check the integers they are given write outside
-their results, and discovery must give them integers that nobody has tried."""
+"""Questions about operators and their answers, found in a fork of this process: a kernel that crashes, hangs or takes all memory ends the
+fork, and the question has no answer.
+
+Kernels do not check all the integers and sizes that they are given, and discovery must give them some that nobody has tried. One fork
+answers question after question; where it ends early, another goes on behind the question that ended it. A fork limits itself, by
+signals and limits of the operating system that end it whatever code it is in."""
 
 from __future__ import annotations
 
+import faulthandler
+import gc
+import json
 import os
+import resource
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from distir.dialects.errors import DistirError
 
+CPU_SECONDS = 20.0
+"""That one question may take."""
+_WALL_SECONDS = 300.0
+"""That one may wait: for a lock that nobody gives back."""
+_BYTES = 4 << 30
+"""By which memory may grow."""
+_PAGE = resource.getpagesize()
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """Why a question has no answer, as the end of a sentence that begins with what was asked."""
+
+    reason: str
+    raised: bool = False
+    """Whether the code that was to answer raised an exception."""
+
+
+def answers(questions: Sequence[Callable[[], str]], prepare: Callable[[], None]) -> Iterator[str | NoAnswer]:
+    """The texts that the questions give, in order, in forks in each of which `prepare` has run."""
+    answered = 0
+    while answered < len(questions):
+        read, write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if (child := os.fork()) == 0:
+            os.close(read)
+            _answer_all(questions[answered:], prepare, write)
+        os.close(write)
+        finished = False
+        try:
+            with os.fdopen(read, encoding="utf-8") as stream:
+                for line in stream:
+                    if not line.endswith("\n"):
+                        break
+                    found = json.loads(line)
+                    answered += 1
+                    yield found if isinstance(found, str) else NoAnswer(found["raised"], raised=True)
+            finished = True
+        finally:
+            if not finished:
+                os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+        if answered < len(questions):
+            answered += 1
+            yield NoAnswer(_reason(status))
+
+
+def _reason(status: int) -> str:
+    if not os.WIFSIGNALED(status):
+        return f"ends the process (status {os.WEXITSTATUS(status)})"
+    match os.WTERMSIG(status):
+        case signal.SIGPROF:
+            return f"takes more than {CPU_SECONDS:.0f} s"
+        case signal.SIGALRM:
+            return f"does not end in {_WALL_SECONDS:.0f} s"
+        case number:
+            return f"crashes ({signal.Signals(number).name})"
+
+
+def _answer_all(questions: Sequence[Callable[[], str]], prepare: Callable[[], None], write: int) -> None:
+    """The fork: it never returns into the code of its parent, and says nothing."""
+    try:
+        gc.freeze()
+        faulthandler.disable()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _limit_memory()
+        for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        prepare()
+        with os.fdopen(write, "w", encoding="utf-8") as stream:
+            for question in questions:
+                signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+                signal.setitimer(signal.ITIMER_REAL, _WALL_SECONDS)
+                stream.write(json.dumps(_answer(question)) + "\n")
+                stream.flush()
+    finally:
+        os._exit(0)
+
+
+def _answer(question: Callable[[], str]) -> str | dict[str, str]:
+    try:
+        return question()
+    except Exception as error:
+        return {"raised": f"{type(error).__name__}: {error}"}
+
+
+def _limit_memory() -> None:
+    """Addresses beyond those that are there already: what needs more raises MemoryError, or what its library has for that."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        most = int(statm.read_text().split()[0]) * _PAGE + _BYTES
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
 
 def in_child(compute: Callable[[], str], prepare: Callable[[], None], what: str) -> str:
-    """The text that `compute` gives in a fork of this process, after `prepare` there; of this process where the child cannot
-    be prepared. Raises DistirError, with the signal, if the child crashes."""
-    read, write = os.pipe()
-    if (child := os.fork()) == 0:
-        os.close(read)
-        _answer(compute, prepare, write)
-    os.close(write)
-    with os.fdopen(read, encoding="utf-8") as stream:
-        text = stream.read()
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
-        raise DistirError(
-            f"discover: {what} crashes ({name}) on integers that are out of its range: make it raise an exception there"
-        )
-    return text if os.WEXITSTATUS(status) == 0 else compute()
-
-
-def _answer(compute: Callable[[], str], prepare: Callable[[], None], write: int) -> None:
-    """The child: it never returns into the code of its parent."""
-    code = 1
-    try:
-        prepare()
-        text = compute()
-        with os.fdopen(write, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        code = 0
-    finally:
-        os._exit(code)
+    """The text that `compute` gives in a fork of this process, after `prepare` there; of this process where it raises, so that the
+    exception is raised here. Raises DistirError if the fork ends early."""
+    (found,) = answers([compute], prepare)
+    if isinstance(found, str):
+        return found
+    if found.raised:
+        return compute()
+    raise DistirError(
+        f"discover: {what} {found.reason} on integers that are out of its range: make it raise an exception there"
+    )

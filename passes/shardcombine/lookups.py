@@ -145,17 +145,36 @@ class Lookup:
             if outside.ignored is not None and (trial := self._with_ignored(trial, index, outside.ignored)) is None:
                 return None
             wholes.append(trial.draw.results)
-            parts = portions(self.extent, trial.shards)
-            results = self._results(trial, parts, index, outside, dims)
-            if results is None:
-                return None
-            weights = [Fraction(part, self.extent) for part in parts]
-            candidates[:] = probe.holding(trial, results, candidates, parts, weights)
-            if not all(candidates):
+            if not self._narrows(trial, index, outside, dims, candidates):
                 return None
         if outside.ignored is not None and any(_all_equal(each) for each in zip(*wholes, strict=True)):
             return None
         return tuple(each[0] for each in candidates)
+
+    def holds(self, outside: Outside, combines: Sequence[Combine], trials: Sequence[Trial]) -> bool:
+        """Whether these combines make the whole on these trials."""
+        index = self._index()
+        dims = None if index is None else self._dims(index, outside)
+        for trial in trials:
+            if index is None or dims is None:
+                return False
+            if outside.ignored is not None and (given := self._with_ignored(trial, index, outside.ignored)) is not None:
+                trial = given
+            trial = replace(trial, shards=min(trial.shards, self.extent))
+            if not self._narrows(trial, index, outside, dims, [[each] for each in combines]):
+                return False
+        return bool(trials)
+
+    def _narrows(
+        self, trial: Trial, index: int, outside: Outside, dims: list[int], candidates: list[list[Combine]]
+    ) -> bool:
+        """Keeps the candidates that make the whole of what shards give; False if none is left."""
+        parts = portions(self.extent, trial.shards)
+        if (results := self._results(trial, parts, index, outside, dims)) is None:
+            return False
+        weights = [Fraction(part, self.extent) for part in parts]
+        candidates[:] = self.probe.holding(trial, results, candidates, parts, weights)
+        return all(candidates)
 
     def _with_ignored(self, trial: Trial, index: int, ignored: int) -> Trial | None:
         """The trial with indices of all positions, and some that are ignored already; None if the op does not take them."""

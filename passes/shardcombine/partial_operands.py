@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import TensorType
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Identity, Reduce
 from distir.passes.shardcombine.arithmetic import Exact
+from distir.passes.shardcombine.draws import Draw
 from distir.passes.shardcombine.probing import Probe
 
 
@@ -38,13 +39,17 @@ def passes_partial(probe: Probe, operands: Sequence[int], reduction: Reduction) 
 
 
 def copies(probe: Probe, operands: Sequence[int], results: Sequence[int]) -> bool:
-    """Whether every element of these results is one of these operands or zero. An op that copies and passes sums moves
-    elements from fixed places to fixed places, so it passes every reduction."""
-    if not isinstance(probe.arithmetic, Exact):
+    """Whether every element of these results is one of these operands or zero, in every draw. An op that copies and passes sums
+    moves elements from fixed places to fixed places, so it passes every reduction."""
+    if not isinstance(arithmetic := probe.arithmetic, Exact):
         return False
-    draw = probe.drawn[0]
-    known = np.concatenate([[0], *(probe.arithmetic.readable(draw.arrays[i]).reshape(-1) for i in operands)])
-    return all(result is not None and np.isin(result, known).all() for result in (draw.results[r] for r in results))
+
+    def copied(draw: Draw) -> bool:
+        known = np.concatenate([[0], *(arithmetic.readable(draw.arrays[i]).reshape(-1) for i in operands)])
+        made = [draw.results[r] for r in results]
+        return all(result is not None and np.isin(result, known).all() for result in made)
+
+    return all(map(copied, probe.drawn))
 
 
 def partial_candidates(probe: Probe) -> list[tuple[int, ...]]:

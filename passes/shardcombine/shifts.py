@@ -31,7 +31,7 @@ def shifted(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     for factor in factors:
         if carried.isdisjoint(factor.slots) and (cut := _plain_cut(probe, factor)) is not None:
             for owner, position in probe.subject.stated.keys() - scaled:
-                if (survivor := _Shifted(probe, cut, owner, position).survivor()) is not None:
+                if (survivor := Shifted(probe, cut, owner, position).survivor()) is not None:
                     found.append(survivor)
                     break
     return found
@@ -48,13 +48,29 @@ def _plain_cut(probe: Probe, factor: Factor) -> Cut | None:
     return Cut(factor, {i: Layout() for i in dims})
 
 
-class _Shifted:
+class Shifted:
     """One candidate: a factor and an integer that the op states."""
 
     def __init__(self, probe: Probe, cut: Cut, owner: Owner, position: int):
         self.probe, self.cut, self.owner, self.position = probe, cut, owner, position
         self.own = probe.subject.stated[owner, position]
         self._subjects: dict[int, Subject] = {}
+
+    @staticmethod
+    def of(probe: Probe, cut: Cut, shift: Shift) -> Shifted | None:
+        """The candidate that a shift names; None if the op states no such number."""
+        op = probe.subject.op
+        for owner, position in probe.subject.stated:
+            name = owner if isinstance(owner, str) else operand_name(op, owner)
+            if (name, position) == (shift.name, shift.position):
+                return Shifted(probe, cut, owner, position)
+        return None
+
+    def holds(self, shift: Shift, combines: Sequence[Combine], trials: Sequence[Trial]) -> bool:
+        """Whether these combines make the whole of two and three shards, at the op's own number, on these trials."""
+        candidates = [[each] for each in combines]
+        each_holds = (self._narrows(self.probe, self.cut, shift, trial, self.own, candidates) for trial in trials)
+        return bool(trials) and all(each_holds)
 
     def survivor(self) -> Survivor | None:
         """The cut with its combines and its shift; None if it does not hold."""
@@ -123,7 +139,7 @@ class _Shifted:
         whole = self._run(number, probe.small.point, trial.draw.arrays, trial)
         if whole is None:
             return False
-        for shards in SHARDS:
+        for shards in (n for n in SHARDS if n <= cut.factor.extent):
             parts = portions(cut.factor.extent, shards)
             results: list[list[Array | None]] = []
             for shard, part in enumerate(parts):

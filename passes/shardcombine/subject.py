@@ -7,6 +7,7 @@ every slot a value: the op as found, a small stand-in, and the op on one shard a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ from xdsl.dialects.builtin import (
     AnyFloat,
     ArrayAttr,
     DenseArrayBase,
+    FloatAttr,
     IntegerAttr,
     IntegerType,
     NoneType,
+    Signedness,
     TensorType,
     UnrankedTensorType,
 )
@@ -74,6 +77,16 @@ def integers_of(attribute: Attribute) -> tuple[int, ...] | None:
     if isinstance(attribute, DenseArrayBase) and isinstance(attribute.elt_type, IntegerType):
         return tuple(attribute.get_values())
     return None
+
+
+def _numbers_of(attribute: Attribute) -> list[float]:
+    """The finite numbers of an attribute."""
+    if isinstance(attribute, FloatAttr):
+        value = float(cast(FloatAttr[Any], attribute).value.data)
+        return [value] if math.isfinite(value) else []
+    if isinstance(attribute, ArrayAttr):
+        return [n for entry in cast(ArrayAttr[Attribute], attribute).data for n in _numbers_of(entry)]
+    return [float(n) for n in integers_of(attribute) or ()]
 
 
 def _with_integers(attribute: Attribute, entries: Sequence[int]) -> Attribute:
@@ -177,6 +190,16 @@ class Subject:
         return longest if len(longest) > _LONGEST_SIZES else ()
 
     @cached_property
+    def stated_floats(self) -> tuple[float, ...]:
+        """The magnitudes of all numbers that the op states and that floats may be compared with: bounds, thresholds."""
+        attributes = [attribute for name, attribute in self.op.properties.items() if name not in _SEGMENTS]
+        found = [abs(number) for attribute in attributes for number in _numbers_of(attribute)]
+        for operand in self.operands:
+            if isinstance(operand, np.ndarray) and operand.dtype.kind in "fiu":
+                found += np.abs(operand.astype(np.float64)).reshape(-1).tolist()
+        return tuple(sorted(dict.fromkeys(found)))
+
+    @cached_property
     def stated(self) -> dict[tuple[int | str, int], int]:
         """Every integer that the op states, by owner and entry: those of its properties, and of constant operands of one."""
         found: dict[tuple[int | str, int], int] = {}
@@ -207,8 +230,10 @@ class Subject:
 
     def integer_dtype(self, index: int) -> np.dtype[Any]:
         element = self._type(index).element_type
-        width = element.width.data if isinstance(element, IntegerType) else 64
-        return np.dtype(f"int{width}" if width in (8, 16, 32, 64) else "int64")
+        if not isinstance(element, IntegerType) or element.width.data not in (8, 16, 32, 64):
+            return np.dtype(np.int64)
+        sign = "u" if element.signedness.data is Signedness.UNSIGNED else ""
+        return np.dtype(f"{sign}int{element.width.data}")
 
     def uses(self, operands: Sequence[int]) -> tuple[int, ...]:
         """Every operand that is one of these values."""

@@ -10,6 +10,7 @@ from itertools import combinations
 from distir.dialects.sharding import Gather, Identity
 from distir.passes.shardcombine.cuts import Survivor
 from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.reach import LARGEST_NUMBER
 from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Point, Subject
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements, runs
@@ -214,8 +215,11 @@ class WindowStandIns:
 
     def _span(self) -> int:
         """How far a window may reach: the largest product of two numbers that the op states, or that are dims of its other
-        operands and no factors (a kernel's); of one operand or property, one number."""
+        operands and no factors (a kernel's); of one operand or property, one number. Negative ones count too (a diagonal)."""
         largest: dict[int | str, int] = {}
+        for (owner, _), number in self.subject.stated.items():
+            if -LARGEST_NUMBER <= number < 0:
+                largest[owner] = max(largest.get(owner, 1), -number)
         for i, (slot, value) in enumerate(zip(self.subject.slots, self.narrow.point, strict=True)):
             if slot.is_size or (i not in self.known and slot.owner not in self.owners.values()):
                 largest[slot.owner] = max(largest.get(slot.owner, 1), value)

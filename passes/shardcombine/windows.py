@@ -19,26 +19,23 @@ reach beyond it. How far a window reaches is therefore measured first, with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from fractions import Fraction
-from itertools import chain, islice, pairwise
-
-import numpy as np
+from itertools import chain, islice
 
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import Anchor, Combine, Gather, Identity, Reduce, Steps
-from distir.passes.shardcombine.arithmetic import Exact, reduces
+from distir.dialects.sharding import Combine, Gather, Identity, Reduce
+from distir.passes.shardcombine.arithmetic import Exact
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import FLOAT_DRAWS, Trial
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import Point, Shapes
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN
 from distir.passes.shardcombine.window_candidates import Window, window_candidates
+from distir.passes.shardcombine.window_shards import Range, WindowShards, equal
 from distir.passes.shardcombine.window_stand_ins import (
     FEWEST_ROWS,
     WindowStandIns,
@@ -48,7 +45,6 @@ from distir.passes.shardcombine.window_stand_ins import (
 
 _ROWS_PER_MARGIN = 4
 """Rows for each that does not count at an end, so that halves have others."""
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -110,19 +106,12 @@ def _cut(window: _Windowed) -> Survivor | None:
     return None
 
 
-def _equal(trial: Trial, results: Sequence[Array | None], expected: Sequence[Array | None]) -> bool:
-    both = zip(results, expected, strict=True)
-    return all(a is None or b is None or trial.arithmetic.equal(a, b) for a, b in both)
-
-
-class _Windowed:
+class _Windowed(WindowShards):
     """One candidate, and what is known of it."""
 
     def __init__(self, stand_ins: WindowStandIns, found: str):
+        super().__init__(stand_ins.subject, stand_ins.window)
         self.stand_ins, self.found = stand_ins, found
-        self.subject, self.window, self.owners = stand_ins.subject, stand_ins.window, stand_ins.owners
-        self.margins: list[Range] = [(0, 0)] * (len(self.window.results) or 1)
-        """Of every result, or of the operand that is filled: how many rows before and after do not count."""
         self.is_affine = self._is_affine()
 
     def filling(self, slots: Collection[int]) -> _Windowed:
@@ -143,7 +132,7 @@ class _Windowed:
             for other in others:
                 arrays = {**first.draw.arrays, owner: other.draw.arrays[owner]}
                 results = probe.run_shards([probe.small.point], [arrays], first.arithmetic)
-                if results is None or not _equal(first, results[0], first.draw.results):
+                if results is None or not equal(first, results[0], first.draw.results):
                     return False
             return True
 
@@ -189,7 +178,7 @@ class _Windowed:
             self.margins = [(before, 1) for before, _ in self.margins]
         if not self._is_sound(first.probe):
             return None
-        if not all(self._holds(each.probe, each.trials[:1]) for each in (*far, *others)):
+        if not all(self.holds(each.probe, each.trials[:1]) for each in (*far, *others)):
             return None
         before, after = self._margin_steps()
         layouts: dict[int, Layout] = {}
@@ -229,59 +218,7 @@ class _Windowed:
             combines[result] = Gather(dim, (-before, -after), stride=stride)
         return tuple(combines)
 
-    def _steps(self, point: Point, shapes: Shapes) -> Steps:
-        """How the op at a point is cut, by what is known of margins."""
-        window, count = self.window, self.window.steps(point, shapes)
-        if not window.gathers:
-            ((before, after),) = self.margins
-            return Steps(count, (Anchor(count, 1, before, after),))
-        extents = [shape[d] for r, d, _ in window.results if (shape := shapes[r]) is not None]
-        of_results = zip(extents, window.results, self.margins, strict=True)
-        return Steps(count, tuple(Anchor(extent, result[2], *margins) for extent, result, margins in of_results))
-
     # --- runs ---
-
-    def _arrays(self, probe: Probe, trial: Trial, own: Range) -> dict[int, Array]:
-        """The operands, with zeros beyond a shard's own steps in those that are filled; of which only the shape counts: everywhere."""
-        arrays = dict(trial.draw.arrays)
-        for slot in self.window.filled:
-            owner, position = self.owners[slot], self.subject.slots[slot].position
-            zeros = np.zeros_like(arrays[owner])
-            if not self.window.gathers:
-                index = (slice(None),) * position + (slice(*own),)
-                zeros[index] = arrays[owner][index]
-            arrays[owner] = zeros
-        return arrays
-
-    def _part(self, probe: Probe, trial: Trial, low: int, high: int, own: Range) -> list[Array] | None:
-        """What the op makes of the steps from low to high, of which a shard has its own; None if it does not."""
-        window, point, shapes = self.window, probe.small.point, probe.small.shapes
-        fewer = window.steps(point, shapes) - (high - low)
-        local = window.moved(point, -fewer)
-        arrays = self._arrays(probe, trial, own)
-        for slot, stride in window.strides.items():
-            owner, start = self.owners[slot], stride * low
-            if local[slot] < 1:
-                return None
-            rows = range(start, start + local[slot])
-            arrays[owner] = np.take(arrays[owner], rows, self.subject.slots[slot].position)
-        expected = window.expected(shapes, fewer)
-        if (inferred := self.subject.infer(local)) is None or list(inferred) != expected:
-            return None
-        results = probe.run_shards([local], [arrays], trial.arithmetic)
-        if results is None or [None if r is None else r.shape for r in results[0]] != expected:
-            return None
-        return [array for array in results[0] if array is not None]
-
-    def _wrong(self, trial: Trial, parts: Sequence[Array], starts: Sequence[int]) -> list[list[int]]:
-        """Of each result that grows, the rows of a part, counted in the part, that are not those of the whole."""
-        found: list[list[int]] = []
-        for (result, dim, _), part, start in zip(self.window.results, parts, starts, strict=True):
-            whole = trial.draw.results[result]
-            assert whole is not None
-            rows = ((row, np.take(part, row, dim), np.take(whole, start + row, dim)) for row in range(part.shape[dim]))
-            found.append([row for row, got, wanted in rows if not trial.arithmetic.equal(got, wanted)])
-        return found
 
     def _measure(self, tried: _Tried) -> bool:
         """Raises the numbers of rows that do not count at either end of a part to what is seen; False if they are too many for
@@ -293,12 +230,12 @@ class _Windowed:
         """Rows that are wrong at the inner end of the first and of the last half."""
         steps = self.window.steps(probe.small.point, probe.small.shapes)
         middle = steps // 2
-        first = self._part(probe, trial, 0, middle, (0, middle))
-        last = self._part(probe, trial, middle, steps, (middle, steps))
+        first = self.part(probe, trial, 0, middle, (0, middle))
+        last = self.part(probe, trial, middle, steps, (middle, steps))
         if first is None or last is None:
             return False
         begin = [stride * middle for _, _, stride in self.window.results]
-        wrong = zip(self._wrong(trial, last, begin), self._wrong(trial, first, [0] * len(begin)), first, strict=True)
+        wrong = zip(self.wrong(trial, last, begin), self.wrong(trial, first, [0] * len(begin)), first, strict=True)
         for i, ((before, after), (_, dim, _), (of_last, of_first, part)) in enumerate(
             zip(self.margins, self.window.results, wrong, strict=True)
         ):
@@ -314,8 +251,8 @@ class _Windowed:
         middle = steps // 2
 
         def agrees(low: int, high: int, own: Range) -> bool:
-            whole, part = (self._part(probe, trial, *ends, own) for ends in ((0, steps), (low, high)))
-            return whole is not None and part is not None and _equal(trial, part, whole)
+            whole, part = (self.part(probe, trial, *ends, own) for ends in ((0, steps), (low, high)))
+            return whole is not None and part is not None and equal(trial, part, whole)
 
         ((before, after),) = self.margins
         before = _least(before, middle // 2, lambda rows: agrees(middle, steps, (middle + rows, steps)))
@@ -326,47 +263,7 @@ class _Windowed:
     def _is_sound(self, probe: Probe) -> bool:
         """Whether the cut holds by the arithmetic that the rest of the rule is found with."""
         is_like = probe.start() and probe.arithmetic.found in (self.found, Exact.found) and not probe.is_constant
-        return is_like and self._holds(probe, probe.draws_tried())
-
-    def _holds(self, probe: Probe, trials: Iterable[Trial]) -> bool:
-        """Whether shards without their margins are the parts of the whole, or their results its addends."""
-        steps = self._steps(probe.small.point, probe.small.shapes)
-        of_anchors = [_cuts(anchor.extent) for anchor in steps.anchors]
-        for trial in trials:
-            seen: dict[object, list[Array] | None] = {}
-            for cuts in zip(*of_anchors, strict=True):
-                shards = list(zip(*(pairwise(cut) for cut in cuts), strict=True))
-                for own in shards:
-                    if own not in seen:
-                        seen[own] = self._shard(probe, trial, steps, own)
-                    if seen[own] is None:
-                        return False
-                if not self.window.gathers and not self._add_up(probe, trial, [seen[own] or [] for own in shards]):
-                    return False
-        return True
-
-    def _shard(self, probe: Probe, trial: Trial, steps: Steps, own: tuple[Range, ...]) -> list[Array] | None:
-        """What a shard that has these rows of each anchor gives; None if they are not those of the whole."""
-        low, high = steps.covering(own)
-        parts = self._part(probe, trial, low, high, own[0])
-        if parts is None or not self.window.gathers:
-            return parts
-        kept: list[Array] = []
-        for (first, last), (_, dim, stride), part in zip(own, self.window.results, parts, strict=True):
-            if not 0 <= first - stride * low < last - stride * low <= part.shape[dim]:
-                return None
-            kept.append(np.take(part, range(first - stride * low, last - stride * low), dim))
-        return None if any(self._wrong(trial, kept, [first for first, _ in own])) else kept
-
-    def _add_up(self, probe: Probe, trial: Trial, shards: Sequence[Sequence[Array]]) -> bool:
-        weights = [Fraction(1, len(shards))] * len(shards)
-        wholes = [
-            (whole, kind) for whole, kind in zip(trial.draw.results, probe.kinds, strict=True) if whole is not None
-        ]
-        return all(
-            kind == "float" and reduces(trial.arithmetic, whole, [s[i] for s in shards], Reduction.SUM, weights, kind)
-            for i, (whole, kind) in enumerate(wholes)
-        )
+        return is_like and self.holds(probe, probe.draws_tried())
 
 
 def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
@@ -390,8 +287,3 @@ class _Tried:
 
     def __init__(self, probe: Probe, draws: int = FLOAT_DRAWS):
         self.probe, self.trials = probe, [*islice(probe.float_trials(), draws)]
-
-
-def _cuts(extent: int) -> tuple[tuple[int, ...], ...]:
-    third = extent // 3
-    return (0, third, extent), (0, 1, 1 + third, extent), (0, third, third + 1, extent - 1, extent)

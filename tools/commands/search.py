@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.byte_sizes import parse_bytes
+from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.model import add_model_arguments
 from distir.tools.commands.report import bytes_text, check_output, print_table, say, seconds_text, write_whole
 
@@ -75,6 +76,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
     parser.add_argument("--report", metavar="F.html", help="write a page with all plans, throughput against memory")
+    add_no_cache(parser)
     parser.add_argument("-o", "--output", metavar="BEST.mlir", help="write the best plan's program")
     parser.set_defaults(run=run)
 

@@ -1,0 +1,161 @@
+"""The rule of a class of ops: its stand-in goes in, probed in every way there is, and the rule comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import PartialRule, Reduce, Rule
+from distir.passes.shardcombine.classes import is_unexplained, refined
+from distir.passes.shardcombine.cuts import Survivor
+from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.lookups import Lookup
+from distir.passes.shardcombine.own_stand_ins import own_stand_ins
+from distir.passes.shardcombine.partial_operands import copies, partial_candidates, passes_partial
+from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.reach import reaching
+from distir.passes.shardcombine.rule_forms import rule_of, rule_without_factors
+from distir.passes.shardcombine.shifts import shifted
+from distir.passes.shardcombine.standins import StandIn, strided
+from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
+from distir.passes.shardcombine.windows import windows
+
+
+def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> tuple[Rule, bool]:
+    """The rule of an op, found at the stand-in of its class, and whether it is that of the class: one that needs more numbers than the
+    class says is the op's own. `stated` are the slots of which the class says what the op has."""
+    probed = small
+    if small.tied or is_unexplained(subject, small):
+        apart = refined(subject, small)
+        if apart is not None and (small.tied or len(apart.factors) >= len(small.factors)):
+            probed = apart
+    probe = Probe(subject, probed)
+    if not probe.start():
+        return rule_without_factors(subject.op), True
+    survivors = _survivors(probe, probed)
+    if probed is small and (separate := _separated(subject, small, survivors)) is not None:
+        probe, survivors = separate
+    survivors = reaching(probe, survivors)
+    seen = windows(probe, survivors, small, stated)
+    rule = _rule_of(probe, [*survivors, *seen.found])
+    if seen.left_out or (seen.tried and _states_other_sizes(probe)):
+        tried = {factor.slots for factor in probe.small.factors}
+        for own in own_stand_ins(subject):
+            if seen.left_out or not tried.issuperset(factor.slots for factor in own.factors):
+                alone = _alone(subject, own)
+                gained = len(alone.combines) - len(rule.combines)
+                if gained > 0 or (gained == 0 and seen.left_out):
+                    return alone, False
+    return rule, small.altered.isdisjoint(slot for survivor in survivors for slot in survivor.cut.factor.slots)
+
+
+def _alone(subject: Subject, small: StandIn) -> Rule:
+    """The rule of an op that is a class of its own, with all numbers that it states."""
+    probe = Probe(subject, small)
+    if not probe.start(exact=elements(subject, small.point, small.shapes) <= LARGEST_STAND_IN):
+        return rule_without_factors(subject.op)
+    survivors = reaching(probe, _survivors(probe, small))
+    found = windows(probe, survivors, small, frozenset(range(len(subject.slots)))).found
+    return _rule_of(probe, [*survivors, *found])
+
+
+def _states_other_sizes(probe: Probe) -> bool:
+    """Whether the op states sizes that no factor explains: channels may be in groups, which types do not say."""
+    scaled = {i for factor in probe.small.factors for i in factor.slots}
+    return any(slot.is_size and i not in scaled for i, slot in enumerate(probe.subject.slots))
+
+
+def _rule_of(probe: Probe, survivors: Sequence[Survivor]) -> Rule:
+    """The rule of these cuts and of those that need a shift, with partial operands."""
+    rule = rule_of(probe.subject, [*survivors, *shifted(probe, survivors)])
+    return replace(rule, partials=(*_partials(probe), *rule.partials), found=probe.arithmetic.found)
+
+
+def _separated(subject: Subject, small: StandIn, survivors: Sequence[Survivor]) -> tuple[Probe, list[Survivor]] | None:
+    """The probe and the survivors of more factors, where dims of several operands that have one extent, and cannot be cut together,
+    can be apart: they are equal by accident (as many indices as there are entries). None if they cannot."""
+    cut = {s.cut.factor.slots for s in survivors}
+    owners = (
+        {subject.slots[i].owner for i in f.slots if not subject.slots[i].is_size}
+        for f in small.factors
+        if f.slots not in cut
+    )
+    if not any(len(each) > 1 for each in owners):
+        return None
+    apart = refined(subject, small)
+    if apart is None or len(apart.factors) <= len(small.factors):
+        return None
+    probe = Probe(subject, apart)
+    if not probe.start() or len(found := _survivors(probe, apart)) <= len(survivors):
+        return None
+    return probe, found
+
+
+def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
+    """All factors that can be cut. One that cannot is tried again when another is found in one of its dims: it may lie
+    inside that."""
+    survivors: list[Survivor] = []
+    failed: list[Factor] = []
+    untried = list(small.factors)
+    while untried:
+        factor = untried.pop(0)
+        if (found := _try_factor(probe, factor, survivors)) is None:
+            failed.append(factor)
+            continue
+        survivors.append(found)
+        again = [f for f in failed if _share_a_dim(f, factor)]
+        failed = [f for f in failed if f not in again]
+        untried += again
+    for factor in failed:
+        if any(set(factor.slots) & set(s.cut.factor.slots) for s in survivors):
+            continue
+        cut = next(probe.cuts(factor, survivors), None)
+        if cut is not None and (found := Lookup(probe, cut, survivors).survivor()) is not None:
+            survivors.append(found)
+    return survivors
+
+
+def _share_a_dim(one: Factor, other: Factor) -> bool:
+    return bool(set(one.slots) & set(other.slots) or set(one.results) & set(other.results))
+
+
+def _try_factor(probe: Probe, factor: Factor, survivors: Sequence[Survivor]) -> Survivor | None:
+    """The first cut of a factor that combines."""
+    for cut in probe.cuts(factor, survivors):
+        if (combines := probe.combines(cut, survivors=survivors)) is not None:
+            return Survivor(cut, combines)
+    if (cut := next(probe.cuts(factor, survivors), None)) is None:
+        return None
+    carrying = {probe.subject.slots[i].owner for i in factor.slots}
+    for operands in partial_candidates(probe):
+        if not carrying.intersection(operands):
+            combines = probe.combines(cut, operands, survivors)
+            if combines is not None and Reduce(Reduction.SUM) in combines:
+                return Survivor(cut, combines, operands)
+    return None
+
+
+def _partials(probe: Probe) -> list[PartialRule]:
+    """Which partial operands give partial results: sums first; max and min where sums pass, or of the only operand."""
+
+    def passing(reduction: Reduction, candidates: list[tuple[int, ...]]) -> list[PartialRule]:
+        found: list[PartialRule] = []
+        for operands in candidates:
+            if (results := passes_partial(probe, operands, reduction)) is not None:
+                found.append(PartialRule(reduction, operands, results))
+        return found
+
+    candidates = partial_candidates(probe)
+    sums = passing(Reduction.SUM, candidates)
+    found = list(sums)
+    moved = [each for each in sums if copies(probe, each.operands, each.results)]
+    others = [each.operands for each in sums if each not in moved]
+    if not sums and len(candidates) == 1:
+        others = candidates
+    overlaps = strided(probe.subject, probe.small)  # which adds, where the stand-in moves
+    for reduction in () if overlaps else (Reduction.MAX, Reduction.MIN):
+        found += [replace(each, reduction=reduction) for each in moved]
+        found += passing(reduction, others)
+    return [replace(each, operands=probe.subject.uses(each.operands)) for each in found]

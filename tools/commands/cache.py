@@ -1,0 +1,77 @@
+"""`distir cache`: the rules of operators that are kept between runs: where, how many, and the command that forgets them."""
+
+from __future__ import annotations
+
+import os
+from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import Counter
+from typing import Any
+
+from distir.tools.commands.report import print_table
+
+EXAMPLES = """\
+examples:
+  distir cache show              the directory, and the files of rules in it
+  distir cache show --operators  how many rules of each operator this version keeps
+  distir cache clear             removes all files of rules
+"""
+
+
+class WithoutCache(Action):
+    """Neither reads nor writes the user's cache, in processes that this one starts either."""
+
+    def __init__(self, option_strings: list[str], dest: str, help: str | None = None):
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: ArgumentParser, namespace: Namespace, values: Any, option: str | None = None) -> None:
+        from distir.passes.shardcombine.cache import NO_CACHE
+
+        os.environ[NO_CACHE] = "1"
+
+
+def add_no_cache(parser: ArgumentParser) -> None:
+    """The option of commands that discover rules."""
+    parser.add_argument(
+        "--no-cache", action=WithoutCache, help="discover all rules anew: the cache is neither read nor written"
+    )
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "cache",
+        help="the rules of operators that are kept between runs",
+        description="Shows or clears the rules of operators that are kept between runs.",
+        epilog=EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("action", choices=("show", "clear"), help="show or clear")
+    parser.add_argument("--operators", action="store_true", help="with show: the number of rules of each operator")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    from distir.passes.shardcombine.cache import cache_directory, cache_files, current_file, read_entries
+
+    files = cache_files()
+    if args.action == "clear":
+        for file in files:
+            file.unlink(missing_ok=True)
+        print(f"{cache_directory()}: {len(files)} files of rules removed")
+        return 0
+    print(cache_directory())
+    if args.operators:
+        counts = Counter(key.split(" ", 1)[0] for key in read_entries(current_file()))
+        print_table([(name, str(count)) for name, count in sorted(counts.items())], ("operator", "rules"))
+        return 0
+    rows = [
+        (
+            file.name,
+            str(len(read_entries(file))),
+            str(file.stat().st_size),
+            "in use" if file == current_file() else "of other versions",
+        )
+        for file in files
+    ]
+    print_table(rows, ("file", "rules", "bytes", ""))
+    return 0
