@@ -24,7 +24,7 @@ from xdsl.ir import Operation
 
 from distir.dialects.aten import OPERATORS
 from distir.frontends.pytorch.graph import GraphImporter
-from distir.frontends.pytorch.steps import TracedFunction
+from distir.frontends.pytorch.remembering import TracedFunction
 from distir.interpreters.aten_calls import tensor_type
 from distir.interpreters.aten_reference import array_of
 
@@ -59,7 +59,9 @@ def operation(call: Call) -> tuple[Operation, list[np.ndarray[Any, Any]]]:
     """The call as an operation on arguments of a block, and its operands. Raises what the operator raises."""
     leaves, _ = tree_flatten((call.args, dict(call.kwargs)))
     graph = fx.Graph()
-    importer = GraphImporter(TracedFunction("call", [], lambda tensors: {}), fx.GraphModule({}, graph))
+    importer = GraphImporter(
+        TracedFunction("call", [], lambda tensors: {}, lambda tensors: {}), fx.GraphModule({}, graph)
+    )
     nodes: dict[int, fx.Node] = {}
     operands: dict[Any, np.ndarray[Any, Any]] = {}
     for tensor in leaves:

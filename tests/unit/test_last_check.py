@@ -41,9 +41,7 @@ def rule_that_holds(op: Operation, operands: Sequence[Any]) -> str:
     return str(rule)
 
 
-@pytest.mark.parametrize(
-    ("name", "diagonal"), [("aten.triu", -63), ("aten.tril", 1500), ("onnx.Trilu", -63)]
-)
+@pytest.mark.parametrize(("name", "diagonal"), [("aten.triu", -63), ("aten.tril", 1500), ("onnx.Trilu", -63)])
 def test_a_diagonal_that_a_few_rows_do_not_reach(name: str, diagonal: int) -> None:
     """Rows and columns still have their offsets: windows do not take them for cuts without one."""
     (op,) = (op for op in triangle(name, diagonal, 130, 120).walk() if op.name == name)
