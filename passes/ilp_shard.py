@@ -19,8 +19,8 @@ class IlpShardPass(ModulePass):
 
     Options: `mesh` ("dp=2,tp=4"; default: the module's `dist.mesh`); `memory-limit` ("28GB"; default: the machine's); `machine` and
     `cost-model`, as for `simulate`; `restrict` ("dp=batch,tp=model": what an axis may cut: any, batch, model or none);
-    `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds (then
-    `dist.gap` says what is not proven); `shards` ("even": of equal extents and without overlap, as DTensor and Shardy have them); `explain` names values (`w0,h`): their alternatives and what these
+    `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds of everything that the pass does (the
+    plan is then the best that was found, and `dist.gap` says what is not proven); `solver` ("own", or "highs": one integer program); `shards` ("even": of equal extents and without overlap, as DTensor and Shardy have them); `explain` names values (`w0,h`): their alternatives and what these
     cost, which memory constraints bind and how another plan differs are written to standard error, and kept as `dist.explanation`
     for the report of `distir simulate`.
 
@@ -38,21 +38,24 @@ class IlpShardPass(ModulePass):
     shards: str = "any"
     batch: str = ""
     time_limit: float | None = None
+    solver: str = "own"
     explain: str = ""
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.sharding_search.deadline import Deadline
         from distir.passes.sharding_search.explain import EXPLANATION, explanation
         from distir.passes.sharding_search.search import best_plan
         from distir.passes.sharding_search.settings import memory_limit, pose, write
 
+        deadline = Deadline.after(self.time_limit)
         problem = pose(
             ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.shards, self.entry
         )
         limit = memory_limit(self.memory_limit, problem)
-        result = best_plan(problem, limit, self.time_limit)
+        result = best_plan(problem, limit, deadline, self.solver)
         if self.explain:
-            lines = explanation(problem, result, self.explain.split(","), limit)
+            lines = explanation(problem, result, self.explain.split(","), limit, deadline)
             print("\n".join(lines), file=sys.stderr)
             op.attributes[EXPLANATION] = ArrayAttr([StringAttr(line) for line in lines])
         write(problem, result)

@@ -22,6 +22,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.candidates import Candidate, Holding, Key, Step
+from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.memory_ahead import Limit, Use
 from distir.passes.sharding_search.option_costs import OptionCosts
@@ -49,6 +50,7 @@ class Beam:
     problem: Problem
     width: int | None
     limit: Limit | None = None
+    deadline: Deadline = NEVER
     steps: list[Step] = field(default_factory=list[Step])
     _entered: dict[str, CallOp] = field(default_factory=dict[str, CallOp])
     _last: dict[Key, int] = field(default_factory=dict[Key, int])
@@ -71,7 +73,7 @@ class Beam:
             self._telling += self._largest()
 
     def search(self) -> Result:
-        """The fastest plan found. Raises NoPlan if no candidate is left, or none that fits the limit."""
+        """The fastest plan found. Raises NoPlan if no candidate is left, or none that fits the limit; OutOfTime at the deadline."""
         beam = [Candidate(0, {}, 0, None if self.limit is None else self.limit.memory.start())]
         for number, step in enumerate(self.steps):
             beam = self._select(number, self._cheapest_first(beam, number, step))
@@ -141,6 +143,7 @@ class Beam:
                     heappush(waiting, (first.score, place, True, first))
 
         for bound, candidate, option in self._starts(beam, step):
+            self.deadline.check()
             yield from best(bound)
             if self._crowded and self._way(candidate, number, option) in self._crowded:
                 continue

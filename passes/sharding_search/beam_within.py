@@ -4,6 +4,7 @@ program again, in which a byte at the peak to come (`memory_ahead`) costs time: 
 from __future__ import annotations
 
 from distir.passes.sharding_search.beam import Beam, NoPlan
+from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.plans import picoseconds
 from distir.passes.sharding_search.problem import Problem
@@ -13,11 +14,14 @@ PRICES = (0.0, 0.1, 0.5, 2.0, 8.0)
 """Of as many bytes as the limit, in times of the plan found without it."""
 
 
-def beam_plan(problem: Problem, width: int | None, memory_limit: int | None = None) -> Result:
-    """The best plan that a beam of this width finds. Prices rise until they make plans slower. Raises NoPlan if none of the plans found fits the limit."""
+def beam_plan(
+    problem: Problem, width: int | None, memory_limit: int | None = None, deadline: Deadline = NEVER
+) -> Result:
+    """The best plan that a beam of this width finds. Prices rise until they make plans slower, or the deadline has passed. Raises NoPlan if none
+    of the plans found fits the limit, OutOfTime if none was found in time."""
     if problem.carried:
         raise NoPlan("a beam does not search programs with microbatches: use ilp-shard")
-    free = Beam(problem, width).search()
+    free = Beam(problem, width, deadline=deadline).search()
     if memory_limit is None or free.memory.peak_bytes <= memory_limit:
         return free
     memory, picoseconds_free = MemoryAhead(problem), picoseconds(problem, free.plan)
@@ -26,10 +30,14 @@ def beam_plan(problem: Problem, width: int | None, memory_limit: int | None = No
     for price in PRICES:
         limit = Limit(memory, memory_limit, price * picoseconds_free / memory_limit, uncounted_bytes)
         try:
-            found = Beam(problem, width, limit).search()
+            found = Beam(problem, width, limit, deadline).search()
         except NoPlan as none:
             uncounted_bytes = max(uncounted_bytes, none.uncounted_bytes)
             continue
+        except OutOfTime:
+            if best is None:
+                raise
+            break
         if best is not None and found.seconds >= best.seconds:
             break
         best = found

@@ -11,9 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.elimination import MOST_ENTRIES, Network, Table
 from distir.passes.sharding_search.sparse_elimination import cheapest_within
 from distir.passes.sharding_search.sparse_tables import TooManyRows
@@ -50,15 +52,42 @@ GRAIN = 2.0**-10
 """What is moved are multiples of this: sums of picoseconds, or bytes, stay exact, and equal ones equal."""
 
 
+@dataclass(frozen=True)
+class Minimum:
+    """What is known of the cheapest assignment of a network."""
+
+    choices: list[int] | None
+    """Of every variable, in the cheapest assignment that was found."""
+    lower: float
+    """No assignment costs less."""
+    is_proven: bool
+    """Whether none costs less than the one found."""
+
+
 def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST_ENTRIES) -> list[int] | None:
     """The choice of every variable in a cheapest assignment; None if it was not found with tables of at most `largest` entries.
     The network is used up."""
-    search = _Search(network)
+    found = minimum(network, NEVER, smallest, largest)
+    return found.choices if found.is_proven else None
+
+
+def minimum(network: Network, deadline: Deadline, smallest: int = SMALL_TABLES, largest: int = MOST_ENTRIES) -> Minimum:
+    """The same, and what is known if it was not found, or not in time. The network is used up."""
+    search = _Search(network, deadline)
+    with suppress(OutOfTime):
+        found = _minimised(search, smallest, largest)
+        if found is not None:
+            return Minimum(found, -inf, True)
+    return Minimum(search.best, search.lower, False)
+
+
+def _minimised(search: _Search, smallest: int, largest: int) -> list[int] | None:
+    network, deadline = search.network, search.deadline
     entries, finished = smallest, inf
-    network.drop_dominated()
+    network.drop_dominated(deadline)
     is_stuck = False
     for _ in range(ROUNDS):
-        if network.eliminate(entries):
+        if network.eliminate(entries, deadline=search.deadline):
             return network.decided()
         distance, size = search.distance, network.size
         if not search.improve(is_stuck):
@@ -68,7 +97,8 @@ def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST
         if search.best is not None and network.size <= WORTH_FINISHING * finished:
             finished = network.size
             with suppress(TooManyRows):
-                found = cheapest_within(network, search.upper * (1 + ROUNDING), MOST_ROWS)
+                most = search.upper * (1 + ROUNDING)
+                found = cheapest_within(network, most, MOST_ROWS, deadline=search.deadline)
                 return search.best if found is None else found
         is_stuck = search.distance >= (1 - PROGRESS) * distance and network.size >= (1 - PROGRESS) * size
         if is_stuck:
@@ -81,11 +111,21 @@ def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST
 class _Search:
     """Bounds of one network from both sides."""
 
-    def __init__(self, network: Network):
+    def __init__(self, network: Network, deadline: Deadline):
         self.network = network
         self.best: list[int] | None = None
+        self._deadline = deadline
         self._upper, self._lower = inf, -inf
         self._dived = 0
+
+    @property
+    def deadline(self) -> Deadline:
+        return self._deadline.without_plan if self.best is None else self._deadline
+
+    @property
+    def lower(self) -> float:
+        """No assignment costs less."""
+        return self._lower
 
     @property
     def distance(self) -> float:
@@ -107,7 +147,7 @@ class _Search:
 
         network = self.network
         bounds = Bounds(network)
-        bounds.improve(SWEEPS)
+        bounds.improve(SWEEPS, self.deadline)
         if bounds.lower == inf:
             return False
         bounds.write()
@@ -124,10 +164,10 @@ class _Search:
         among = self.network.copy()
         while True:
             among.keep(promising(with_choice, int(DIVE * among.size)))
-            if among.eliminate(TRIED_TABLES, is_dropping=False):
+            if among.eliminate(TRIED_TABLES, is_dropping=False, deadline=self._deadline):
                 break
             bounds = Bounds(among)
-            bounds.improve(DIVE_SWEEPS)
+            bounds.improve(DIVE_SWEEPS, self._deadline)
             if bounds.lower + among.settled >= self._upper:
                 return
             bounds.write()
@@ -176,14 +216,16 @@ class Bounds:
         """No assignment costs less."""
         return inf if self._is_impossible else self._total
 
-    def improve(self, sweeps: int) -> None:
+    def improve(self, sweeps: int, deadline: Deadline = NEVER) -> None:
         """Moves costs towards later variables, then towards earlier ones, so often; each time further in the direction in which they
         went, as long as that makes the bound better (Nesterov's extrapolation, restarted; O'Donoghue & Candes, 2015)."""
         steps, best = 0, -inf
         for sweep in range(1, sweeps + 1):
             for v in self._own:
+                deadline.check()
                 self._pass_on(v, self._later[v])
             for v in reversed(self._own):
+                deadline.check()
                 self._pass_on(v, self._earlier[v])
             steps = steps + 1 if self.lower > best else 0
             best = max(best, self.lower)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from distir.passes.sharding_search.deadline import OutOfTime
 from distir.passes.sharding_search.pricing import Pricing
 
 if TYPE_CHECKING:
@@ -38,19 +38,30 @@ APART = 4.0
 class Branching:
     """One search, from the choices that are left in `pricing`, which has a plan within the limit."""
 
-    def __init__(self, pricing: Pricing, solve: Callable[[], bool], cross: Callable[[], None], deadline: float):
+    def __init__(self, pricing: Pricing, solve: Callable[[], bool], cross: Callable[[], None]):
         """`solve` ends a part if it is small enough, and says whether it did; `cross` looks for a better plan among the choices that
         plans found so far make."""
-        self._pricing, self._solve, self._cross, self._deadline = pricing, solve, cross, deadline
+        self._pricing, self._solve, self._cross = pricing, solve, cross
         self._crossed = 0
         self._open: list[tuple[float, int, Sequence[Array], list[float]]] = []
         self._made = 0
 
     def run(self) -> None:
         """Afterwards the pricing's bound is that of all plans."""
-        pricing, relaxation = self._pricing, self._pricing.relaxation
-        self._add(pricing.lower, relaxation.kept, pricing.prices)
-        while self._open and self._made < PARTS and monotonic() < self._deadline:
+        pricing = self._pricing
+        self._add(pricing.lower, pricing.relaxation.kept, pricing.prices)
+        try:
+            self._part()
+        except OutOfTime:  # in the middle of the part that was entered last
+            self._add(pricing.lower, pricing.relaxation.kept, pricing.prices)
+        best = pricing.best
+        assert best is not None
+        pricing.lower = min([best.cost, *(lower for lower, *_ in self._open)])
+
+    def _part(self) -> None:
+        pricing = self._pricing
+        while self._open and self._made < PARTS:
+            pricing.deadline.check()
             if len(pricing.every) >= CROSSED * self._crossed:
                 self._cross()
                 self._crossed = len(pricing.every)
@@ -59,9 +70,6 @@ class Branching:
             if not self._is_done():
                 for part in self._parts():
                     self._add(pricing.lower, part, pricing.prices)
-        best = pricing.best
-        assert best is not None
-        pricing.lower = min([best.cost, *(lower for lower, *_ in self._open)])
 
     def _add(self, lower: float, kept: Sequence[Array], prices: Sequence[float]) -> None:
         heappush(
@@ -74,7 +82,7 @@ class Branching:
         pricing = self._pricing
         if pricing.is_closed or self._narrow() or self._solve():
             return True
-        pricing.improve(PRICES, self._deadline)
+        pricing.improve(PRICES)
         return pricing.is_closed or self._narrow() or self._solve()
 
     def _narrow(self) -> bool:

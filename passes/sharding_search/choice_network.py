@@ -1,5 +1,5 @@
 """A problem without a limit of memory as a network of tables (`elimination`): one variable per operation, argument and result
-that is free, one table per value for its conversions. The same choices and costs as the integer program's."""
+that is free, one table per value for its conversions. What solvers solve is made of this one formulation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.sharding_search.bounds import cheapest
+from distir.passes.sharding_search.bounds import Minimum, minimum
+from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.elimination import Network, Table
-from distir.passes.sharding_search.integer_program import PICOSECONDS, TIE_BREAK
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.shared_values import States, conversion_tables
@@ -33,6 +33,8 @@ MOST_WRITTEN = 1 << 17
 MOST_USES = 8
 """The table of a value with more uses is a sum of functions of one use each, for each state."""
 
+TIE_BREAK = 100.0
+"""Picoseconds for all parameters held whole rather than cut: below any difference that matters."""
 UNEVEN = 2.0**-8
 """Picoseconds by which an operation in even shards is preferred to one that is as fast in others."""
 
@@ -148,6 +150,8 @@ class ChoiceNetwork:
             self._add_arguments(function)
             self._add_body(function, known)
         self._add_ties()
+        self.count = len(self.network.own)
+        """How many variables are choices; those after them are indicators."""
         for number, meeting in enumerate(self.meetings):
             if meeting.needed:
                 self._add_conversions(number, meeting)
@@ -161,7 +165,12 @@ class ChoiceNetwork:
 
     def fastest(self) -> list[int] | None:
         """The choices of a fastest plan; None if elimination cannot find it."""
-        return cheapest(self.network.copy())
+        found = self.minimum(NEVER)
+        return found.choices if found.is_proven else None
+
+    def minimum(self, deadline: Deadline) -> Minimum:
+        """The choices of a fastest plan, as far as they are found in time."""
+        return minimum(self.network.copy(), deadline)
 
     def plan(self, decided: Sequence[int]) -> Plan:
         """The plan of one choice per variable."""
@@ -366,7 +375,7 @@ class ChoiceNetwork:
         return np.nan_to_num(known[np.ix_(columns, columns)], nan=inf, posinf=inf)
 
     def _add_ties(self) -> None:
-        """Among equal plans, one that cuts parameters and state (as in the integer program)."""
+        """Among equal plans, one that cuts parameters and state ."""
         import numpy as np
 
         prices = self.problem.prices
@@ -375,4 +384,4 @@ class ChoiceNetwork:
         for argument in stored:
             view = self.produced[argument]
             shares = np.array([prices.bytes(argument.type, s) / total for s in view.states])
-            self.network.charge(view.variable, shares * TIE_BREAK / PICOSECONDS)
+            self.network.charge(view.variable, shares * TIE_BREAK)

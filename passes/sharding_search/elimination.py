@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from distir.passes.sharding_search.deadline import NEVER, Deadline
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -188,11 +190,11 @@ class Network:
                 self.keep({v: possible})
         return True
 
-    def drop_dominated(self) -> None:
+    def drop_dominated(self, deadline: Deadline = NEVER) -> None:
         """Drops choices that are never better than another of their variable."""
-        self._drop_dominated(list(self.left))
+        self._drop_dominated(list(self.left), deadline)
 
-    def eliminate(self, most_entries: int = MOST_ENTRIES, is_dropping: bool = True) -> bool:
+    def eliminate(self, most_entries: int = MOST_ENTRIES, is_dropping: bool = True, deadline: Deadline = NEVER) -> bool:
         """Eliminates variables, those with the smallest tables first, up to tables of this size; whether none is left. Choices that
         others beat by now are dropped on the way, unless that would take longer than it saves."""
         for t, wide in list(self._wide.items()):
@@ -202,6 +204,7 @@ class Network:
         held = {v for table in (*self._wide.values(), *self._limited.values()) for v in table.scope}
         sizes = {v: self._size(v) for v in self.left if v not in held}
         while sizes:
+            deadline.check()
             v = min(sizes, key=sizes.__getitem__)
             expected, joint = sizes.pop(v), self._joint_classes(v)
             size = self._size(v, joint)
@@ -210,7 +213,7 @@ class Network:
             elif size <= most_entries:
                 neighbours = self._eliminate(v, joint)
                 if is_dropping:
-                    self._drop_dominated(neighbours)
+                    self._drop_dominated(neighbours, deadline)
                 sizes.update((n, self._size(n)) for n in neighbours if n not in held)
         return not self.left
 
@@ -294,10 +297,11 @@ class Network:
 
     # --- choices that others beat ---
 
-    def _drop_dominated(self, variables: Sequence[int]) -> None:
+    def _drop_dominated(self, variables: Sequence[int], deadline: Deadline) -> None:
         """Drops choices that are never better than another, until none is."""
         pending = dict.fromkeys(variables)
         while pending:
+            deadline.check()
             v = next(iter(pending))
             del pending[v]
             if self._drop(v):

@@ -17,7 +17,7 @@ from distir.dialects.sharding import Partial, Replicate, Replicated, Sharded, Us
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import Option
 from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.integer_program import Infeasible
+from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.plans import Plan, conversions
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result
@@ -30,17 +30,28 @@ OTHER_WIDTH = 16
 """Of the beam search whose plan is compared where no limit binds."""
 
 
-def explanation(problem: Problem, result: Result, names: Sequence[str], memory_limit: int | None = None) -> list[str]:
+def explanation(
+    problem: Problem,
+    result: Result,
+    names: Sequence[str],
+    memory_limit: int | None = None,
+    deadline: Deadline = NEVER,
+) -> list[str]:
     """Why a plan is what it is, in lines: the alternatives of values, what binds, and what another plan does differently: the
-    fastest without a limit where the limit shaped this one, else that of a beam search. Raises DistirError for unknown names."""
+    fastest without a limit where the limit shaped this one, else that of a beam search; what is not known by the deadline is left out.
+    Raises DistirError for unknown names."""
     lines: list[str] = []
     for name in names:
-        lines += alternatives(problem, result, name, memory_limit)
+        lines += alternatives(problem, result, name, memory_limit, deadline)
     lines += memory_lines(problem, result, memory_limit)
-    if result.binding:
-        what, other = "the fastest plan without a limit", best_plan(problem)
-    else:
-        what, other = f"the plan of a beam search of width {OTHER_WIDTH}", Beam(problem, OTHER_WIDTH).search()
+    try:
+        if result.binding:
+            what, other = "the fastest plan without a limit", best_plan(problem, None, deadline)
+        else:
+            what = f"the plan of a beam search of width {OTHER_WIDTH}"
+            other = Beam(problem, OTHER_WIDTH, deadline=deadline).search()
+    except (DistirError, OutOfTime):
+        return [*lines, "no other plan was found in time"]
     more = (other.seconds - result.seconds) * 1e6
     lines.append(f"this plan | {what}, {more:+.3f} us, {other.memory.peak_bytes} bytes")
     return [*lines, *(f"  {line}" for line in difference(problem, result.plan, other.plan).splitlines())]
@@ -51,14 +62,16 @@ def explain(problem: Problem, result: Result, name: str, memory_limit: int | Non
     return "\n".join([*alternatives(problem, result, name, memory_limit), *memory_lines(problem, result, memory_limit)])
 
 
-def alternatives(problem: Problem, result: Result, name: str, memory_limit: int | None = None) -> list[str]:
+def alternatives(
+    problem: Problem, result: Result, name: str, memory_limit: int | None = None, deadline: Deadline = NEVER
+) -> list[str]:
     """The alternatives of the value of this name (an argument's `dist.name`, or how the text calls it), cheapest first. Raises
     DistirError if no value has the name."""
     value = find(problem, name)
     lines = [f"{name}: {value.type}, {result.seconds * 1e6:.3f} us a run as chosen"]
-    lines += _argument_lines(problem, result, value, memory_limit) if isinstance(value, BlockArgument) else []
+    lines += _argument_lines(problem, result, value, memory_limit, deadline) if isinstance(value, BlockArgument) else []
     if not isinstance(value, BlockArgument) and isinstance(value.owner, Operation):
-        lines += _operation_lines(problem, result, value.owner, memory_limit)
+        lines += _operation_lines(problem, result, value.owner, memory_limit, deadline)
     return lines
 
 
@@ -85,19 +98,23 @@ def _values(problem: Problem) -> Iterator[SSAValue]:
                 yield from op.results
 
 
-def _operation_lines(problem: Problem, result: Result, op: Operation, limit: int | None) -> list[str]:
+def _operation_lines(
+    problem: Problem, result: Result, op: Operation, limit: int | None, deadline: Deadline
+) -> list[str]:
     kept = problem.options[op]
     found: list[tuple[float, str]] = []
     for option in kept:
         problem.options[op] = [option]
         text = describe_choices(problem, option.options) + f", {option.picoseconds * 1e-6:.3f} us of its own"
-        found.append((_seconds(problem, limit), text + _mark(option is result.plan.options[op])))
+        found.append((_seconds(problem, limit, deadline), text + _mark(option is result.plan.options[op])))
     problem.options[op] = kept
     where = f"{op.name} of {[list(shape_of(v)) for v in op.operands]}, run {_count(problem, op)} times"
     return [where, *_ranked(found, result.seconds)]
 
 
-def _argument_lines(problem: Problem, result: Result, argument: BlockArgument, limit: int | None) -> list[str]:
+def _argument_lines(
+    problem: Problem, result: Result, argument: BlockArgument, limit: int | None, deadline: Deadline
+) -> list[str]:
     kept = problem.arguments[argument]
     found: list[tuple[float, str]] = []
     for states in kept:
@@ -106,16 +123,16 @@ def _argument_lines(problem: Problem, result: Result, argument: BlockArgument, l
         text = f"{describe(problem, states)}, {size} bytes per device" + _mark(
             states == result.plan.arguments[argument]
         )
-        found.append((_seconds(problem, limit), text))
+        found.append((_seconds(problem, limit, deadline), text))
     problem.arguments[argument] = kept
     return _ranked(found, result.seconds)
 
 
-def _seconds(problem: Problem, limit: int | None) -> float:
-    """The time of the best plan of a narrowed problem; infinite if there is none."""
+def _seconds(problem: Problem, limit: int | None, deadline: Deadline) -> float:
+    """The time of the best plan of a narrowed problem; infinite if there is none (that is found in time)."""
     try:
-        return best_plan(problem, limit).seconds
-    except (Infeasible, DistirError):
+        return float("inf") if deadline.is_over else best_plan(problem, limit, deadline).seconds
+    except DistirError:
         return float("inf")
 
 
@@ -126,7 +143,7 @@ def _mark(is_chosen: bool) -> str:
 def _ranked(found: list[tuple[float, str]], best: float) -> list[str]:
     lines: list[str] = []
     for seconds, text in sorted(found, key=lambda item: item[0]):
-        more = "no plan" if seconds == float("inf") else f"+{max(0.0, seconds - best) * 1e6:.3f} us"
+        more = "no plan found" if seconds == float("inf") else f"+{max(0.0, seconds - best) * 1e6:.3f} us"
         lines.append(f"  {more:>16}  {text}")
     return lines
 

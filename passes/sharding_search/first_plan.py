@@ -6,9 +6,6 @@ none of them fits, the plan that needs least does if any does, and the search go
 
 from __future__ import annotations
 
-from math import inf
-from time import monotonic
-
 from distir.passes.sharding_search.bounds import Bounds, promising
 from distir.passes.sharding_search.least_memory import Least, least_memory
 from distir.passes.sharding_search.pricing import Pricing
@@ -21,30 +18,30 @@ PRICES = 10
 """Prices that are tried among them."""
 
 
-def add_first_plan(pricing: Pricing, deadline: float = inf) -> Least | None:
+def add_first_plan(pricing: Pricing) -> Least | None:
     """Looks for plans within the limit; what was found to need least, if that was sought. Prices and their bound stay what they are."""
-    _add_among_promising(pricing, deadline)
+    _add_among_promising(pricing)
     if pricing.best is not None:
         return None
     starts = [found.choices for found in pricing.every]
-    least = least_memory(pricing.relaxation.choices, starts, pricing.limit, deadline)
+    least = least_memory(pricing.relaxation.choices, starts, pricing.limit, pricing.deadline)
     pricing.add(least.choices)
     if pricing.best is not None:
-        _add_among_promising(pricing, deadline)
+        _add_among_promising(pricing)
     return least
 
 
-def _add_among_promising(pricing: Pricing, deadline: float) -> None:
+def _add_among_promising(pricing: Pricing) -> None:
     """Looks for faster plans among the choices with the least bounds, and those of the best plan."""
     import numpy as np
 
     relaxation = pricing.relaxation
-    every, lower, prices = relaxation.kept, pricing.lower, pricing.prices
-    bounds = Bounds(relaxation.network([price / pricing.limit for price in prices]))
-    bounds.improve(SWEEPS)
+    every = relaxation.kept
+    bounds = Bounds(relaxation.network([price / pricing.limit for price in pricing.prices]))
+    bounds.improve(SWEEPS, pricing.deadline)
     for share in SHARES:
         best = pricing.best
-        if monotonic() > deadline or pricing.is_closed:
+        if pricing.is_closed:
             break
         known = (pricing.every[0] if best is None else best).choices
         chosen = promising(bounds.with_choice, int(share * relaxation.size))
@@ -52,6 +49,5 @@ def _add_among_promising(pricing: Pricing, deadline: float) -> None:
             np.union1d(left[chosen[v]] if v in chosen else left, np.array([known[v]], dtype=left.dtype))
             for v, left in enumerate(every)
         ]
-        pricing.enter(kept, -inf, [0.0] * len(relaxation.points))
-        pricing.improve(PRICES, deadline)
-        pricing.enter(every, lower, prices)
+        with pricing.among(kept, [0.0] * len(relaxation.points)):
+            pricing.improve(PRICES)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
-from time import monotonic
 
-from distir.passes.sharding_search.bounds import cheapest
+from distir.passes.sharding_search.bounds import minimum
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
+from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.memory import Footprint, footprint
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.pricing import POINTS_AT_ONCE
@@ -38,7 +37,7 @@ class Least:
 
 
 def least_memory(
-    choices: ChoiceNetwork, start: Sequence[Sequence[int]], enough_bytes: int = 0, deadline: float = inf
+    choices: ChoiceNetwork, start: Sequence[Sequence[int]], enough_bytes: int = 0, deadline: Deadline = NEVER
 ) -> Least:
     """Searches from some plans, given by their choices. A plan that needs no more than `enough_bytes` ends the search."""
     time = choices.network.cost(start[0]) or 1.0
@@ -57,18 +56,19 @@ def least_memory(
                 if point not in relaxation.points:
                     relaxation.add_point(point)
         assert best is not None
-        if best.memory.peak_bytes <= enough_bytes or monotonic() > deadline:
+        if best.memory.peak_bytes <= enough_bytes or deadline.is_over:
             break
         scale = float(best.memory.peak_bytes or 1)
         weights, promised = _weights(relaxation, found, scale)
         if best.memory.peak_bytes <= lower * (1 + CLOSE) or promised <= lower * (1 + CLOSE):
             break
         network = relaxation.network(weights)
-        solved = cheapest(network.copy())
-        if solved is None:
+        solved = minimum(network.copy(), deadline)
+        if solved.choices is None or not solved.is_proven:
+            lower = max(lower, solved.lower)
             break
-        lower = max(lower, network.cost(solved))
-        new = [solved]
+        lower = max(lower, network.cost(solved.choices))
+        new = [solved.choices]
     assert best is not None
     is_met = best.memory.peak_bytes <= lower * (1 + CLOSE)
     best.lower_bytes = best.memory.peak_bytes if is_met else int(lower)

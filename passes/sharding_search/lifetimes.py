@@ -1,5 +1,5 @@
 """When values of a program are held, whatever their states: positions within a function, until when each use holds what it
-needs, and the functions that are being run at a program point. `memory_rows` and `memory_tables` build on it."""
+needs, and the functions that are being run at a program point. `memory_tables` and `memory_ahead` build on it."""
 
 from __future__ import annotations
 

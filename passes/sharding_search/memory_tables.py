@@ -1,11 +1,10 @@
 """Memory at program points as tables over the variables of a choice network: bytes that each value holds there, for all states in
-which it is produced and needed. The same as `memory_rows` has for the integer program, but exact for a result that lies in an
-argument's memory; a value whose table would be too large is counted with less than it holds (`WIDE`)."""
+which it is produced and needed. A value whose table would be too large is counted with less than it holds (`WIDE`)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -317,14 +316,21 @@ class MemoryTables:
             total -= np.where(held | (original & (there == source)), sizes[there], 0.0)
         return total
 
+    def elsewhere(self, occupancy: Occupancy) -> tuple[View, Callable[[AxisStates, AxisStates], bool]] | None:
+        """What a value may share its memory with, and whether it does, by the states of both; None if with nothing."""
+        if occupancy.sharing is None:
+            return None
+        sharing = self._sharings[occupancy.sharing]
+        return sharing.holder, lambda there, states: states in sharing.images.get(there, ())
+
     def _is_same(self, occupancy: Occupancy, crossing: Crossing) -> Array:
         """By the states of what a value shares its memory with, and its own, whether they are the same memory."""
         import numpy as np
 
-        assert occupancy.sharing is not None
-        sharing = self._sharings[occupancy.sharing]
-        there = dict.fromkeys(sharing.holder.states)
-        return np.array([[s in sharing.images.get(t, ()) for s in crossing.states] for t in there])
+        found = self.elsewhere(occupancy)
+        assert found is not None
+        holder, is_same = found
+        return np.array([[is_same(t, s) for s in crossing.states] for t in dict.fromkeys(holder.states)])
 
     def _moving(
         self,

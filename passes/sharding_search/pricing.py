@@ -5,14 +5,15 @@ the limit there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from operator import mul
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.bounds import Bounds, cheapest
+from distir.passes.sharding_search.bounds import Bounds, minimum
+from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.memory import Footprint, footprint
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.relaxation import Relaxation
@@ -50,8 +51,8 @@ class Found:
 class Pricing:
     """The search for prices under one limit, in bytes."""
 
-    def __init__(self, relaxation: Relaxation, limit: int):
-        self.relaxation, self.limit = relaxation, limit
+    def __init__(self, relaxation: Relaxation, limit: int, deadline: Deadline = NEVER):
+        self.relaxation, self.limit, self._deadline = relaxation, limit, deadline
         self.every: list[Found] = []
         """All plans found."""
         self.found: list[Found] = []
@@ -66,11 +67,17 @@ class Pricing:
         """Of the choices that were left when some were ruled out the last time: no plan with it costs less."""
         self._most = 1.0
 
-    def improve(self, rounds: int, deadline: float = inf) -> bool:
+    @property
+    def deadline(self) -> Deadline:
+        """The end of the search, which is earlier while it has no plan."""
+        return self._deadline.without_plan if self.best is None else self._deadline
+
+    def improve(self, rounds: int) -> bool:
         """Looks for better prices and plans, until the bounds meet or prices cannot get better. False if a relaxation could
         not be solved."""
         for _ in range(rounds):
-            if monotonic() > deadline or self.is_closed:
+            self.deadline.check()
+            if self.is_closed:
                 break
             prices, promised = self._next_prices() if self.found else (self.prices, inf)
             if promised - self.lower <= self._negligible:
@@ -100,13 +107,23 @@ class Pricing:
         """Rules out choices that no plan as fast as the best one makes; memory is counted anew where tables got smaller."""
         assert self.best is not None
         bounds = Bounds(self.relaxation.network([price / self.limit for price in self.prices]))
-        bounds.improve(sweeps)
+        bounds.improve(sweeps, self.deadline)
         self.lower = max(self.lower, bounds.lower - sum(self.prices))
         most = self.best.cost * (1 + EXACT) + sum(self.prices) * (1 + EXACT)
         chosen = {v: (bound <= most).nonzero()[0] for v, bound in bounds.with_choice.items()}
         self.bounds = {v: bound[chosen[v]] - sum(self.prices) for v, bound in bounds.with_choice.items()}
         self.relaxation.keep(chosen)
         self.weigh_again()
+
+    @contextmanager
+    def among(self, kept: Sequence[Array], prices: Sequence[float]) -> Generator[None]:
+        """Looks for plans among these choices only; afterwards all is as it was, but for plans found."""
+        every, lower, own = self.relaxation.kept, self.lower, self.prices
+        self.enter(kept, -inf, prices)
+        try:
+            yield
+        finally:
+            self.enter(every, lower, own)
 
     def enter(self, kept: Sequence[Array], lower: float, prices: Sequence[float]) -> None:
         """Goes on among these choices, from a bound for them and the prices that gave it."""
@@ -138,14 +155,13 @@ class Pricing:
 
     def _solve(self, prices: Sequence[float]) -> bool:
         network = self.relaxation.network([price / self.limit for price in prices])
-        decided = cheapest(network.copy())
-        if decided is None:
-            return False
-        bound = network.cost(decided) - sum(prices)
-        if bound > self.lower:
-            self.lower, self.prices = bound, list(prices)
-        self.add(self.relaxation.original(decided))
-        return True
+        found = minimum(network.copy(), self.deadline)
+        lower = network.cost(found.choices) if found.is_proven and found.choices is not None else found.lower
+        if lower - sum(prices) > self.lower:
+            self.lower, self.prices = lower - sum(prices), list(prices)
+        if found.choices is not None:
+            self.add(self.relaxation.original(found.choices))
+        return found.is_proven
 
     def add(self, choices: list[int]) -> Found:
         """Takes note of a plan; prices points at which it exceeds the limit."""

@@ -1,20 +1,20 @@
-"""A search from options to a plan. Without regard to memory, elimination finds a fastest plan. If that does not fit, one is
-searched within the limit (`within_memory`). Where tables grow too large for elimination, the whole integer program is solved,
-again with a memory constraint at every program point at which a solution exceeds the limit, until none does. Points that no
-solution exceeds are never constrained."""
+"""Takes a problem, a limit of memory and a deadline; gives the best plan. Without regard to memory, elimination finds a fastest plan. If
+that does not fit, one is searched within the limit (`within_memory`). Where tables grow too large for elimination, or if it is asked for, the
+whole integer program is solved, again with a memory constraint at every program point at which a solution exceeds the limit, until none does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from distir.dialects.errors import DistirError
 from distir.passes.sharding_search.beam import NoPlan
 from distir.passes.sharding_search.beam_within import beam_plan
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
+from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
+from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram
 from distir.passes.sharding_search.least_memory import Least, least_memory
-from distir.passes.sharding_search.memory import Footprint, Point, footprint
-from distir.passes.sharding_search.memory_rows import MemoryRows
+from distir.passes.sharding_search.memory import Point, footprint
 from distir.passes.sharding_search.plans import picoseconds
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result, result_of
@@ -22,92 +22,109 @@ from distir.passes.sharding_search.within_memory import WithinMemory
 
 POINTS_AT_ONCE = 4
 """How many of a solution's worst points are constrained together."""
-RESCUE = 8
-"""The width of the beam that looks for a plan where none was found in time."""
+RESCUE = (1, 8)
+"""The widths of the beams that look for a plan where none was found in time."""
 ROUNDS = 60
 """After so many solutions the search gives up: in practice a few are enough."""
+EXACT = 1e-9
+"""A bound that is short by a smaller share is met: solvers' numbers are floating, a plan's time is not."""
+SOLVERS = ("own", "highs")
+"""What finds the best plan: tables, prices and bounds of this package; or the whole integer program, by HiGHS."""
 
 
-def best_plan(problem: Problem, memory_limit: int | None = None, seconds_limit: float | None = None) -> Result:
-    """The fastest plan within a limit of bytes per device. Raises DistirError, with the smallest memory that any plan
-    needs, if none is."""
+def best_plan(
+    problem: Problem, memory_limit: int | None = None, deadline: Deadline = NEVER, solver: str = "own"
+) -> Result:
+    """The fastest plan within a limit of bytes per device; at the deadline the fastest that was found, with a bound of all others. Raises
+    DistirError, with the smallest memory that any plan needs, if none fits; and if none was found in time."""
+    if solver not in SOLVERS:
+        raise DistirError(f"solver: expected one of {', '.join(SOLVERS)}, got '{solver}'")
     choices = ChoiceNetwork(problem)
-    fastest = choices.fastest()
-    if fastest is not None:
-        plan = choices.plan(fastest)
-        memory = footprint(problem, plan)
-        if memory_limit is None or memory.peak_bytes <= memory_limit:
-            return result_of(problem, plan, None, memory)
-        search = WithinMemory(choices, memory_limit, seconds_limit)
-        found = search.search(fastest)
-        points = search.relaxation.points
-        if found is not None:
-            seconds = picoseconds(problem, found.plan) * 1e-12
-            proven = min(1.0, search.lower / found.cost)
-            bound = seconds if search.is_proven else seconds * proven
-            prices = [price * 1e-12 / memory_limit for price in search.pricing.prices]
-            return result_of(problem, found.plan, bound, found.memory, points, prices)
-        plans = [plan.choices for plan in search.pricing.found]
-        if search.is_infeasible:
-            raise _too_little(choices, memory_limit, plans, search.least)
-        if seconds_limit is not None and (rescue := _by_beam(problem, memory_limit)) is not None:
-            return result_of(problem, rescue.plan, search.lower * 1e-12, rescue.memory, points)
-        try:
-            return by_integer_program(problem, memory_limit, seconds_limit)
-        except Infeasible:
-            raise _too_little(choices, memory_limit, plans, search.least) from None
-    return by_integer_program(problem, memory_limit, seconds_limit)
+    if solver == "highs":
+        return _whole(choices, memory_limit, deadline, 0.0)
+    found = choices.minimum(deadline if memory_limit is None else deadline.without_plan)
+    if found.choices is None:
+        return _whole(choices, memory_limit, deadline, found.lower)
+    plan = choices.plan(found.choices)
+    memory = footprint(problem, plan)
+    is_late = not found.is_proven and deadline.without_plan.is_over
+    if (memory_limit is None or memory.peak_bytes <= memory_limit) and (found.is_proven or is_late):
+        return result_of(problem, plan, None if found.is_proven else max(0.0, found.lower) * 1e-12, memory)
+    if memory_limit is None or not found.is_proven:
+        return _whole(choices, memory_limit, deadline, found.lower)
+    return _within(choices, found.choices, memory_limit, deadline)
 
 
-def _by_beam(problem: Problem, memory_limit: int) -> Result | None:
-    """What a beam finds, if it finds anything: where time is short, a plan of unknown distance to the best is better than none."""
+def _within(choices: ChoiceNetwork, fastest: list[int], limit: int, deadline: Deadline) -> Result:
+    """The fastest plan within a limit that the fastest one of all exceeds."""
+    search = WithinMemory(choices, limit, deadline)
+    found = search.search(fastest)
+    points = search.relaxation.points
+    if found is not None:
+        seconds = picoseconds(choices.problem, found.plan) * 1e-12
+        bound = seconds * (1.0 if search.is_proven else min(1.0, search.lower / found.cost))
+        prices = [price * 1e-12 / limit for price in search.pricing.prices]
+        return result_of(choices.problem, found.plan, bound, found.memory, points, prices)
+    plans = [plan.choices for plan in search.pricing.found]
+    if search.is_infeasible:
+        raise _too_little(choices, limit, plans, search.least, deadline)
     try:
-        return beam_plan(problem, RESCUE, memory_limit)
-    except NoPlan:
-        return None
+        return _whole(choices, limit, deadline, search.lower)
+    except Infeasible:
+        raise _too_little(choices, limit, plans, search.least, deadline) from None
 
 
-def by_integer_program(problem: Problem, memory_limit: int | None, seconds_limit: float | None = None) -> Result:
-    """The same by the whole integer program alone."""
-    program = IntegerProgram(problem)
-    rows = MemoryRows(program)
+def _whole(choices: ChoiceNetwork, limit: int | None, deadline: Deadline, lower: float) -> Result:
+    """The best plan by the whole integer program; that of a beam if it has none in time."""
+    with suppress(OutOfTime):
+        return by_integer_program(choices, limit, deadline.without_plan)
+    found: Result | None = None
+    for width in RESCUE:
+        with suppress(NoPlan, OutOfTime):
+            result = beam_plan(choices.problem, width, limit, deadline)
+            found = result if found is None or result.seconds < found.seconds else found
+    if found is None:
+        within = "" if limit is None else f" within {limit} bytes"
+        raise DistirError(
+            f"time-limit {deadline.seconds:g} s: no plan{within} was found in time: allow more time"
+            + ("" if limit is None else " or memory")
+        )
+    return result_of(choices.problem, found.plan, max(0.0, lower) * 1e-12, found.memory)
+
+
+def by_integer_program(choices: ChoiceNetwork, memory_limit: int | None, deadline: Deadline = NEVER) -> Result:
+    """The same by the whole integer program alone. Raises Infeasible if no plan fits, OutOfTime if none was found in time."""
+    problem = choices.problem
+    program = IntegerProgram(choices, deadline)
     constrained: list[Point] = []
     for _ in range(ROUNDS):
         try:
-            solution = program.solve(seconds_limit)
+            solution = program.solve()
         except Infeasible as error:
             if memory_limit is None:
                 raise error from None
             raise Infeasible(
                 f"memory-limit {memory_limit} bytes: no sharding fits: raise memory-limit, or use more devices"
             ) from None
-        found = footprint(problem, solution.plan)
-        if memory_limit is None or found.peak_bytes <= memory_limit:
-            return _result(problem, solution, found, constrained)
-        points = _new_points(found, memory_limit, constrained)
+        plan = choices.plan(solution.choices)
+        memory = footprint(problem, plan)
+        if memory_limit is None or memory.peak_bytes <= memory_limit:
+            proven = min(1.0, solution.lower / solution.cost) if solution.cost > 0 else 1.0
+            seconds = picoseconds(problem, plan) * 1e-12
+            return result_of(problem, plan, seconds * (1.0 if proven > 1 - EXACT else proven), memory, constrained)
+        points = [p for p in memory.worst(memory_limit, POINTS_AT_ONCE) if p not in constrained]
         for point in points:
-            program.row([(x, weight / memory_limit) for x, weight in rows.terms(point)], "<=", 1.0)
+            program.limit(point, memory_limit)
+        if not points:  # by less than the solver sees
+            program.forbid(solution.choices)
         constrained += points
     raise DistirError(f"no plan within {memory_limit} bytes was found in {ROUNDS} rounds: raise memory-limit")
 
 
-def _new_points(found: Footprint, limit: int, constrained: Sequence[Point]) -> list[Point]:
-    points = [p for p in found.worst(limit, POINTS_AT_ONCE) if p not in constrained]
-    if not points:
-        raise AssertionError("a memory row holds less than the program does")
-    return points
-
-
-def _result(problem: Problem, solution: Solution, found: Footprint, constrained: list[Point]) -> Result:
-    seconds = picoseconds(problem, solution.plan) * 1e-12
-    proven = 1.0 if solution.seconds == 0 else min(1.0, solution.bound_seconds / solution.seconds)
-    if proven > 1 - 1e-9:
-        proven = 1.0  # the solver's numbers are floating, the plan's time is not
-    return result_of(problem, solution.plan, seconds * proven, found, constrained)
-
-
-def _too_little(choices: ChoiceNetwork, limit: int, plans: Sequence[Sequence[int]], known: Least | None) -> DistirError:
-    least = least_memory(choices, plans) if known is None else known
+def _too_little(
+    choices: ChoiceNetwork, limit: int, plans: Sequence[Sequence[int]], known: Least | None, deadline: Deadline
+) -> DistirError:
+    least = least_memory(choices, plans, 0, deadline) if known is None else known
     found = least.memory
     (point,) = found.worst(-1, 1)
     holder = point.operation.parent_op()

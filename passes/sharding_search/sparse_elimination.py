@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.sparse_tables import SparseTable, TooManyRows
 from distir.passes.sharding_search.wide_tables import WideTable
@@ -71,12 +72,16 @@ class Counted:
 
 
 def cheapest_within(
-    network: Network, most: float, most_rows: int, resources: Sequence[Resource] = ()
+    network: Network,
+    most: float,
+    most_rows: int,
+    resources: Sequence[Resource] = (),
+    deadline: Deadline = NEVER,
 ) -> list[int] | None:
     """The choice of every variable in a cheapest assignment that costs at most `most`, and takes no more of resources than there is; None if
     there is none. Raises TooManyRows if tables would have more than so many. Costs stay as they are, so bounds should have been
     `written`. Prices of resources are in the costs, and are taken off to say what is cheapest."""
-    return _SparseElimination(network, most, most_rows, resources).run()
+    return _SparseElimination(network, most, most_rows, resources, deadline).run()
 
 
 @dataclass
@@ -89,8 +94,12 @@ class _Eliminated:
 
 
 class _SparseElimination:
-    def __init__(self, network: Network, most: float, most_rows: int, resources: Sequence[Resource]):
+    def __init__(
+        self, network: Network, most: float, most_rows: int, resources: Sequence[Resource], deadline: Deadline
+    ):
         import numpy as np
+
+        self._deadline = deadline
 
         self._network, self._most_rows = network, most_rows
         self._prices = [resource.price for resource in resources]
@@ -118,6 +127,7 @@ class _SparseElimination:
             for table in resource.tables:
                 self._add(self._taken(table, number))
         for table, low in sorted(wide, key=lambda found: found[0].size):
+            self._deadline.check()
             if rows < 0:
                 raise TooManyRows
             found = self._counted(self._written(table, self._most + low, rows))
@@ -185,6 +195,7 @@ class _SparseElimination:
         are none."""
         pending = dict.fromkeys(tables)
         while pending:
+            self._deadline.check()
             number = next(iter(pending))
             del pending[number]
             table = self._tables[number] = self._tables[number].among(self._left)
@@ -224,6 +235,7 @@ class _SparseElimination:
         joined = SparseTable.made((variable,), (choices,), (left,), self._own[variable][left], len(self._room))
         pending = [self._tables[t] for t in numbers]
         while pending:
+            self._deadline.check()
             one = max(pending, key=lambda t: (len(set(t.scope) & set(joined.scope)), -len(t.costs)))
             pending = [table for table in pending if table is not one]
             joined = joined.joined(one, self._left, self._most, self._most_rows)

@@ -9,6 +9,7 @@ from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.elimination import Network, Table
 
 if TYPE_CHECKING:
@@ -19,18 +20,29 @@ if TYPE_CHECKING:
 LARGEST = 1000.0
 """Costs in the program are at most about this: the solver's tolerances are absolute."""
 
+LEAST_SECONDS = 0.1
+"""The solver gets at least so much."""
+
 Terms = list[tuple[Any, float]]
 
 
 class TableProgram:
     """The program of a network's variables that are left."""
 
-    def __init__(self, network: Network, limited: Sequence[Sequence[int]], limit: float, least: float, most: float):
+    def __init__(
+        self,
+        network: Network,
+        limited: Sequence[Sequence[int]],
+        limit: float,
+        least: float,
+        most: float,
+        deadline: Deadline = NEVER,
+    ):
         """`limited` are, per point, the numbers of the limited tables that count there; solutions cost between `least` and
         `most`."""
         import pulp
 
-        self._network, self._least = network, least
+        self._network, self._least, self._deadline = network, least, deadline
         self._scale = LARGEST / max(abs(most if most < inf else least), 1e-300)
         self.model: Any = pulp.LpProblem("tables", pulp.LpMinimize)
         self._count = 0
@@ -59,12 +71,13 @@ class TableProgram:
 
     # --- solution ---
 
-    def solve(self, seconds_limit: float | None) -> tuple[dict[int, int] | None, float]:
+    def solve(self) -> tuple[dict[int, int] | None, float]:
         """The choice of every variable that is left in a cheapest solution, None if there is none (or none was found in
         time), and a lower bound of its cost."""
         import pulp
 
-        self.model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=seconds_limit))
+        seconds = None if self._deadline.is_never else max(LEAST_SECONDS, self._deadline.left)
+        self.model.solve(pulp.HiGHS(msg=False, gapRel=0.0, timeLimit=seconds))
         info = self.model.solverModel.getInfo()
         if pulp.LpStatus[self.model.status] == "Infeasible":
             return None, inf
@@ -136,6 +149,7 @@ class TableProgram:
         """The table's value as a linear expression."""
         import numpy as np
 
+        self._deadline.check()
         if len(table.scope) == 1:
             marginals = self._of_classes(table.scope[0], table.classes[0])
             return [(x, float(c)) for x, c in zip(marginals, table.costs, strict=True) if c]

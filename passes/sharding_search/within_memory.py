@@ -10,12 +10,13 @@ constrained too, and the program is posed again."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import inf
-from time import monotonic
 
 from distir.passes.sharding_search.bounds import Bounds
 from distir.passes.sharding_search.branching import Branching
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
+from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.first_plan import add_first_plan
 from distir.passes.sharding_search.least_memory import Least
@@ -42,6 +43,8 @@ FEW, SMALL_PROGRAM = 600, 1 << 11
 """With so few choices and entries it is solved rather than parted."""
 MOST_ROWS = 1 << 21
 """Sparse elimination makes no larger tables."""
+SECONDS_EACH = 1e-4
+"""About what an entry takes to be posed: a program that would not be posed in time is not."""
 SOLVER = 1e-7
 """To which share of the time the integer program is solved."""
 ROUNDS = 60
@@ -51,53 +54,55 @@ ROUNDS = 60
 class WithinMemory:
     """One search."""
 
-    def __init__(self, choices: ChoiceNetwork, limit: int, seconds_limit: float | None = None):
+    def __init__(self, choices: ChoiceNetwork, limit: int, deadline: Deadline = NEVER):
         self.relaxation = Relaxation(choices)
-        self.pricing = Pricing(self.relaxation, limit)
+        self.pricing = Pricing(self.relaxation, limit, deadline)
         self.is_infeasible = False
         self.least: Least | None = None
         """The plan that needs least, if it was sought because prices led to none within the limit."""
         self._is_ended = False
-        self._deadline = inf if seconds_limit is None else monotonic() + seconds_limit
 
     def search(self, fastest: list[int]) -> Found | None:
         """A fastest plan, starting from the one that is fastest without a limit; None if there is none (`is_infeasible`), or the
-        method did not find one. Afterwards `lower` bounds the time of all."""
+        method did not find one (in time). Afterwards `lower` bounds the time of all."""
+        self.pricing.lower = self.pricing.add(fastest).cost
+        with suppress(OutOfTime):
+            self._search()
+        return self.pricing.best
+
+    def _search(self) -> None:
         pricing = self.pricing
-        pricing.lower = pricing.add(fastest).cost
-        if not pricing.improve(PRICES, self._deadline):
-            return None
+        if not pricing.improve(PRICES):
+            return
         if pricing.best is None:
-            self.least = add_first_plan(pricing, self._deadline)
+            self.least = add_first_plan(pricing)
             self.is_infeasible = self.least is not None and self.least.lower_bytes > pricing.limit
             if self.is_infeasible:
-                return None
+                return
         self._narrow()
-        if not pricing.improve(PRICES, self._deadline):
-            return None
+        if not pricing.improve(PRICES):
+            return
         self._solve(MIDDLE_PROGRAM)
         self._eliminate()
         if pricing.best is not None and not pricing.is_closed:
             kept, prices = self.relaxation.kept, pricing.prices
-            Branching(pricing, self._finish, self._cross, self._deadline).run()
+            Branching(pricing, self._finish, self._cross).run()
             pricing.enter(kept, pricing.lower, prices)
             self._narrow()
             self._eliminate()
         for _ in range(ROUNDS):
-            if pricing.is_closed or monotonic() > self._deadline or not self._solve():
+            pricing.deadline.check()
+            if pricing.is_closed or not self._solve():
                 break
-        return pricing.best
 
     def _cross(self) -> None:
         """Looks for a plan that makes for each variable what some plan found so far does: memory is filled by what they save here and there."""
         import numpy as np
 
-        pricing, lower, prices = self.pricing, self.pricing.lower, self.pricing.prices
-        kept = self.relaxation.kept
+        pricing = self.pricing
         made = [np.array(sorted(set(choices))) for choices in zip(*(one.choices for one in pricing.every), strict=True)]
-        pricing.enter(made, -inf, prices)
-        self._solve(MIDDLE_PROGRAM)
-        pricing.enter(kept, lower, prices)
+        with pricing.among(made, pricing.prices):
+            self._solve(MIDDLE_PROGRAM)
 
     def _finish(self) -> bool:
         """Ends a part with few choices by integer programs; whether it did."""
@@ -123,14 +128,14 @@ class WithinMemory:
         if self.pricing.best is None:
             return
         left = inf
-        while not self.pricing.is_closed and self.relaxation.size < WORTHWHILE * left and monotonic() < self._deadline:
+        while not self.pricing.is_closed and self.relaxation.size < WORTHWHILE * left:
             left = self.relaxation.size
             self.pricing.narrow(SWEEPS)
 
     def _eliminate(self) -> None:
         """Finds the fastest plan by sparse elimination with memory as resources, if few combinations are left between the bounds."""
         pricing = self.pricing
-        while pricing.best is not None and not pricing.is_closed and monotonic() < self._deadline:
+        while pricing.best is not None and not pricing.is_closed:
             known = len(self.relaxation.points)
             try:
                 chosen = self._among_rows(pricing.best.cost)
@@ -156,7 +161,7 @@ class WithinMemory:
                 network.add(Table(table.scope, table.classes, table.costs * price))
         most = (most + sum(pricing.prices)) * (1 + EXACT)
         bounds = Bounds(network)
-        bounds.improve(SWEEPS)
+        bounds.improve(SWEEPS, pricing.deadline)
         bounds.write()
         network.keep({v: (bound + network.settled <= most).nonzero()[0] for v, bound in bounds.with_choice.items()})
         resources = [
@@ -168,7 +173,7 @@ class WithinMemory:
             )
             for price, numbers, of_point in zip(prices, held, wide, strict=True)
         ]
-        return cheapest_within(network, most, MOST_ROWS, resources)
+        return cheapest_within(network, most, MOST_ROWS, resources, pricing.deadline)
 
     def _eliminated(self) -> tuple[Network, list[list[int]], list[list[Uncounted]]]:
         """Costs of what is left, few variables eliminated; per point the numbers of limited tables, and what has too many combinations for one.
@@ -178,8 +183,8 @@ class WithinMemory:
         least = [
             {o: self.relaxation.add_least(network, o, count) for o, count in of_point.items()} for of_point in occupied
         ]
-        network.drop_dominated()
-        network.eliminate(SMALL_TABLES)
+        network.drop_dominated(self.pricing.deadline)
+        network.eliminate(SMALL_TABLES, deadline=self.pricing.deadline)
         wide: list[list[Uncounted]] = []
         for numbers, of_point, at_least in zip(held, occupied, least, strict=True):
             wide.append([])
@@ -203,15 +208,15 @@ class WithinMemory:
             return False
         tables = (*(t.costs.size for t in network.tables), *(t.size for t in network.wide_tables))
         limited = {(t.scope, t.costs.shape): t.costs.size for t in network.limited.values()}
-        if sum(tables) + sum(limited.values()) > most_cells:
+        cells = sum(tables) + sum(limited.values())
+        if cells > most_cells or cells * SECONDS_EACH > pricing.deadline.left:
             self._is_ended = False
             return False
         most = inf if pricing.best is None else pricing.best.cost * (1 + EXACT)
-        program = TableProgram(network, numbers, pricing.limit, pricing.lower, most)
+        program = TableProgram(network, numbers, pricing.limit, pricing.lower, most, pricing.deadline)
         known = len(self.relaxation.points)
         while True:
-            left = None if self._deadline == inf else max(1.0, self._deadline - monotonic())
-            chosen, bound = program.solve(left)
+            chosen, bound = program.solve()
             pricing.lower = max(pricing.lower, min(bound, most))
             if chosen is None:
                 self.is_infeasible = bound == inf and most == inf
@@ -223,10 +228,9 @@ class WithinMemory:
                 if bound > found.cost * (1 - SOLVER):
                     pricing.lower = max(pricing.lower, found.cost)
                 return False
+            pricing.deadline.check()
             if len(self.relaxation.points) > known:
-                return monotonic() < self._deadline
-            if monotonic() > self._deadline:
-                return False
+                return True
             (point,) = found.memory.worst(pricing.limit, 1)
             number = self.relaxation.points.index(point)
             if not _count_what_is_held(program, network, number, wide[number]):

@@ -11,6 +11,7 @@ from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
 from distir.passes.sharding_search.beam import Beam, NoPlan
 from distir.passes.sharding_search.beam_within import beam_plan
+from distir.passes.sharding_search.deadline import Deadline, OutOfTime
 from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result
@@ -28,6 +29,10 @@ WORKLOADS: dict[str, Callable[[], ModuleOp]] = {
 
 def posed(workload: str, mesh: str = "tp=2") -> Problem:
     return pose(Context(), WORKLOADS[workload](), mesh, MACHINE, "analytic", "", "", "any", "main")
+
+
+def out_of_time(*_: object) -> None:
+    raise OutOfTime
 
 
 def only(problem: Problem, result: Result) -> Problem:
@@ -59,7 +64,8 @@ def test_a_beam_finds_a_plan_where_time_is_too_short(monkeypatch: pytest.MonkeyP
     best = best_plan(problem, limit)
     assert best.gap == 0
     monkeypatch.setattr(WithinMemory, "search", lambda self, fastest: self.pricing.improve(1) and None)  # pyright: ignore
-    found = best_plan(problem, limit, 0.1)
+    monkeypatch.setattr("distir.passes.sharding_search.search.by_integer_program", out_of_time)
+    found = best_plan(problem, limit, Deadline.after(5))
     assert found.memory.peak_bytes <= limit
     assert found.bound_seconds <= best.seconds <= found.seconds
     assert found.gap > 0

@@ -20,8 +20,7 @@ from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.options import options
 from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.integer_program import IntegerProgram
-from distir.passes.sharding_search.search import best_plan, by_integer_program
+from distir.passes.sharding_search.search import SOLVERS, best_plan
 from distir.passes.structure import argument_attributes, shape_of
 from tests.small_models import mlp
 from tests.unit.sharding_problems import MACHINE, parsed, problem_of
@@ -111,8 +110,8 @@ def compare_with_all_strategies(text: str) -> None:
     result = best_plan(problem_of(module.clone(), (("tp", 2),)))
     assert result.gap == 0
     assert abs(result.seconds - min(times)) < 1e-9  # the tie-break is a tenth of that
-    program = IntegerProgram(problem_of(module.clone(), (("tp", 2),))).solve()
-    assert program.gap < 1e-12
+    program = best_plan(problem_of(module.clone(), (("tp", 2),)), solver="highs")
+    assert program.gap == 0
     assert abs(program.seconds - min(times)) < 1e-9
     exhaustive = Beam(problem_of(module.clone(), (("tp", 2),)), None).search()
     assert abs(exhaustive.seconds - min(times)) < 1e-9
@@ -121,12 +120,15 @@ def compare_with_all_strategies(text: str) -> None:
         assert result.gap == 0
         assert result.memory.peak_bytes <= limit
         assert result.seconds < min(t for t, peak in zip(times, peaks, strict=True) if peak <= limit) + 1e-9
-        program = by_integer_program(problem_of(module.clone(), (("tp", 2),)), limit)  # it may also store arguments cut
+        program = best_plan(
+            problem_of(module.clone(), (("tp", 2),)), limit, solver="highs"
+        )  # it may also store arguments cut
         assert abs(program.seconds - result.seconds) < 1e-9
 
 
 def test_within_a_limit_the_integer_program_finds_the_same_of_a_training_step():
     """The MLP's, where half of the memory must go."""
-    found = [search(problem_of(mlp().module.clone(), (("dp", 2),)), 6000) for search in (best_plan, by_integer_program)]
+    problem = problem_of(mlp().module.clone(), (("dp", 2),))
+    found = [best_plan(problem, 6000, solver=solver) for solver in SOLVERS]
     assert all(result.gap == 0 and result.memory.peak_bytes <= 6000 for result in found)
     assert abs(found[0].seconds - found[1].seconds) < 1e-9

@@ -15,7 +15,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.sharding_search.beam import Beam
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
 from distir.passes.sharding_search.least_memory import least_memory
-from distir.passes.sharding_search.search import best_plan, by_integer_program
+from distir.passes.sharding_search.search import best_plan
 from distir.passes.sharding_search.within_memory import WithinMemory
 from distir.passes.structure import is_constant
 from tests.small_models import gpt2, mlp
@@ -91,7 +91,7 @@ def test_a_value_with_many_uses(uses: int):
     result = best_plan(problem)
     assert result.gap == 0
     if uses < 30:
-        assert abs(by_integer_program(problem, None).seconds - result.seconds) < 1e-9
+        assert abs(best_plan(problem, solver="highs").seconds - result.seconds) < 1e-9
     with pytest.raises(DistirError, match=f"needs is {result.memory.peak_bytes} bytes"):
         best_plan(problem, result.memory.peak_bytes - 1)
     assert agrees(lowered(problem, result)[1], result)

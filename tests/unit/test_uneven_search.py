@@ -31,7 +31,7 @@ from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import Problem, build
 from distir.passes.sharding_search.result import Result
-from distir.passes.sharding_search.search import best_plan, by_integer_program
+from distir.passes.sharding_search.search import best_plan
 from distir.passes.sharding_search.settings import write
 from distir.passes.sharding_search.sparse_elimination import Counted
 from distir.passes.sharding_search.sparse_tables import SparseTable
@@ -72,7 +72,7 @@ def check(program: Program, sizes: tuple[int, ...], machine: str, seen: Counter[
     if len(sizes) == 1 and len(problem.options) < 5:
         seen["exhaustive"] += 1
         assert abs(Beam(problem, None).search().seconds - result.seconds) < TIE
-        assert abs(by_integer_program(problem, None).seconds - result.seconds) < TIE
+        assert abs(best_plan(problem, solver="highs").seconds - result.seconds) < TIE
     compare_with_its_program(program, problem, result, machine)
 
 
@@ -93,7 +93,7 @@ def check_within_memory(program: Program, sizes: tuple[int, ...], machine: str, 
     seen["waiting"] += waited > 0
     assert result.gap * result.seconds < waited + PICOSECOND  # the sum of prices is proven
     assert result.memory.peak_bytes <= limit
-    assert abs(by_integer_program(problem, limit).seconds - result.seconds) < TIE + waited
+    assert abs(best_plan(problem, limit, solver="highs").seconds - result.seconds) < TIE + waited
     compare_with_its_program(program, problem, result, machine)
 
 
@@ -107,7 +107,7 @@ def check_just_below_the_fastest(program: Program, sizes: tuple[int, ...], machi
     search = WithinMemory(choices, limit)
     found = search.search(fastest)
     try:
-        expected = by_integer_program(problem, limit)
+        expected = best_plan(problem, limit, solver="highs")
     except Infeasible:
         assert found is None
         with pytest.raises(DistirError, match="no sharding fits"):
