@@ -31,11 +31,11 @@ class BeamShardPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
         from distir.passes.sharding_search.beam_within import beam_plan
-        from distir.passes.sharding_search.settings import memory_limit, pose, write
+        from distir.passes.sharding_search.settings import build_problem, memory_limit, write
 
         if self.width < 1:
             raise DistirError(f"width: expected at least 1, got {self.width}")
-        problem = pose(
+        problem, _ = build_problem(
             ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.shards, self.entry
         )
         write(problem, beam_plan(problem, self.width, memory_limit(self.memory_limit, problem)))

@@ -19,7 +19,7 @@ class IlpShardPass(ModulePass):
 
     Options: `mesh` ("dp=2,tp=4"; default: the module's `dist.mesh`); `memory-limit` ("28GB"; default: the machine's); `machine` and
     `cost-model`, as for `simulate`; `restrict` ("dp=batch,tp=model": what an axis may cut: any, batch, model or none);
-    `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds of everything that the pass does (the
+    `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds for everything but discovering rules (the
     plan is then the best that was found, and `dist.gap` says what is not proven); `solver` ("own", or "highs": one integer program); `shards` ("even": of equal extents and without overlap, as DTensor and Shardy have them); `explain` names values (`w0,h`): their alternatives and what these
     cost, which memory constraints bind and how another plan differs are written to standard error, and kept as `dist.explanation`
     for the report of `distir simulate`.
@@ -43,14 +43,21 @@ class IlpShardPass(ModulePass):
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        from distir.passes.sharding_search.deadline import Deadline
         from distir.passes.sharding_search.explain import EXPLANATION, explanation
         from distir.passes.sharding_search.search import best_plan
-        from distir.passes.sharding_search.settings import memory_limit, pose, write
+        from distir.passes.sharding_search.settings import build_problem, memory_limit, write
 
-        deadline = Deadline.after(self.time_limit)
-        problem = pose(
-            ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.shards, self.entry
+        problem, deadline = build_problem(
+            ctx,
+            op,
+            self.mesh,
+            self.machine,
+            self.cost_model,
+            self.batch,
+            self.restrict,
+            self.shards,
+            self.entry,
+            self.time_limit,
         )
         limit = memory_limit(self.memory_limit, problem)
         result = best_plan(problem, limit, deadline, self.solver)

@@ -115,7 +115,13 @@ class _Search:
         self.network = network
         self.best: list[int] | None = None
         self._deadline = deadline
-        self._upper, self._lower = inf, -inf
+        least = [
+            network.settled,
+            *(network.own[v].min() for v in network.left),
+            *(table.costs.min() for table in network.tables),
+        ]
+        least += [table.paid.min() for table in network.wide_tables]
+        self._upper, self._lower = inf, float(sum(least))
         self._dived = 0
 
     @property

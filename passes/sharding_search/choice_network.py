@@ -129,7 +129,7 @@ class Crossing:
 class ChoiceNetwork:
     """The network under construction, function by function."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Problem, deadline: Deadline = NEVER):
         self.problem = problem
         self.network = Network()
         self.variables: dict[Operation, int] = {}
@@ -147,12 +147,14 @@ class ChoiceNetwork:
         self._matrices: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
         known: dict[tuple[object, ...], int] = {}
         for function in problem.functions:
+            deadline.check()
             self._add_arguments(function)
             self._add_body(function, known)
         self._add_ties()
         self.count = len(self.network.own)
         """How many variables are choices; those after them are indicators."""
         for number, meeting in enumerate(self.meetings):
+            deadline.check()
             if meeting.needed:
                 self._add_conversions(number, meeting)
         self.own = list(self.network.own)
@@ -171,6 +173,19 @@ class ChoiceNetwork:
     def minimum(self, deadline: Deadline) -> Minimum:
         """The choices of a fastest plan, as far as they are found in time."""
         return minimum(self.network.copy(), deadline)
+
+    def replicated(self) -> list[int] | None:
+        """The choices of the plan in which every value is whole everywhere; None if some choice does not allow it."""
+        import numpy as np
+
+        whole = self.problem.prices.whole
+        allowed = [np.isfinite(costs) for costs in self.own]
+        views = [*self.produced.values(), *(use.view for uses in self.uses.values() for use in uses)]
+        for view in dict.fromkeys(views):
+            allowed[view.variable] = allowed[view.variable] & [states == whole for states in view.states]
+        if not all(each.any() for each in allowed):
+            return None
+        return [int(np.where(each, costs, inf).argmin()) for each, costs in zip(allowed, self.own, strict=True)]
 
     def plan(self, decided: Sequence[int]) -> Plan:
         """The plan of one choice per variable."""

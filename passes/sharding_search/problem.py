@@ -22,6 +22,7 @@ from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, STAGE, phase_of
 from distir.passes.distribution.tensor.space import AxisSpace, Reach, model_values
+from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.pins import Pins
 from distir.passes.sharding_search.prices import Price, Prices
 from distir.passes.structure import (
@@ -129,9 +130,10 @@ def build(
     prices: Prices,
     batch: Mapping[int, int],
     restrictions: Mapping[str, str] | None = None,
+    deadline: Deadline = NEVER,
 ) -> Problem:
     """All choices of an annotated module. `batch` is the batch dim of each batch argument. Raises DistirError if a pin
-    leaves an operation no option."""
+    leaves an operation no option, OutOfTime at the deadline."""
     main = entry_function(module, entry)
     ordered = calls_first(module, entry)
     problem = Problem(module, main, prices, ordered, executions(ordered, main))
@@ -139,11 +141,13 @@ def build(
     per_axis = _axis_options(module, main, prices, batch, restrictions or {})
     for function in ordered:
         for op in function.body.block.ops:
+            deadline.check()
             if not isinstance(op, (AnyCall, ReturnOp)):
                 problem.options[op] = _joint_options(op, [options[op] for options in per_axis], prices, pins)
     _tie_updates(problem)
     stored = model_values(ordered, main, functions(module))
     for function in ordered:
+        deadline.check()
         _add_arguments(problem, function, stored, pins)
         _add_results(problem, function, pins)
     return problem

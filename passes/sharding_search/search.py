@@ -39,7 +39,12 @@ def best_plan(
     DistirError, with the smallest memory that any plan needs, if none fits; and if none was found in time."""
     if solver not in SOLVERS:
         raise DistirError(f"solver: expected one of {', '.join(SOLVERS)}, got '{solver}'")
-    choices = ChoiceNetwork(problem)
+    try:
+        choices = ChoiceNetwork(problem, deadline)
+    except OutOfTime:
+        raise DistirError(
+            f"time-limit {deadline.seconds:g} s: the problem was not built in time: allow more time"
+        ) from None
     if solver == "highs":
         return _whole(choices, memory_limit, deadline, 0.0)
     found = choices.minimum(deadline if memory_limit is None else deadline.without_plan)
@@ -83,6 +88,11 @@ def _whole(choices: ChoiceNetwork, limit: int | None, deadline: Deadline, lower:
         with suppress(NoPlan, OutOfTime):
             result = beam_plan(choices.problem, width, limit, deadline)
             found = result if found is None or result.seconds < found.seconds else found
+    if found is None and (decided := choices.replicated()) is not None:
+        plan = choices.plan(decided)
+        memory = footprint(choices.problem, plan)
+        if limit is None or memory.peak_bytes <= limit:
+            return result_of(choices.problem, plan, max(0.0, lower) * 1e-12, memory)
     if found is None:
         within = "" if limit is None else f" within {limit} bytes"
         raise DistirError(

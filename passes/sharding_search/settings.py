@@ -15,6 +15,7 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
+from distir.passes.sharding_search.deadline import Deadline, OutOfTime
 from distir.passes.sharding_search.plans import annotate
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import RESTRICTIONS, Problem, build
@@ -25,7 +26,7 @@ SHARDS = ("any", "even")
 Shardy have too."""
 
 
-def pose(
+def build_problem(
     context: Context,
     module: ModuleOp,
     mesh: str,
@@ -35,8 +36,10 @@ def pose(
     restrict: str,
     shards: str,
     entry: str,
-) -> Problem:
-    """The problem of a module of level 1 or 2. Raises DistirError for options that do not fit it."""
+    time_limit: float | None = None,
+) -> tuple[Problem, Deadline]:
+    """The problem of a module of level 1 or 2, and the end of the time to build and solve it, which begins once rules are discovered. Raises
+    DistirError for options that do not fit it."""
     from distir.passes.dtp_parallelize import prepare
 
     if shards not in SHARDS:
@@ -45,7 +48,12 @@ def pose(
     prices = Prices(parsed, load_machine(machine), cost_model)
     prepare(context, module)
     restrictions = parse_restrictions(restrict, parsed)
-    return build(module, entry, prices, parse_batch(batch, entry_function(module, entry)), restrictions)
+    deadline = Deadline.after(time_limit)
+    try:
+        found = build(module, entry, prices, parse_batch(batch, entry_function(module, entry)), restrictions, deadline)
+    except OutOfTime:
+        raise DistirError(f"time-limit {time_limit:g} s: the problem was not built in time: allow more time") from None
+    return found, deadline
 
 
 def parse_mesh(text: str, module: ModuleOp) -> Mesh:

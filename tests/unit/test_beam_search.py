@@ -16,7 +16,7 @@ from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result
 from distir.passes.sharding_search.search import best_plan
-from distir.passes.sharding_search.settings import pose
+from distir.passes.sharding_search.settings import build_problem
 from distir.passes.sharding_search.within_memory import WithinMemory
 from tests.unit.sharding_problems import MACHINE, agrees, lowered, parsed, problem_of
 
@@ -28,7 +28,7 @@ WORKLOADS: dict[str, Callable[[], ModuleOp]] = {
 
 
 def posed(workload: str, mesh: str = "tp=2") -> Problem:
-    return pose(Context(), WORKLOADS[workload](), mesh, MACHINE, "analytic", "", "", "any", "main")
+    return build_problem(Context(), WORKLOADS[workload](), mesh, MACHINE, "analytic", "", "", "any", "main")[0]
 
 
 def out_of_time(*_: object) -> None:
@@ -65,7 +65,7 @@ def test_a_beam_finds_a_plan_where_time_is_too_short(monkeypatch: pytest.MonkeyP
     assert best.gap == 0
     monkeypatch.setattr(WithinMemory, "search", lambda self, fastest: self.pricing.improve(1) and None)  # pyright: ignore
     monkeypatch.setattr("distir.passes.sharding_search.search.by_integer_program", out_of_time)
-    found = best_plan(problem, limit, Deadline.after(5))
+    found = best_plan(problem, limit, Deadline.after(600))
     assert found.memory.peak_bytes <= limit
     assert found.bound_seconds <= best.seconds <= found.seconds
     assert found.gap > 0
