@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops import op_max_pool, op_reverse_sequence
+from onnx.reference.ops import op_reverse_sequence
 
 from distir.interpreters.onnx_losses import LOSSES
 from distir.interpreters.onnx_recurrent import RECURRENT
+from distir.interpreters.onnx_windows import WINDOWS
 
 Array = np.ndarray[Any, Any]
 
@@ -27,16 +28,6 @@ class ReverseSequence(op_reverse_sequence.ReverseSequence):
         if sequence_lens.shape != (data.shape[batch_axis],):
             raise ValueError(f"expected {data.shape[batch_axis]} lengths, got {list(sequence_lens.shape)}")
         return super()._run(data, sequence_lens, batch_axis=batch_axis, time_axis=time_axis)
-
-
-class MaxPool(op_max_pool.MaxPool):
-    """The evaluator's own path for windows without stride and dilation miscounts the padding."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, auto_pad: str = "NOTSET", **window: Any) -> tuple[Array, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        pooled = self._max_pool if auto_pad == "NOTSET" else super()._run
-        return pooled(x, auto_pad=auto_pad, **window)
 
 
 class GatherElements(OpRun):
@@ -86,7 +77,7 @@ class ConvTranspose(OpRun):
             )
         ]
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            output_shape = output_shape or [n * stride for n, stride in zip(extents, strides, strict=True)]
+            output_shape = output_shape or [min(n * s, most) for n, s, most in zip(extents, strides, full, strict=True)]
         begins, shape = _kept(full, auto_pad, output_shape, pads)
         room = [max(n, begin + kept) for n, begin, kept in zip(full, begins, shape, strict=True)]
         whole = np.zeros((batch, group, w.shape[1], *room), x.dtype)
@@ -130,4 +121,124 @@ class LRN(OpRun):
         return ((x / (bias + alpha / size * summed) ** beta).astype(x.dtype),)
 
 
-REPLACED: list[type[OpRun]] = [ConvTranspose, GatherElements, LRN, MaxPool, ReverseSequence, *LOSSES, *RECURRENT]
+class LpNormalization(OpRun):
+    """The evaluator's own adds signed numbers for odd norms, and takes the first dim for the last."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int = -1, p: int = 2) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        norm = (abs(x) ** p).sum(axis=axis, keepdims=True) ** (1 / p)
+        return (np.where(norm == 0, 0, x / norm).astype(x.dtype),)
+
+
+class Flatten(OpRun):
+    """The evaluator's own cannot tell the columns of an array without elements."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, axis: int = 1) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        axis += x.ndim if axis < 0 else 0
+        return (x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:])),)
+
+
+class GlobalAveragePool(OpRun):
+    """The evaluator's own takes no batch without elements."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        sums = x.sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+        return ((sums / max(1, prod(x.shape[2:]))).astype(x.dtype, copy=False),)
+
+
+class Mean(OpRun):
+    """The evaluator's own adds in place, where the sum may be larger than its first operand."""
+
+    op_domain = ""
+
+    def _run(self, *operands: Array) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        total = operands[0]
+        for operand in operands[1:]:
+            total = total + operand
+        return (np.asarray(total / len(operands)).astype(operands[0].dtype),)
+
+
+class Softsign(OpRun):
+    """The evaluator's own takes no number without dims."""
+
+    op_domain = ""
+
+    def _run(self, x: Array) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (np.asarray(x / (1 + abs(x))),)
+
+
+class Slice(OpRun):
+    """The evaluator's own starts before the first element where a backward slice starts too far to the left."""
+
+    op_domain = ""
+
+    def _run(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, data: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None
+    ) -> tuple[Array]:
+        places = [slice(None)] * data.ndim
+        firsts, lasts = np.atleast_1d(starts).tolist(), np.atleast_1d(ends).tolist()
+        dims = range(len(firsts)) if axes is None else np.atleast_1d(axes).tolist()
+        strides = [1] * len(firsts) if steps is None else np.atleast_1d(steps).tolist()
+        for dim, start, end, step in zip(dims, firsts, lasts, strides, strict=True):
+            n = data.shape[dim]
+            start, end = (place + n if place < 0 else place for place in (start, end))
+            if step > 0:
+                places[dim] = slice(min(max(start, 0), n), min(max(end, 0), n), step)
+            else:
+                start, end = min(max(start, 0), n - 1), min(max(end, -1), n - 1)
+                places[dim] = slice(start, None if end < 0 else end, step) if n else slice(0)
+        return (data[tuple(places)],)
+
+
+class Pad(OpRun):
+    """The evaluator's own cannot take away, which negative pads do, before the rest is padded."""
+
+    op_domain = ""
+
+    def _run(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        data: Array,
+        pads: Array,
+        constant_value: Array | None = None,
+        axes: Array | None = None,
+        mode: str = "constant",
+    ) -> tuple[Array]:
+        dims = range(data.ndim) if axes is None else [axis % data.ndim for axis in np.atleast_1d(axes).tolist()]
+        sizes = [int(pad) for pad in pads]
+        if len(sizes) != 2 * len(dims):
+            raise ValueError(f"expected two pads for each of {len(dims)} dims, got {len(sizes)}")
+        kept, widths = [slice(None)] * data.ndim, [(0, 0)] * data.ndim
+        for i, dim in enumerate(dims):
+            begin, end = sizes[i], sizes[len(dims) + i]
+            kept[dim] = slice(max(-begin, 0), max(data.shape[dim] + min(end, 0), max(-begin, 0)))
+            widths[dim] = (max(begin, 0), max(end, 0))
+        data = data[tuple(kept)]
+        if mode != "constant":
+            return (np.pad(data, widths, mode=cast(Any, mode)),)
+        value = 0 if constant_value is None else np.asarray(constant_value).reshape(()).item()
+        return (np.pad(data, widths, constant_values=value).astype(data.dtype, copy=False),)
+
+
+REPLACED: list[type[OpRun]] = [
+    *(
+        ConvTranspose,
+        Flatten,
+        GatherElements,
+        GlobalAveragePool,
+        LRN,
+        LpNormalization,
+        Mean,
+        Pad,
+        ReverseSequence,
+        Slice,
+        Softsign,
+    ),
+    *LOSSES,
+    *RECURRENT,
+    *WINDOWS,
+]

@@ -80,6 +80,7 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
     _refuse_unknown_domains(loaded)
     _inline_functions(loaded)
     _refuse_unknown_domains(loaded)
+    _refuse_unknown_attributes(loaded)
     _convert_to_newest(loaded)
     return loaded
 
@@ -129,6 +130,27 @@ def _refuse_unknown_domains(loaded: LoadedModel) -> None:
                 f"{loaded.name}: operator {node.op_type} of node '{node.name or node.output[0]}' is in the unknown "
                 f"domain '{node.domain}': export the model with standard ONNX operators only"
             )
+
+
+def _refuse_unknown_attributes(loaded: LoadedModel) -> None:
+    """An attribute that the operator does not have in the file's own opset would change nothing, which is not what was meant. Names
+    with two underscores before them are a runtime's own notes."""
+    versions = {opset.domain: opset.version for opset in loaded.proto.opset_import}
+    known: dict[tuple[str, str], frozenset[str]] = {}
+    for node in _nodes(loaded.proto):
+        operator = (node.op_type, node.domain)
+        if operator not in known:
+            version = versions.get(node.domain, OPSET_VERSION)
+            if node.domain == GRADIENT_DOMAIN or not onnx.defs.has(node.op_type, version, node.domain):
+                continue  # refused elsewhere, or of the gradient's own
+            known[operator] = frozenset(onnx.defs.get_schema(node.op_type, version, node.domain).attributes)
+        for attribute in node.attribute:
+            if attribute.name not in known[operator] and not attribute.name.startswith("__"):
+                has = ", ".join(sorted(known[operator])) or "none"
+                raise DistirError(
+                    f"{loaded.name}: {label(node)}: {node.op_type} of opset {versions.get(node.domain, OPSET_VERSION)} has no "
+                    f"attribute '{attribute.name}' (it has {has})"
+                )
 
 
 def _nodes(model: ModelProto) -> list[onnx.NodeProto]:

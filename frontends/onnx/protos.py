@@ -146,6 +146,8 @@ def _external_array(tensor: TensorProto, folder: Path | None, model: str) -> Arr
         raise DistirError(f"{where} is at offset '{number}': expected a number of at least 0")
     available = path.stat().st_size - offset
     needed = dtype.itemsize * prod(shape)
+    if (length := fields.get("length", str(needed))) != str(needed):
+        raise DistirError(f"{where} has length '{length}', but {list(shape)} of {dtype} takes {needed} bytes")
     if dtype.kind == "O" or needed > available:
         raise DistirError(f"{where} needs {needed} bytes at {offset} in {path}, which has {available}")
     return map_array(path, dtype, shape, offset)

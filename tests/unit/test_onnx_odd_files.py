@@ -243,6 +243,12 @@ REFUSED = {
         [node("Softmax", ["x"], ["y"], axis=1.5)]
     ),
     "onnx.Neg (the node of 'y'): Expected 1 operand, but got 2": lambda: model([node("Neg", ["x", "x"], ["y"])]),
+    "the node of 'y': Relu of opset 21 has no attribute 'axes' (it has none)": lambda: model(
+        [node("Relu", ["x"], ["y"], axes=[1])]
+    ),
+    "node 'c': Cast of opset 21 has no attribute 'axis' (it has saturate, to)": lambda: model(
+        [node("Cast", ["x"], ["y"], to=1, axis=3, name="c")]
+    ),
     "is a Constant with values none: expected one": lambda: model([node("Constant", [], ["y"])]),
     "indices of sparse tensor 'w' do not fit its shape [3, 2]": lambda: model(
         [node("Add", ["x", "w"], ["y"])], sparse_initializer=[sparse("w", [0, 3, 6], [3, 2])]

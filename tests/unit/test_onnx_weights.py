@@ -114,6 +114,7 @@ def small_model(location: str, **fields: str) -> ModelProto:
         ("link", {}, "lies outside the model's folder"),
         ("none.bin", {}, "is missing: no file"),
         ("w.bin", {"offset": "8"}, "needs 24 bytes at 8"),
+        ("w.bin", {"length": "16"}, "has length '16', but \\[2, 3\\] of float32 takes 24 bytes"),
         ("w.bin", {"offset": "-8"}, "expected a number of at least 0"),
         ("w.bin", {"offset": "many"}, "expected a number of at least 0"),
     ],
