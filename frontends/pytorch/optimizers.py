@@ -60,6 +60,7 @@ class OptimizerMemory:
         self.rest: Memory = self._before
         self.tensors: list[StateTensor] = []
         self._left: dict[tuple[Any, ...], Any] = {}
+        self._example_of = self._examples()
         self._find()
 
     # What is remembered, out of the optimizer and into it
@@ -160,10 +161,13 @@ class OptimizerMemory:
     def _find(self) -> None:
         known = bool(self.optimizer.state)
         try:
-            first = self._after_a_step()
-            small, changing, starts = self._small_steps()
-        except DistirError:
-            raise
+            try:
+                first = self._after_a_step()
+                small, changing, starts = self._small_steps()
+            except _Unrunnable:  # it may want a gradient of every parameter
+                self._example_of = {name: name for name in self.parameters}
+                first = self._after_a_step()
+                small, changing, starts = self._small_steps()
         except _Unrunnable as error:
             if "closure" in str(error) or isinstance(error.__cause__, AssertionError):
                 self._slots({path for path, leaf in leaves_of(self._before) if isinstance(leaf, Tensor)}, {})
@@ -174,15 +178,38 @@ class OptimizerMemory:
         before = dict(leaves_of(self._before))
         initial: dict[tuple[Any, ...], Tensor] = {}
         for path, leaf in leaves_of(first):
+            of_example = self._in_example(path)
+            start = before.get(path, starts.get(of_example, 0.0))
             if isinstance(leaf, Tensor):
-                start = before.get(path, starts.get(path, 0.0))
                 initial[path] = self._initial(path, leaf, start)
-            elif path in changing:
-                initial[path] = torch.tensor(float(before.get(path, starts.get(path, 0.0))), dtype=torch.float64)
+            elif of_example in changing:
+                initial[path] = torch.tensor(float(start), dtype=torch.float64)
         self.rest = first if not known else with_leaves(first, before)
         self._slots(set(initial), initial)
         if not known:
             self._check_start(small, starts)
+
+    def _examples(self) -> dict[str, str]:
+        """By parameter, the one that is looked at for it: of parameters of one kind the first two, so that many layers take no
+        longer than two."""
+        if self.optimizer.state:
+            return {name: name for name in self.parameters}
+        found: dict[str, str] = {}
+        kinds: dict[object, list[str]] = defaultdict(list)
+        for number, group in enumerate(self.optimizer.param_groups):
+            for p in group["params"]:
+                if (name := self._names.get(id(p))) is not None:
+                    alike = kinds[number, p.shape, p.dtype, p.requires_grad]
+                    alike.append(name)
+                    found[name] = name if len(alike) <= 2 else alike[0]
+        return found
+
+    def _in_example(self, path: tuple[Any, ...]) -> tuple[Any, ...]:
+        return ("state", self._example_of.get(path[1], path[1]), *path[2:]) if path[0] == "state" else path
+
+    def _trained(self) -> dict[str, Tensor]:
+        """The parameters that are looked at and have gradients."""
+        return {n: p for n, p in self.parameters.items() if p.requires_grad and self._example_of[n] == n}
 
     def _slots(self, paths: set[tuple[Any, ...]], initial: Mapping[tuple[Any, ...], Tensor]) -> None:
         leaves = dict(leaves_of(self.rest))
@@ -206,11 +233,15 @@ class OptimizerMemory:
                 return leaf
             return torch.empty(leaf.shape, dtype=leaf.dtype if leaf.dim() else torch.float64)
 
-        before = {key: pytree.tree_map(fake, entry) if key == "state" else entry for key, entry in self._before.items()}
         with FakeTensorMode(allow_non_fake_inputs=True):
+            before = self._before | {"state": pytree.tree_map(fake, self._before["state"])}
             stand_ins = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self.parameters.items()}
-            gradients = {n: torch.empty_like(p) for n, p in stand_ins.items() if self.parameters[n].requires_grad}
-            return self._steps(stand_ins, [gradients], before, True)[-1]
+            gradients = {n: torch.empty_like(stand_ins[n]) for n in self._trained()}
+            found = self._steps(stand_ins, [gradients], before, True)[-1]
+        state = found["state"]
+        others = {n: of for n, of in self._example_of.items() if n not in state and of in state}
+        ordered = {n: plain(state[others.get(n, n)]) for n in self.parameters if others.get(n, n) in state}
+        return found | {"state": ordered | {key: entry for key, entry in state.items() if key not in ordered}}
 
     def _small_steps(self) -> tuple[list[dict[str, Tensor]], set[tuple[Any, ...]], dict[tuple[Any, ...], Any]]:
         """Small parameters after each of three steps by the optimizer as it is; what changes as a number; and what
@@ -241,10 +272,8 @@ class OptimizerMemory:
         def draw(of: Tensor) -> Tensor:
             return torch.randn([min(n, SMALL_SIZE) for n in of.shape], dtype=torch.float64, generator=random)
 
-        trained = {n: p for n, p in self.parameters.items() if p.requires_grad}
-        return {n: draw(p) for n, p in self.parameters.items()}, [
-            {n: draw(p) for n, p in trained.items()} for _ in range(SMALL_STEPS)
-        ]
+        stand_ins = {n: draw(p) for n, p in self.parameters.items()}
+        return stand_ins, [{n: draw(p) for n, p in self._trained().items()} for _ in range(SMALL_STEPS)]
 
     def _small_memory(self) -> Memory:
         def small(leaf: Any) -> Any:
@@ -304,6 +333,7 @@ class OptimizerMemory:
         stand_ins, gradients = self._small(0)
         example = dict(leaves_of(self._steps(self._small(0)[0], gradients[:1], self._small_memory(), False)[-1]))
         given: dict[tuple[Any, ...], Tensor] = {}
+        own = {n: entry for n, entry in self.rest["state"].items() if self._example_of.get(n, n) == n}
         for each in self.tensors:
             start, like = starts.get(each.path, 0.0), example.get(each.path)
             if each.path[0] != "state" or not isinstance(like, Tensor) or not like.dim():
@@ -314,7 +344,7 @@ class OptimizerMemory:
                 given[each.path] = _filled(like, float(start), "cpu").clone()
         found: list[dict[str, Tensor]] = []
         try:
-            self._steps(stand_ins, gradients, with_leaves(self.rest, given), True, seen=found)
+            self._steps(stand_ins, gradients, with_leaves(self.rest | {"state": own}, given), True, seen=found)
         except _Unrunnable as error:
             raise DistirError(f"{self.what} has no program: {error}") from error
         for now, then in zip(found, expected, strict=True):

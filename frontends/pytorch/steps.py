@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.arguments import Arguments, Results, described, named_results
@@ -119,10 +120,27 @@ def _plain(function: Callable[..., Any], example_args: Sequence[Any] | Mapping[s
 
     def run(tensors: Tensors) -> Results:
         args, kwargs = arguments.rebuild(tensors)
-        return named_results(function(*args, **kwargs), name)
+        with _WithoutTraining(name):
+            return named_results(function(*args, **kwargs), name)
 
     ports = [Port(name, "input", tensor) for name, tensor in arguments.tensors.items()]
     return TracedFunction(name, ports, run, run, [function])
+
+
+class _WithoutTraining(TorchFunctionMode):
+    """Refuses backward passes: what they leave in parameters is no result of a function."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func is Tensor.backward:
+            raise DistirError(
+                f"{self._name} has a backward pass: give a step that trains as written_step({self._name}, modules, optimizers), "
+                "or use torch.autograd.grad"
+            )
+        return func(*args, **(kwargs or {}))
 
 
 def _training(step: TrainingStep, example_args: Sequence[Any] | Mapping[str, Any]) -> TracedFunction:

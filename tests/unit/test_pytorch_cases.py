@@ -135,3 +135,16 @@ def test_results_of_unknown_classes_are_refused() -> None:
 
     with pytest.raises(DistirError, match="result is a Boxed, expected tensors"):
         import_step(lambda x: Boxed(), (torch.ones(2),))
+
+
+def test_a_plain_function_that_trains_is_refused() -> None:
+    model = mlp()
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(DistirError, match=r"train has a backward pass: give a step .* as written_step"):
+        import_step(train, classes()[:1])
+    assert all(p.grad is None for p in model.parameters())
