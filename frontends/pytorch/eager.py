@@ -18,6 +18,7 @@ from torch import Tensor
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.frontends.pytorch.devices import autocast_on_cpu
 from distir.frontends.pytorch.draws import SEED, counted_draws
 from distir.frontends.pytorch.remembering import TracedFunction
 from distir.frontends.pytorch.side_effects import Surroundings
@@ -38,7 +39,7 @@ def eager_steps(
         raise DistirError(f"{function.name} cannot run: it has parameters without values")
     found: list[dict[str, Array]] = []
     seed = 0
-    with _put_back(function):
+    with _put_back(function), autocast_on_cpu():
         for batch in batches:
             rows = next((len(t) for t in batch.values() if t.dim()), None)
             with counted_draws(seed, None if rows is None else range(rows)) as draws:

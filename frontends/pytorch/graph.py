@@ -213,7 +213,9 @@ def _seen_before(node: fx.Node, schema: Schema) -> fx.Node | None:
 
 
 def _geometry(tensor: Tensor) -> object:
-    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+    """Equal for tensors that are the same elements, if they are of the same memory; a view may be the conjugate or negative."""
+    signs = tensor.is_conj(), tensor.is_neg()
+    return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), signs
 
 
 def _schema_of(node: fx.Node) -> Schema:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.arguments import Results, described
+from distir.frontends.pytorch.devices import autocast_on_cpu
 from distir.frontends.pytorch.optimizers import OptimizerMemory, wrapped_by
 from distir.frontends.pytorch.scalers import ScalerMemory
 from distir.frontends.pytorch.schedules import ScheduleTable
@@ -151,6 +152,7 @@ class Remembering:
         by_id = {id(originals[name]): tensor for name, tensor in made.items()}
         with ExitStack() as stack:
             stack.enter_context(_compiling_nothing())
+            stack.enter_context(autocast_on_cpu())
             stack.enter_context(in_modules(self.modules.values(), by_id))
             for number, memory in enumerate(self.memories):
                 own = {each.name: tensors[self._state_name(number, each.name)] for each in memory.tensors}

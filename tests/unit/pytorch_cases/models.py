@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from distir.frontends.pytorch import training_step
-from tests.unit.pytorch_cases.registry import CASES, case, classes, classifier, mlp, quick, refused
+from tests.unit.pytorch_cases.registry import CASES, REFUSED, case, classes, classifier, mlp, quick, refused
 
 
 def model_case(
@@ -267,3 +269,74 @@ class Carrying(nn.Module):
 @refused("changes Carrying.before")
 def a_carried_activation() -> Any:
     return classifier(lambda p: torch.optim.SGD(p, lr=0.1), Carrying())
+
+
+class Lucky(nn.Module):
+    """Leaves a layer out by a number of Python's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inside(x) if random.random() < 2 else x
+
+
+@case
+@quick
+@refused(r"draws numbers by random, .*: draw them with torch.rand")
+def numbers_drawn_by_python() -> Any:
+    return classifier(lambda p: torch.optim.SGD(p, lr=0.1), Lucky())
+
+
+class Recomputed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inside = nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.inside, self.first(x), use_reentrant=True)
+
+
+model_case("reentrant_checkpoints", Recomputed, classes, F.cross_entropy)
+model_case(
+    "sparse_gradients",
+    lambda: nn.Sequential(nn.Embedding(7, 4, sparse=True), nn.Flatten(), nn.Linear(20, 3)),
+    tokens,
+    F.cross_entropy,
+)
+REFUSED["sparse_gradients"] = "sparse"
+
+
+class Waves(nn.Module):
+    """Complex parameters and a Fourier transform."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter, self.last = nn.Parameter(torch.ones(4, dtype=torch.complex128)), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.fft.irfft(torch.fft.rfft(x) * self.filter, n=6))
+
+
+@case
+def complex_parameters() -> Any:
+    model = Waves()
+    model.last.double()
+    return classifier(lambda p: torch.optim.Adam(p, lr=0.01), model)
+
+
+class Looking(nn.Module):
+    """Uses the gradient of an activation, and a mask made of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(torch.tanh(self.inside(x)).sum(), x, create_graph=True)
+        return self.inside(x * slope)
+
+
+model_case("gradients_in_the_model", Looking, classes, F.cross_entropy)

@@ -399,3 +399,55 @@ def a_decision_by_the_loss() -> Any:
         return loss
 
     return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def mixed_precision_of_an_accelerator() -> Any:
+    model = mlp().float()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x, y = classes()
+    return written_step(step, model, optimizer, example_args=(x.float(), y))
+
+
+@case
+def retained_gradients() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> dict[str, Tensor]:
+        optimizer.zero_grad()
+        h = model[0](x)
+        h.retain_grad()
+        loss = F.cross_entropy(model[2](model[1](h)), label)
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss, "slope": h.grad.norm()}
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def averages_by_state_dict() -> Any:
+    model = mlp()
+    average = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        slow, fast = average.state_dict(), model.state_dict()
+        average.load_state_dict({name: slow[name] * 0.9 + fast[name] * 0.1 for name in slow})
+        return loss
+
+    return written_step(step, {"model": model, "average": average}, optimizer, example_args=classes())

@@ -1,0 +1,50 @@
+"""Code that is written for an accelerator is traced on CPU, where its automatic mixed precision would be switched off: meanwhile it
+is that of the CPU, in the same type. And numbers drawn by Python or numpy, which a program would repeat for ever, are refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.amp.autocast_mode import autocast
+
+from distir.dialects.errors import DistirError
+
+
+@contextmanager
+def autocast_on_cpu() -> Generator[None]:
+    """`torch.autocast` of any device is that of the CPU meanwhile."""
+    init = autocast.__init__
+
+    def on_cpu(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:
+        if dtype is None and device_type != "cpu":
+            dtype = torch.get_autocast_dtype(device_type)
+        init(self, "cpu", dtype, *args, **kwargs)
+
+    autocast.__init__ = on_cpu
+    try:
+        yield
+    finally:
+        autocast.__init__ = init
+
+
+@contextmanager
+def without_draws_of_python(name: str) -> Generator[None]:
+    """Raises DistirError if Python's or numpy's generator was used meanwhile; both are as before."""
+    python, legacy = random.getstate(), np.random.get_state()
+    try:
+        yield
+        used = "random" if random.getstate() != python else None
+        if str(np.random.get_state()) != str(legacy):
+            used = "numpy.random"
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)
+    if used:
+        raise DistirError(
+            f"{name} draws numbers by {used}, which would be the same in every step of a program: draw them with torch.rand"
+        )
