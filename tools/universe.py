@@ -30,7 +30,12 @@ PASSES = {
 
 
 def _pass_factory(name: str, class_name: str) -> Callable[[], type[ModulePass]]:
-    return lambda: getattr(import_module(f"distir.passes.{name.replace('-', '_')}"), class_name)
+    def found() -> type[ModulePass]:
+        from distir.tools.pass_options import reading_options
+
+        return reading_options(getattr(import_module(f"distir.passes.{name.replace('-', '_')}"), class_name))
+
+    return found
 
 
 DISTIR_UNIVERSE = Universe(

@@ -42,6 +42,8 @@ def build_problem(
     DistirError for options that do not fit it."""
     from distir.passes.dtp_parallelize import prepare
 
+    if time_limit is not None and time_limit <= 0:
+        raise DistirError(f"time-limit: expected more than 0 seconds, got {time_limit:g}")
     if shards not in SHARDS:
         raise DistirError(f"shards: expected one of {', '.join(SHARDS)}, got '{shards}'")
     parsed = replace(parse_mesh(mesh, module), uneven=shards == "any")
