@@ -11,9 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
+from xdsl.dialects.builtin import AnyFloat, ModuleOp, TensorType
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.global_arrays import Array, Piece, joined
@@ -23,6 +25,9 @@ MOVED_RUNS, MOVED_SECONDS = 8, 30.0
 
 MOVED_ULPS = 4
 """How much other these values are, at most, in units of rounding."""
+
+TOLERANCES = ((64, 1e-10), (32, 1e-5), (0, 3e-2))
+"""By bits. 16 bits and less: a few roundings of bfloat16, 2^-8 each."""
 
 SAFETY = 10
 """How much further than in those runs an element may be moved."""
@@ -57,6 +62,7 @@ def compare(
 
     Unless the tolerance asked for is finer than rounding, `moves` widens it for elements that rounding decides."""
     compared: list[Comparison] = []
+    moves = cache(moves)
     for name in dict.fromkeys((*expected, *got)):
         if name not in got or name not in expected:
             compared.append(Comparison(name, False, f"only the {'first' if name in expected else 'second'} has it"))
@@ -160,6 +166,19 @@ def worst(several: Sequence[Sequence[Comparison]]) -> list[Comparison]:
         if before is None or (each.holds, -each.ratio) < (before.holds, -before.ratio):
             found[each.name] = each
     return list(found.values())
+
+
+def tolerance_of(module: ModuleOp) -> float:
+    """What values computed in the program's own types may be off by: by the narrowest floating type among them."""
+    widths = {
+        element.bitwidth
+        for op in module.walk()
+        for result in op.results
+        if isinstance(result.type, TensorType)
+        and isinstance(element := cast(TensorType[Any], result.type).element_type, AnyFloat)
+    }
+    narrowest = min(widths, default=32)
+    return next(tolerance for width, tolerance in TOLERANCES if narrowest >= width)
 
 
 # --- rounding ---

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 from zlib import crc32
 
@@ -141,13 +142,11 @@ class Expectation:
     values: Values
     outputs: dict[str, Any]
     dtype: np.dtype[Any]
-    _moves: dict[str, Array] = field(default_factory=dict[str, Array])
 
-    def moves(self) -> Mapping[str, Array]:
-        """How far rounding alone may move each element of the outputs (`moves_of`)."""
-        if not self._moves:
-            self._moves = moves_of(self._run, self.values, self.outputs, self.dtype)
-        return self._moves
+    @cached_property
+    def moved(self) -> Mapping[str, Array]:
+        """How far rounding alone moves each element of the outputs (`moves_of`)."""
+        return moves_of(self._run, self.values, self.outputs, self.dtype)
 
     def _run(self, values: Values) -> dict[str, Any]:
         return reference.run(self.module, values, dtype=self.dtype)
@@ -156,7 +155,7 @@ class Expectation:
         """Another program on the same values. Raises DistirError if it does not run."""
         spread = np.random.default_rng(0)
         got = reference.run_pieces(program, self.values, dtype=self.dtype, spread=spread)
-        return compare(self.outputs, got, tolerance, self.values, self.moves)
+        return compare(self.outputs, got, tolerance, self.values, lambda: self.moved)
 
 
 def expectations(module: ModuleOp, plan: Sequence[Drawing], dtype: Any = np.float64) -> Iterator[Expectation]:

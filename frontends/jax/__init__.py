@@ -18,7 +18,7 @@ runs. `while` and `cond` stay single operations with regions. JAX is an optional
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
+from distir.frontends.eager import Steps, attach_eager
 from distir.frontends.jax.library import library
 from distir.frontends.weights import attach
 
@@ -70,11 +71,30 @@ def import_step(
     from xdsl.dialects.builtin import ArrayAttr
 
     main.arg_attrs = ArrayAttr([_attributes(path, role) for path, role, _ in leaves])
-    main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in _results(shape, results, leaves)])
+    returned = list(_results(shape, results, leaves))
+    main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in returned])
     attach(
         module, {path: np.asarray(leaf) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)}
     )
+    structure = jax.tree_util.tree_structure(tuple(example_args))
+    attach_eager(module, _steps(function, structure, [path for path, _, _ in leaves], [path for path, _ in returned]))
     return module
+
+
+def _steps(function: Callable[..., Any], structure: Any, names: Sequence[str], results: Sequence[str]) -> Steps:
+    """The function itself, as steps."""
+
+    def run(values: Mapping[str, Any], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        held, found = dict(values), list[dict[str, Any]]()
+        for batch in batches:
+            held |= batch
+            leaves = [library().numpy.asarray(held[name]) for name in names]
+            returned = library().tree_util.tree_leaves(function(*library().tree_util.tree_unflatten(structure, leaves)))
+            found.append({name: np.asarray(leaf) for name, leaf in zip(results, returned, strict=True)})
+            held |= found[-1]
+        return found
+
+    return run
 
 
 def _roles(given: Sequence[str] | None, count: int, known: Sequence[str], what: str, default: str) -> Sequence[str]:

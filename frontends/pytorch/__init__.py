@@ -21,6 +21,7 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.frontends.eager import attach_eager
 from distir.frontends.pytorch.draws import counted_draws
 from distir.frontends.pytorch.reasons import reason_of
 from distir.frontends.pytorch.remembering import TracedFunction
@@ -38,12 +39,15 @@ def import_step(
     lists and dictionaries of tensors may be among them, and what is not a tensor is fixed. A step that carries its own
     example arguments needs none. Raises DistirError, one line, for what cannot be a program, with the operator named.
     """
+    from distir.frontends.pytorch.running import eager_steps
     from distir.frontends.pytorch.steps import traceable
     from distir.frontends.pytorch.tracing import trace
 
     traced: TracedFunction = traceable(function, example_args)
     try:
-        return trace(traced)
+        module = trace(traced)
+        attach_eager(module, eager_steps(traced))
+        return module
     except DistirError:
         raise
     except Exception as error:

@@ -27,11 +27,6 @@ examples:
   distir run step.mlir --steps 100 --inputs a.npz --inputs b.npz -o trained.safetensors
 """
 
-TOLERANCE = 1e-5
-"""Relative, for programs in single precision."""
-HALF_TOLERANCE = 3e-2
-"""For programs with 16-bit (or narrower) floating values: a few roundings of bfloat16, 2^-8 each."""
-
 
 def count(text: str) -> int:
     """A whole number of at least 0."""
@@ -165,7 +160,7 @@ def _checked(
     in the types of the model."""
     import numpy as np
 
-    from distir.interpreters.comparison import compare, moves_of, whole_pieces
+    from distir.interpreters.comparison import compare, moves_of, tolerance_of, whole_pieces
     from distir.tools.commands.capacity import check_memory
 
     check_memory(model, path, float_bytes=8)
@@ -190,19 +185,6 @@ def _after(model: ModuleOp, steps: Sequence[Mapping[str, Any]], dtype: Any) -> d
         outputs = reference.run(model, held, dtype=dtype)
         held |= {name: value for name, value in outputs.items() if name in held}
     return outputs
-
-
-def tolerance_of(module: ModuleOp) -> float:
-    """By the narrowest floating type of the program's values."""
-    from xdsl.dialects.builtin import AnyFloat, TensorType
-
-    for op in module.walk():
-        for result in op.results:
-            if isinstance(result.type, TensorType):
-                element = result.type.element_type
-                if isinstance(element, AnyFloat) and element.bitwidth < 32:
-                    return HALF_TOLERANCE
-    return TOLERANCE
 
 
 def _print_steps(steps: Sequence[Mapping[str, Any]]) -> None:

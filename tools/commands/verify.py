@@ -6,12 +6,14 @@ from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from typing import Any
 
+from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import progress, say
 
 EXAMPLES = """\
 examples:
   distir verify gpt2.mlir best.mlir
+  distir verify train:step --against-eager
   distir verify gpt2.mlir best.mlir --dtype f32 --tolerance 1e-5 --inputs batch.npz
 """
 
@@ -49,8 +51,18 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("sequential", metavar="SEQUENTIAL.mlir", help="the program that says what is right")
-    parser.add_argument("distributed", metavar="DISTRIBUTED.mlir", help="the program that should compute the same")
-    parser.add_argument("--tolerance", metavar="T", type=tolerance, default=1e-10, help="default: 1e-10")
+    parser.add_argument(
+        "distributed", metavar="DISTRIBUTED.mlir", nargs="?", help="the program that should compute the same"
+    )
+    parser.add_argument(
+        "--against-eager",
+        action="store_true",
+        help="SEQUENTIAL is MODULE:FUNCTION, a step of PyTorch or JAX: compares its program, or DISTRIBUTED.mlir, with three steps "
+        "of the framework itself, in the program's types",
+    )
+    parser.add_argument(
+        "--tolerance", metavar="T", type=tolerance, help="default: 1e-10; with --against-eager, by the types"
+    )
     parser.add_argument("--dtype", choices=("f64", "f32"), default="f64", help="for all floating values (default: f64)")
     parser.add_argument("--inputs", metavar="F.npz", help="values of inputs by name; the others are drawn")
     parser.set_defaults(run=run)
@@ -64,6 +76,10 @@ def run(args: Namespace) -> int:
     from distir.tools.commands.capacity import check_memory
     from distir.tools.commands.values import print_comparison, read_arrays
 
+    if args.against_eager:
+        return _against_eager(args)
+    if args.distributed is None:
+        raise DistirError("expected two programs to compare, got one: give DISTRIBUTED.mlir, or --against-eager")
     paths = args.sequential, args.distributed
     dtype = np.dtype(np.float64 if args.dtype == "f64" else np.float32)
     with progress("reading the programs"):
@@ -73,8 +89,33 @@ def run(args: Namespace) -> int:
     names = [port.name for port in arguments_of(entry_function(sequential, "main"))]
     given = read_arrays(args.inputs, names) if args.inputs is not None else {}
     with progress("executing both programs"):
-        found = verify(sequential, distributed, given, tolerance=args.tolerance, dtype=dtype, names=paths)
+        found = verify(
+            sequential,
+            distributed,
+            given,
+            tolerance=args.tolerance if args.tolerance is not None else 1e-10,
+            dtype=dtype,
+            names=paths,
+        )
     say(_of_draws(found.draws, found.skipped, sorted(given)))
+    return 0 if print_comparison(found.comparisons) else 1
+
+
+def _against_eager(args: Namespace) -> int:
+    from distir.frontends.eager import verify_against_eager
+    from distir.tools.commands.model import load_model
+    from distir.tools.commands.values import print_comparison
+
+    if args.inputs is not None or args.dtype != "f64":
+        raise DistirError(
+            "--against-eager draws all inputs and computes in the program's own types: no --inputs, no --dtype"
+        )
+    with progress(f"importing {args.sequential}"):
+        module = load_model(args.sequential)
+    program = load_executable(args.distributed) if args.distributed is not None else None
+    with progress("running both"):
+        found = verify_against_eager(module, program, tolerance=args.tolerance)
+    say(f"against eager: {', '.join(found.draws)}")
     return 0 if print_comparison(found.comparisons) else 1
 
 

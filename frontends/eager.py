@@ -1,0 +1,106 @@
+"""What a program was imported from, as something that runs: the framework's own function goes in with a program, and comes out for
+whoever compares the two (`distir verify --against-eager`).
+
+Like weights it is beside the program, never in it: a table with weak keys holds it, in memory only.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.dialects.errors import DistirError
+from distir.frontends.weights import weights_of
+from distir.interpreters.comparison import Comparison, compare, moves_of, tolerance_of, worst
+from distir.interpreters.entry import arguments_of, entry_function, results_of
+from distir.interpreters.equivalence import Verification, drawings
+from distir.interpreters.global_arrays import joined
+from distir.interpreters.reference import run, run_pieces
+
+Array = np.ndarray[Any, Any]
+
+INPUTS = ("input", "label", "seed", None)
+UNCOMPARED = frozenset(("random.seed",))
+"""What a program remembers and its framework does not: the count of its draws."""
+
+Steps = Callable[[Mapping[str, Array], Sequence[Mapping[str, Array]]], list[dict[str, Array]]]
+"""Steps of the framework, one after the other: from what is remembered before the first (parameters, state, buffers) and the
+inputs of each, by name, to the results of each, by name. What a step remembers is what the next one starts from. State before
+the first step is the framework's own."""
+
+_attached: WeakKeyDictionary[ModuleOp, Steps] = WeakKeyDictionary()
+
+
+def attach_eager(module: ModuleOp, steps: Steps) -> None:
+    """Say what this program was imported from."""
+    _attached[module] = steps
+
+
+def eager_of(module: ModuleOp) -> Steps | None:
+    """What the program was imported from; None if nobody said so."""
+    return _attached.get(module)
+
+
+STEPS = 3
+
+
+def verify_against_eager(
+    module: ModuleOp, program: ModuleOp | None = None, steps: int = STEPS, tolerance: float | None = None
+) -> Verification:
+    """Compares some steps of the framework with the program that was imported from it (or with another one of its), from the
+    model's own values and from drawn ones, on inputs that are drawn for each step, in the program's own types.
+
+    Each step of the program starts from what the framework remembers, so that a difference is of that step. Raises DistirError
+    for a program that was not imported in this process from something that runs."""
+    if (eager := eager_of(module)) is None:
+        raise DistirError(
+            "there is nothing to compare with: expected MODULE:FUNCTION that makes a step of PyTorch or JAX"
+        )
+    program = module if program is None else program
+    ports = {port.name: port for port in arguments_of(entry_function(module))}
+    names = [port.name for port in results_of(entry_function(module))]
+    batches = [
+        {name: value for name, value in _drawn(module, number).items() if ports[name].role in INPUTS}
+        for number in range(1, steps + 1)
+    ]
+    own = {name: np.asarray(value) for name, value in weights_of(module).items() if name in ports}
+    drawn = _drawn(module, 0)
+    starts = {"drawn values": drawn | {name: value for name, value in own.items() if ports[name].role == "state"}}
+    if own:
+        starts = {"the model's own values": drawn | own, **starts}
+    compared: list[list[Comparison]] = []
+    for values in starts.values():
+        held = dict(values)
+        for batch, results in zip(batches, _run(eager, values, batches), strict=True):
+            held |= batch
+            got = run_pieces(program, held)
+            expected = {name: results[name] for name in names if name in results}
+            started = dict(held)
+
+            def moves(started: dict[str, Array] = started) -> Mapping[str, Array]:
+                own_results = {name: np.asarray(value) for name, value in run(module, started).items()}
+                return moves_of(lambda values: run(module, values), started, own_results, None)
+
+            counted = {name: pieces for name, pieces in got.items() if name in expected or name not in UNCOMPARED}
+            compared.append(compare(expected, counted, tolerance or tolerance_of(module), held, moves))
+            held |= {name: joined(name, got[name]) for name in UNCOMPARED & got.keys()}
+            held |= {name: value for name, value in results.items() if name in ports}
+    return Verification(worst(compared), [f"{steps} steps from {each}" for each in starts], 0)
+
+
+def _drawn(module: ModuleOp, seed: int) -> dict[str, Array]:
+    values = drawings(module, count=1, seed=seed)[0].candidates[0]()
+    assert values is not None
+    return values
+
+
+def _run(eager: Steps, values: Mapping[str, Array], batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+    try:
+        return eager(values, batches)
+    except DistirError:
+        raise
+    except Exception as error:  # the user's own code
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise DistirError(f"the step itself failed: {type(error).__name__}: {reason}") from error

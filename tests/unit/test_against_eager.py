@@ -1,0 +1,133 @@
+"""A program beside the framework that it was imported from: three steps of eager PyTorch, from the model's values and from drawn ones."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.dialects.errors import DistirError
+from distir.frontends.eager import attach_eager, eager_of, verify_against_eager
+from distir.frontends.pytorch import TrainingStep, import_step, training_step
+from distir.frontends.weights import attach, weights_of
+from distir.tools.distir import main
+
+
+def step(optimizer: Any, dropout: float = 0.0) -> TrainingStep:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(dropout), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    example = torch.randn(6, 5), torch.randint(0, 3, (6,))
+    return training_step(model, nn.functional.cross_entropy, optimizer, example_args=example)
+
+
+def adamw(lr: float) -> Any:
+    return lambda parameters: torch.optim.AdamW(parameters, lr=lr)
+
+
+def sgd(lr: float) -> Any:
+    return lambda parameters: torch.optim.SGD(parameters, lr=lr, momentum=0.9)
+
+
+@pytest.mark.parametrize(("optimizer", "dropout"), [(sgd, 0.5), pytest.param(adamw, 0.0, marks=pytest.mark.long)])
+def test_a_step_is_what_eager_pytorch_does(optimizer: Any, dropout: float):
+    """Batch norm's buffers and dropout among it; afterwards the model is what it was."""
+    made = step(optimizer(1e-3), dropout)
+    before = {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
+    found = verify_against_eager(import_step(made))
+    assert found.holds, found.comparisons
+    assert found.draws == ["3 steps from the model's own values", "3 steps from drawn values"]
+    assert {"loss", "0.weight", "2.running_var"} <= {c.name for c in found.comparisons}
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.model.state_dict().items())
+    assert not made.optimizer.state
+
+
+def test_a_wrong_step_differs():
+    """Another learning rate, by a hundredth."""
+    module, other = import_step(step(sgd(1e-3))), import_step(step(sgd(1.01e-3)))
+    found = verify_against_eager(module, other)
+    assert {c.name for c in found.comparisons if not c.holds} >= {"0.weight", "4.weight", "4.bias"}
+
+
+def test_a_function_of_tensors_and_a_module():
+    x = torch.randn(4, 3)
+    assert verify_against_eager(import_step(lambda a, b: (a * b).sum(0), (x, x))).holds
+    assert verify_against_eager(import_step(nn.BatchNorm1d(3), (x,))).holds
+
+
+def test_what_cannot_be_compared():
+    module = import_step(nn.Linear(3, 2), (torch.randn(4, 3),))
+    copy = module.clone()
+    attach(copy, weights_of(module))
+    with pytest.raises(DistirError, match="there is nothing to compare with: expected MODULE:FUNCTION"):
+        verify_against_eager(copy)
+    with torch.device("meta"):
+        meta = import_step(nn.Linear(3, 2), (torch.randn(4, 3),))
+    with pytest.raises(DistirError, match="it has parameters without values"):
+        verify_against_eager(meta)
+
+    def fails(values: Any, batches: Any) -> Any:
+        raise ValueError("a fault of the user's\nin two lines")
+
+    attach_eager(copy, fails)
+    assert eager_of(copy) is fails
+    with pytest.raises(DistirError, match=r"the step itself failed: ValueError: a fault of the user's$"):
+        verify_against_eager(copy)
+
+
+MODEL = """
+import torch
+from torch import nn
+from distir.frontends.pytorch import training_step
+
+def step(lr=1e-2):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    example = torch.randn(4, 3), torch.randint(0, 2, (4,))
+    return training_step(model, nn.functional.cross_entropy, torch.optim.SGD(model.parameters(), lr=lr), example_args=example)
+
+def other():
+    return step(2e-2)
+"""
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """With one argument the step's own program, with two a program that is given, a distributed one too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("eager_model.py").write_text(MODEL)
+    assert main(["verify", "eager_model:step", "--against-eager"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "against eager: 3 steps from the model's own values, 3 steps from drawn values"
+    assert out[-1] == "every output agrees (3)"
+    assert main(["import", "eager_model:other", "-o", "other.mlir"]) == 0
+    assert main(["verify", "eager_model:step", "other.mlir", "--against-eager"]) == 1
+    assert capsys.readouterr().out.endswith("2 of 3 outputs differ\n")
+    assert main(["verify", "eager_model:step"]) == 1
+    assert "expected two programs to compare, got one" in capsys.readouterr().err
+    assert main(["verify", "other.mlir", "--against-eager"]) == 1
+    assert "there is nothing to compare with" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_step_of_jax():
+    import jax.numpy as jnp
+
+    from distir.frontends.jax import import_step as import_jax
+
+    def train(rate: float) -> ModuleOp:
+        def step(w: Any, m: Any, x: Any) -> Any:
+            m = 0.9 * m + jnp.tanh(x @ w).sum(0)
+            return w - rate * m, m, (x @ w).mean()
+
+        shapes = ((3, 2), (2,), (4, 3))
+        arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in shapes]
+        return import_jax(
+            step, tuple(arrays), ("parameter", "state", "input"), results=("parameter", "state", "output")
+        )
+
+    assert verify_against_eager(train(0.1)).holds
+    found = verify_against_eager(train(0.1), train(0.2))
+    assert [c.name for c in found.comparisons if not c.holds] == ["w"]
