@@ -5,6 +5,7 @@ Like weights it is beside the program, never in it: a table with weak keys holds
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,8 +23,8 @@ from distir.interpreters.reference import run, run_pieces
 Array = np.ndarray[Any, Any]
 
 INPUTS = ("input", "label", "seed", None)
-UNCOMPARED = frozenset(("random.seed",))
-"""What a program remembers and its framework does not: the count of its draws."""
+MEMORY = ("state", "buffer", "seed")
+"""Of what a program remembers, and its framework has elsewhere (a count of draws, a scheduler's step): not compared."""
 
 Steps = Callable[[Mapping[str, Array], Sequence[Mapping[str, Array]]], list[dict[str, Array]]]
 """Steps of the framework, one after the other: from what is remembered before the first (parameters, state, buffers) and the
@@ -61,46 +62,54 @@ def verify_against_eager(
     program = module if program is None else program
     ports = {port.name: port for port in arguments_of(entry_function(module))}
     names = [port.name for port in results_of(entry_function(module))]
-    batches = [
-        {name: value for name, value in _drawn(module, number).items() if ports[name].role in INPUTS}
-        for number in range(1, steps + 1)
-    ]
     own = {name: np.asarray(value) for name, value in weights_of(module).items() if name in ports}
-    drawn = _drawn(module, 0)
-    starts = {"drawn values": drawn | {name: value for name, value in own.items() if ports[name].role == "state"}}
-    if own:
-        starts = {"the model's own values": drawn | own, **starts}
+    starts = {"the model's own values": own} if own else {}
+    starts["drawn parameters"] = {name: value for name, value in own.items() if ports[name].role != "parameter"}
     compared: list[list[Comparison]] = []
-    for values in starts.values():
-        held = dict(values)
-        for batch, results in zip(batches, _run(eager, values, batches), strict=True):
+    for says, kept in starts.items():
+        before = 0 if says != "drawn parameters" else 1  # state may begin from parameters, and these are others
+        held, batches, found = _eager_steps(module, eager, kept, steps + before)
+        for number, (batch, results) in enumerate(zip(batches, found, strict=True)):
             held |= batch
             got = run_pieces(program, held)
             expected = {name: results[name] for name in names if name in results}
-            started = dict(held)
-
-            def moves(started: dict[str, Array] = started) -> Mapping[str, Array]:
-                own_results = {name: np.asarray(value) for name, value in run(module, started).items()}
-                return moves_of(lambda values: run(module, values), started, own_results, None)
-
-            counted = {name: pieces for name, pieces in got.items() if name in expected or name not in UNCOMPARED}
-            compared.append(compare(expected, counted, tolerance or tolerance_of(module), held, moves))
-            held |= {name: joined(name, got[name]) for name in UNCOMPARED & got.keys()}
+            memory = {n for n in got if n not in expected and n in ports and ports[n].role in MEMORY}
+            if number >= before:
+                counted = {name: pieces for name, pieces in got.items() if name not in memory}
+                moves = partial(_moves, module, dict(held))
+                compared.append(compare(expected, counted, tolerance or tolerance_of(module), held, moves))
+            held |= {name: joined(name, got[name]) for name in memory}
             held |= {name: value for name, value in results.items() if name in ports}
     return Verification(worst(compared), [f"{steps} steps from {each}" for each in starts], 0)
 
 
-def _drawn(module: ModuleOp, seed: int) -> dict[str, Array]:
-    values = drawings(module, count=1, seed=seed)[0].candidates[0]()
+def _moves(module: ModuleOp, values: dict[str, Array]) -> Mapping[str, Array]:
+    outputs = {name: np.asarray(value) for name, value in run(module, values).items()}
+    return moves_of(lambda near: run(module, near), values, outputs, None)
+
+
+def _eager_steps(
+    module: ModuleOp, eager: Steps, kept: Mapping[str, Array], steps: int
+) -> tuple[dict[str, Array], list[dict[str, Array]], list[dict[str, Array]]]:
+    """The values before the first step, the inputs of each, and its results. Labels that the loss of the program ignores are left
+    out where the framework does not take them."""
+    roles = {port.name: port.role for port in arguments_of(entry_function(module))}
+    for special in (True, False):
+        values, *drawn = (_drawn(module, number, special) for number in range(steps + 1))
+        batches = [{name: value for name, value in batch.items() if roles[name] in INPUTS} for batch in drawn]
+        values |= kept
+        try:
+            return values, batches, eager(values, batches)
+        except DistirError:
+            raise
+        except Exception as error:  # the user's own code
+            if not special:
+                reason = (str(error).strip() or "no reason given").splitlines()[0]
+                raise DistirError(f"the step itself failed: {type(error).__name__}: {reason}") from error
+    raise AssertionError
+
+
+def _drawn(module: ModuleOp, seed: int, special: bool) -> dict[str, Array]:
+    values = drawings(module, count=1, seed=seed, special=special)[0].candidates[0]()
     assert values is not None
     return values
-
-
-def _run(eager: Steps, values: Mapping[str, Array], batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
-    try:
-        return eager(values, batches)
-    except DistirError:
-        raise
-    except Exception as error:  # the user's own code
-        reason = (str(error).strip() or "no reason given").splitlines()[0]
-        raise DistirError(f"the step itself failed: {type(error).__name__}: {reason}") from error

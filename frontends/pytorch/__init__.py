@@ -39,7 +39,7 @@ def import_step(
     lists and dictionaries of tensors may be among them, and what is not a tensor is fixed. A step that carries its own
     example arguments needs none. Raises DistirError, one line, for what cannot be a program, with the operator named.
     """
-    from distir.frontends.pytorch.running import eager_steps
+    from distir.frontends.pytorch.eager import eager_steps
     from distir.frontends.pytorch.steps import traceable
     from distir.frontends.pytorch.tracing import trace
 

@@ -1,106 +1,64 @@
-"""Takes a step and batches, and gives what eager PyTorch computes from them step by step, for comparison with its program:
-
-    program = import_step(step)
-    differences = against_eager(step, steps=3)
+"""A user's step as it runs in eager PyTorch: takes values of what it remembers and the inputs of some steps, and gives the results of
+each and what is remembered after it (`distir.frontends.eager`, which compares them with a program).
 
 The user's own objects run, and are afterwards what they were."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.frontends.eager import Steps
 from distir.frontends.pytorch.devices import autocast_on_cpu
 from distir.frontends.pytorch.draws import SEED, counted_draws
 from distir.frontends.pytorch.remembering import TracedFunction
 from distir.frontends.pytorch.side_effects import Surroundings
-from distir.frontends.pytorch.steps import TrainingStep, WrittenStep, traceable
-from distir.frontends.weights import weights_of
-from distir.interpreters import reference
+from distir.interpreters.aten_reference import array_of, tensor_of
 
 Array = np.ndarray[Any, Any]
 
 
-def eager_steps(
-    step: TrainingStep | WrittenStep | Callable[..., Any], example_args: Any, batches: Sequence[Mapping[str, Tensor]]
-) -> list[dict[str, Array]]:
-    """By name, the results of each step and what is remembered after it, on batches of inputs by name; what a model
-    draws at random is what a program draws."""
-    function = traceable(step, example_args)
-    if any(port.value is None for port in function.ports if port.role == "parameter"):
-        raise DistirError(f"{function.name} cannot run: it has parameters without values")
-    found: list[dict[str, Array]] = []
-    seed = 0
-    with _put_back(function), autocast_on_cpu():
-        for batch in batches:
-            rows = next((len(t) for t in batch.values() if t.dim()), None)
-            with counted_draws(seed, None if rows is None else range(rows)) as draws:
-                results = function.eager({name: t.clone() for name, t in batch.items()})
-            seed = int(draws.next_seed)
-            now = {} if function.remembering is None else function.remembering.now()
-            found.append({name: _array(tensor) for (name, _), tensor in (results | now).items()})
-    return found
+def eager_steps(function: TracedFunction) -> Steps:
+    """The user's code as steps. What it draws at random is what a program draws."""
+
+    def run(values: Mapping[str, Array], batches: Sequence[Mapping[str, Array]]) -> list[dict[str, Array]]:
+        remembering = function.remembering
+        memory = {} if remembering is None else remembering.parameters | remembering.buffers
+        if any(tensor.is_meta for tensor in memory.values()):
+            raise DistirError(f"{function.name} cannot run: it has parameters without values")
+        found: list[dict[str, Array]] = []
+        seed = int(values.get(SEED, np.zeros(())))
+        with _put_back(function), autocast_on_cpu():
+            with torch.no_grad():
+                for name, tensor in memory.items():
+                    if name in values:
+                        tensor.copy_(tensor_of(values[name]))
+            for batch in batches:
+                inputs = [port for port in function.ports if port.role in ("input", "label")]
+                tensors = {p.name: _tensor(batch.get(p.name), p.example) for p in inputs}
+                rows = next((len(t) for t in tensors.values() if t.dim()), None)
+                with counted_draws(seed, None if rows is None else range(rows)) as draws:
+                    results = function.eager(tensors)
+                seed = int(draws.next_seed)
+                now = {} if remembering is None else remembering.now()
+                found.append({name: _array(tensor) for (name, _), tensor in (results | now).items()})
+        return found
+
+    return run
 
 
-def against_eager(
-    step: TrainingStep | WrittenStep | Callable[..., Any],
-    example_args: Any = (),
-    steps: int = 3,
-    program: ModuleOp | None = None,
-) -> dict[str, float]:
-    """By name, the largest difference between the program's results (imported unless given) and eager PyTorch's over some
-    steps, relative to the largest element (and to 1, if that is less). Batches are drawn like the example arguments."""
-    from distir.frontends.pytorch import import_step
-
-    program = import_step(step, example_args) if program is None else program
-    given = example_args if len(example_args) else getattr(step, "example_args", ())
-    function = traceable(step, given)
-    batches = [
-        {p.name: _like(p.example, number) for p in function.ports if p.role in ("input", "label")}
-        for number in range(steps)
-    ]
-    memory = {name: value.copy() for name, value in weights_of(program).items()}
-    names = {port.name for port in function.ports}
-    found: dict[str, float] = {}
-    for batch, expected in zip(batches, eager_steps(step, given, batches), strict=True):
-        results = reference.run(program, memory | {name: _array(t) for name, t in batch.items()})
-        memory |= {name: value for name, value in results.items() if name in names or name == SEED}
-        for name, value in expected.items():
-            here = results.get(name, memory.get(name))
-            if here is not None:
-                found[name] = max(found.get(name, 0.0), _difference(here, value))
-    return found
-
-
-def _difference(a: Array, b: Array) -> float:
-    if a.shape != b.shape:
-        return float("inf")
-    wide = [np.asarray(each, np.complex128 if np.iscomplexobj(each) else np.float64) for each in (a, b)]
-    if not wide[0].size or np.array_equal(*wide, equal_nan=True):
-        return 0.0
-    scale = max(1.0, float(np.abs(wide[1]).max()))
-    worst = float(np.abs(wide[0] - wide[1]).max()) / scale
-    return worst if worst == worst else float("inf")
-
-
-def _like(example: Tensor, number: int) -> Tensor:
-    """Other values of the same kind: integers are a permutation of the example's, so that they are as valid."""
-    random = torch.Generator().manual_seed(number)
-    if example.is_floating_point() or example.is_complex():
-        return torch.randn(example.shape, dtype=example.dtype, generator=random)
-    if example.is_meta:
-        return torch.zeros(example.shape, dtype=example.dtype)
-    if example.dim() == 0:
-        return example.detach().cpu().clone()
-    return example.detach().cpu()[torch.randperm(len(example), generator=random)]
+def _tensor(given: Array | None, example: Tensor) -> Tensor:
+    """A value of an input; the example where the program has no such input, since nothing reads it."""
+    if given is None:
+        return torch.zeros(example.shape, dtype=example.dtype) if example.is_meta else example.detach().clone()
+    return tensor_of(given).to(example.dtype).clone()
 
 
 @contextmanager
@@ -111,7 +69,10 @@ def _put_back(function: TracedFunction) -> Generator[None]:
     tensors = [] if remembering is None else [*remembering.parameters.values(), *remembering.buffers.values()]
     values = [tensor.detach().clone() for tensor in tensors]
     gradients = [tensor.grad for tensor in tensors]
-    optimizers = [] if remembering is None else [memory.optimizer for memory in remembering.memories]
+    optimizers: list[Any] = [] if remembering is None else [memory.optimizer for memory in remembering.memories]
+    if remembering is not None:
+        optimizers += [table.scheduler for table in remembering.tables]
+        optimizers += [each.scaler for each in remembering.scalers]
     states = [copy.deepcopy(optimizer.state_dict()) for optimizer in optimizers]
     for tensor in tensors:
         tensor.grad = None if tensor.grad is None else tensor.grad.clone()
@@ -128,6 +89,4 @@ def _put_back(function: TracedFunction) -> Generator[None]:
 
 
 def _array(tensor: Tensor) -> Array:
-    from distir.interpreters.aten_reference import array_of
-
     return array_of(tensor.detach().cpu().contiguous().clone())

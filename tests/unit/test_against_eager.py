@@ -38,10 +38,10 @@ def test_a_step_is_what_eager_pytorch_does(optimizer: Any, dropout: float):
     before = {name: tensor.clone() for name, tensor in made.model.state_dict().items()}
     found = verify_against_eager(import_step(made))
     assert found.holds, found.comparisons
-    assert found.draws == ["3 steps from the model's own values", "3 steps from drawn values"]
+    assert found.draws == ["3 steps from the model's own values", "3 steps from drawn parameters"]
     assert {"loss", "0.weight", "2.running_var"} <= {c.name for c in found.comparisons}
     assert all(torch.equal(tensor, before[name]) for name, tensor in made.model.state_dict().items())
-    assert not made.optimizer.state
+    assert not made.optimizers[0].state
 
 
 def test_a_wrong_step_differs():
@@ -100,7 +100,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     Path("eager_model.py").write_text(MODEL)
     assert main(["verify", "eager_model:step", "--against-eager"]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == "against eager: 3 steps from the model's own values, 3 steps from drawn values"
+    assert out[0] == "against eager: 3 steps from the model's own values, 3 steps from drawn parameters"
     assert out[-1] == "every output agrees (3)"
     assert main(["import", "eager_model:other", "-o", "other.mlir"]) == 0
     assert main(["verify", "eager_model:step", "other.mlir", "--against-eager"]) == 1
