@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import overload
 
 from distir.dialects.reductions import Reduction
 
@@ -13,6 +15,65 @@ class Replicated:
     """Every shard holds the whole value."""
 
 
+LISTED = 1024
+"""Of longer lists of pieces only a period is written."""
+
+
+@dataclass(frozen=True)
+class Repeated(Sequence[int]):
+    """A long list of pieces: the shortest period, and how often it comes (`repeated`)."""
+
+    period: tuple[int, ...]
+    times: int
+
+    def __len__(self) -> int:
+        return len(self.period) * self.times
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(repeat(self.period, self.times))
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.period[range(len(self))[index] % len(self.period)]
+
+
+Pieces = tuple[int, ...] | Repeated
+"""The extents of the segments of a dim."""
+
+
+def repeated(pieces: Pieces, times: int) -> Pieces:
+    """These pieces so often; equal lists are equal."""
+    if isinstance(pieces, Repeated):
+        pieces, times = pieces.period, pieces.times * times
+    if len(pieces) * times <= LISTED:
+        return pieces * times
+    shortest = next(
+        n for n in range(1, len(pieces) + 1) if len(pieces) % n == 0 and pieces == pieces[:n] * (len(pieces) // n)
+    )
+    return Repeated(pieces[:shortest], times * len(pieces) // shortest)
+
+
+def different(pieces: Pieces) -> tuple[int, ...]:
+    """Every extent that is among the pieces, at least once."""
+    return pieces.period if isinstance(pieces, Repeated) else pieces
+
+
+def extent_of(pieces: Pieces) -> int:
+    """How long all pieces are together."""
+    return sum(different(pieces)) * (pieces.times if isinstance(pieces, Repeated) else 1)
+
+
+def mapped(pieces: Pieces, change: Callable[[int], int]) -> Pieces:
+    """Each piece changed."""
+    times = pieces.times if isinstance(pieces, Repeated) else 1
+    return repeated(tuple([change(piece) for piece in different(pieces)]), times)
+
+
 @dataclass(frozen=True)
 class Sharded:
     """Dim `dim` is a sequence of pieces, each cut as evenly as its blocks allow; shard i holds the i-th part of every piece.
@@ -20,18 +81,18 @@ class Sharded:
     Where the shards cannot be even, those in the middle have one block more than the others."""
 
     dim: int
-    pieces: tuple[int, ...]
-    blocks: tuple[int, ...] = ()
+    pieces: Pieces
+    blocks: Pieces = ()
     """Of how many equal blocks each piece is, none of which is cut; empty: of its elements."""
 
     @property
-    def counts(self) -> tuple[int, ...]:
+    def counts(self) -> Pieces:
         """How many blocks each piece has."""
         return self.blocks or self.pieces
 
     def is_even(self, shards: int) -> bool:
         """Whether so many shards have equal extents."""
-        return all(count % shards == 0 for count in self.counts)
+        return all(count % shards == 0 for count in different(self.counts))
 
 
 def share(count: int, shard: int, shards: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from xdsl.printer import Printer
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding.rule_text import parse_pieces
-from distir.dialects.sharding.states import REPLICATED, Partial, Sharded, State
+from distir.dialects.sharding.states import REPLICATED, Partial, Pieces, Sharded, State
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class UseFactor:
     """Cut the op along a factor; `pieces` is how the factor itself is cut (empty: evenly, as one piece)."""
 
     factor: str
-    pieces: tuple[int, ...] = ()
+    pieces: Pieces = ()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from math import gcd, prod
 from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed, share
+from distir.dialects.sharding import REPLICATED, Partial, Pieces, Replicated, Sharded, State, Windowed, share
 from distir.passes.distribution.conversions import collective, hops, shard_extent, shard_ranges
 
 AxisStates = tuple[State, ...]
@@ -58,9 +58,9 @@ class Mesh:
             device = device * size + coordinate
         return device
 
-    def cuts(self, states: Sequence[State]) -> dict[int, dict[tuple[int, ...], int]]:
+    def cuts(self, states: Sequence[State]) -> dict[int, dict[Pieces, int]]:
         """For each dim that is cut, into how many parts its pieces are; those of the first axis come first."""
-        found: dict[int, dict[tuple[int, ...], int]] = {}
+        found: dict[int, dict[Pieces, int]] = {}
         for size, state in zip(self.sizes, states, strict=False):
             if isinstance(state, Sharded) and size > 1:
                 cuts = found.setdefault(state.dim, {})
@@ -103,6 +103,8 @@ class Mesh:
 
     def fraction(self, axis: int, states: AxisStates, device: int) -> Fraction:
         """What share of its group's part of the dim that an axis cuts a device has."""
+        if isinstance(states[axis], Sharded) and not self.uneven:
+            return Fraction(1, self.sizes[axis])
         local = self.local_state(axis, states[axis], states, device)
         if not isinstance(local, Sharded):
             return Fraction(1)
@@ -214,7 +216,7 @@ class Mesh:
         """What routes depend on: dims numbered as they come, and of a dim that is cut in the same pieces everywhere only
         whether they are several and what divides all of them."""
         numbers: dict[int, int] = {}
-        cuts: dict[int, tuple[int, ...]] = {}
+        cuts: dict[int, Pieces] = {}
         found: list[object] = []
         mixed = False
         for state in (*source, *target):

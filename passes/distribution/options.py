@@ -14,6 +14,7 @@ from distir.dialects.sharding import (
     REPLICATED,
     Choice,
     Partial,
+    Pieces,
     Replicate,
     Rule,
     RuleAttr,
@@ -56,7 +57,7 @@ def replicate(op: Operation) -> Option:
 def options(
     op: Operation,
     shards: int,
-    pieces: Iterable[tuple[int, ...]] = (),
+    pieces: Iterable[Pieces] = (),
     rule: Rule | None = None,
     uneven: bool = False,
     overlapping: bool = False,
@@ -73,7 +74,7 @@ def options(
 def dividing(
     op: Operation,
     shards: int,
-    pieces: Iterable[tuple[int, ...]],
+    pieces: Iterable[Pieces],
     rule: Rule | None,
     uneven: bool = False,
     overlapping: bool = False,
@@ -97,7 +98,7 @@ def dividing(
 
 
 def factor_option(
-    op: Operation, rule: Rule, factor: str, shards: int, pieces: tuple[int, ...] | None, uneven: bool = False
+    op: Operation, rule: Rule, factor: str, shards: int, pieces: Pieces | None, uneven: bool = False
 ) -> Option | None:
     """The option of cutting an op along a factor; None where the extents do not divide (`uneven`: are too small)."""
     operand_shapes = tuple([shape_of(v) for v in op.operands])

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
-from distir.dialects.sharding import REPLICATED, Sharded, State
+from distir.dialects.sharding import REPLICATED, Sharded, State, mapped
 from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
@@ -92,7 +92,7 @@ def _of_part(state: State, shards: int) -> State:
     """A state along the batch axis, with the pieces of one part."""
     if not isinstance(state, Sharded):
         return state
-    return Sharded(state.dim, tuple(piece // shards for piece in state.pieces))
+    return Sharded(state.dim, mapped(state.pieces, lambda piece: piece // shards))
 
 
 def assemble(

@@ -15,22 +15,23 @@ from distir.dialects.sharding import (
     Identity,
     InputDim,
     Partial,
+    Pieces,
     Reduce,
     Rule,
     Sharded,
     State,
     Steps,
     Windowed,
+    different,
+    extent_of,
+    mapped,
+    repeated,
 )
 
 Shape = Sequence[int]
 SizeEntries = Mapping[tuple[str, int], int]
 """What stands in an op's sizes, by name and position, as in `Rule.sizes`."""
 NO_SIZES: SizeEntries = {}
-Pieces = tuple[int, ...]
-
-FINEST = 1024
-"""A dim is not cut in pieces that repeat more often: a factor inside the batch would repeat for each of its rows."""
 
 
 @dataclass(frozen=True)
@@ -49,23 +50,21 @@ class _Carrier:
 
     dim: int
     extent: int
-    segments: Pieces
+    segments: tuple[int, ...]
     outer: tuple[str, ...] = ()
 
     def cut(self, factor_extent: int, factor_pieces: Pieces, repeats: int) -> Sharded | None:
         """The dim when the factor is cut in these pieces and repeats for every index of the factors outside it; None for
-        segments of a factor in several pieces, and beyond `FINEST`."""
-        if repeats > FINEST:
-            return None
+        segments of a factor in several pieces."""
         block = self.extent // repeats
         if not self.segments:
-            pieces, counts = tuple(piece * block // factor_extent for piece in factor_pieces), factor_pieces
+            pieces, counts = mapped(factor_pieces, lambda piece: piece * block // factor_extent), factor_pieces
         elif len(factor_pieces) > 1:
             return None
         else:
             pieces = tuple(segment * block // sum(self.segments) for segment in self.segments)
-            counts = factor_pieces * len(pieces)
-        return Sharded(self.dim, pieces * repeats, counts * repeats if counts != pieces else ())
+            counts = repeated(factor_pieces, len(pieces))
+        return Sharded(self.dim, repeated(pieces, repeats), repeated(counts, repeats) if counts != pieces else ())
 
 
 class _Reading:
@@ -143,14 +142,14 @@ def instantiate(
     if extent is None:
         return None
     pieces = pieces or (extent,)
-    if sum(pieces) != extent or any(piece < shards if uneven else piece % shards for piece in pieces):
+    if extent_of(pieces) != extent or any(piece < shards if uneven else piece % shards for piece in different(pieces)):
         return None
 
     def sharded(carrier: _Carrier) -> Sharded | None:
         cut = carrier.cut(extent, pieces, reading.repeats(carrier))
         if cut is None or uneven:
             return cut
-        if any(piece == 0 or piece % shards for piece in cut.pieces):
+        if any(piece == 0 or piece % shards for piece in different(cut.pieces)):
             return None
         return Sharded(cut.dim, cut.pieces)
 

@@ -34,7 +34,7 @@ def gpt2() -> ModuleOp:
 
 def everything(module: ModuleOp) -> dict[str, frozenset[int]]:
     """What functions can hold where nothing is cut."""
-    return without_addends(module, own_parameters(module), {}, 1)
+    return without_addends(module, own_parameters(module), {})
 
 
 def held(module: ModuleOp) -> dict[str, list[HeldOp]]:

@@ -253,7 +253,7 @@ def test_a_known_plan_is_not_taken_for_stages_cut_elsewhere():
         ops = [TestOp(attributes={"dist.site": IntAttr(site)}) for site in sites]
         return FuncOp("stage", ([], []), Region(Block([*ops, ReturnOp()])))
 
-    known = PlanByPosition.of(Plan({}, {}, {"stage": []}, 1.0), [stage(0, 1), stage(2)])
-    assert known.on([stage(0, 1), stage(2)]) is not None
-    assert known.on([stage(0), stage(1, 2)]) is None
-    assert known.on([stage(0, 1)]) is None
+    known = PlanByPosition.of(Plan({}, {}, {"stage": []}, 1.0), [stage(0, 1), stage(2)], 1)
+    assert known.on([stage(0, 1), stage(2)], 2) is not None
+    assert known.on([stage(0), stage(1, 2)], 2) is None
+    assert known.on([stage(0, 1)], 2) is None

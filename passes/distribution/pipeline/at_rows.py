@@ -8,12 +8,12 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Region, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Sharded, State
 from distir.interpreters.costs import Costs
-from distir.interpreters.simulate.batches import attribute_at, dim_at, operation_at
+from distir.interpreters.simulate.batches import attribute_at, operation_at
 from distir.passes.distribution.pipeline.layout import Tensor
 from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer
 from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.distribution.tensor.rows import state_at
 from distir.passes.structure import stands_for
 
 
@@ -27,20 +27,14 @@ def staged_at(staged: StagedProgram, rows: int, costs: Costs) -> StagedProgram:
         first_rank = FirstRank(staged.tp, costs)
     module = ModuleOp([_function_at(function, rows) for function in staged.placed_functions.values()])
     tensors = {
-        value: Tensor(_state_at(tensor.batch, rows), _state_at(tensor.tensor, rows), attribute_at(tensor.type, rows))
+        value: Tensor(state_at(tensor.batch, rows), state_at(tensor.tensor, rows), attribute_at(tensor.type, rows))
         for value, tensor in staged.tensors.items()
     }
     states = {
-        name: [tuple([_state_at(state, rows) for state in axes]) for axes in arguments]
+        name: [tuple([state_at(state, rows) for state in axes]) for axes in arguments]
         for name, arguments in staged.argument_states.items()
     }
     return staged.with_functions(module, tensors, states, first_rank)
-
-
-def _state_at(state: State, rows: int) -> State:
-    if not isinstance(state, Sharded):
-        return state
-    return Sharded(state.dim, tuple([dim_at(piece, rows) for piece in state.pieces]))
 
 
 def _function_at(function: FuncOp, rows: int) -> FuncOp:

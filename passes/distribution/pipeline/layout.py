@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, i64
@@ -14,7 +15,7 @@ from xdsl.ir import Attribute
 from distir.dialects.dist import PartAttr
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Partial, Sharded, State
+from distir.dialects.sharding import Partial, Sharded, State, mapped
 from distir.passes.distribution.conversions import shard_ranges
 from distir.passes.distribution.options import local_shape
 
@@ -74,11 +75,25 @@ def part_of(tensor: Tensor, layout: Layout, replica: int, rank: int) -> PartAttr
     if len(reductions) > 1:
         raise DistirError("a result is addends of different kinds over replicas and over tensor ranks")
     if isinstance(tensor.batch, Sharded):
-        joined = Sharded(tensor.batch.dim, tuple(piece * parts for piece in tensor.batch.pieces))
+        joined = Sharded(tensor.batch.dim, mapped(tensor.batch.pieces, lambda piece: piece * parts))
         dims[tensor.batch.dim] = shard_ranges(joined, replica, layout.dp)
     if isinstance(tensor.tensor, Sharded):
-        dims[tensor.tensor.dim] = shard_ranges(tensor.tensor, rank, layout.tp)
+        dim = tensor.tensor.dim
+        ranges = shard_ranges(_of_all_parts(tensor.tensor, tensor.batch, parts), rank, layout.tp)
+        both = [(max(a, c), min(b, d)) for a, b in dims[dim] for c, d in ranges]
+        dims[dim] = [(start, stop) for start, stop in both if start < stop]
     return PartAttr(dims, shape, next(iter(reductions), None))
+
+
+def _of_all_parts(state: Sharded, batch: State, parts: int) -> Sharded:
+    """A state of one part of the batch, for so many parts together: a dim that the batch cuts too has the pieces of each of its rows."""
+    if not isinstance(batch, Sharded) or batch.dim != state.dim:
+        return state
+    if len(state.pieces) < len(batch.pieces):  # the batch is inside
+        return Sharded(state.dim, mapped(state.pieces, lambda piece: piece * parts))
+    each = len(state.pieces) // len(batch.pieces)
+    runs = [tuple(state.pieces[i * each : (i + 1) * each]) * parts for i in range(len(batch.pieces))]
+    return Sharded(state.dim, tuple(chain.from_iterable(runs)))
 
 
 @cache

@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, TensorTyp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
-from distir.dialects.sharding import Choice, Partial, Replicate
+from distir.dialects.sharding import Choice, Replicate, UseFactor, UsePartial
 from distir.interpreters.entry import entry_function
 from distir.interpreters.held import HeldOp
-from distir.passes.distribution.options import RULE, chosen_option
+from distir.passes.distribution.options import RULE, rule_of
 from distir.passes.structure import (
     argument_attributes,
     functions,
@@ -51,27 +51,37 @@ def own_parameters(module: ModuleOp) -> dict[str, list[int]]:
 
 
 def without_addends(
-    module: ModuleOp, own: Mapping[str, Sequence[int]], choices: Mapping[int, Choice], ranks: int
+    module: ModuleOp, own: Mapping[str, Sequence[int]], choices: Mapping[int, Choice]
 ) -> dict[str, frozenset[int]]:
     """Of these arguments of functions, those that no operation takes as addends."""
     table, sites = functions(module), site_numbers(module)
     found = {
-        name: frozenset([i for i in positions if not _adds(table[name].body.block.args[i], choices, sites, ranks)])
+        name: frozenset([i for i in positions if not _adds(table[name].body.block.args[i], choices, sites)])
         for name, positions in own.items()
     }
     return {name: positions for name, positions in found.items() if positions}
 
 
-def _adds(argument: BlockArgument, choices: Mapping[int, Choice], sites: Mapping[Operation, int], ranks: int) -> bool:
-    """Whether an operation takes it as an addend, or it is not known."""
+def _adds(argument: BlockArgument, choices: Mapping[int, Choice], sites: Mapping[Operation, int]) -> bool:
+    """Whether an operation takes it as an addend, or may."""
     for use in argument.uses:
         op = use.operation
-        if op not in sites:
-            return True
-        option = chosen_option(op, choices.get(sites[op], Replicate()), ranks)
-        if option is None or isinstance(option.operands[use.index], Partial):
+        if op not in sites or use.index in _addends(op, choices.get(sites[op], Replicate())):
             return True
     return False
+
+
+def _addends(op: Operation, choice: Choice) -> tuple[int, ...]:
+    """Which operands of an operation are addends, whatever shapes the others have."""
+    rule = rule_of(op)
+    match choice:
+        case UsePartial(index) if rule is not None:
+            return rule.partials[index].operands
+        case UseFactor(factor) if rule is not None:
+            partner = rule.partner(factor)
+            return partner.operands if partner is not None else ()
+        case _:
+            return ()
 
 
 def site_numbers(module: ModuleOp) -> dict[Operation, int]:

@@ -19,11 +19,11 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, UseFactor, Windowed
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, State, Windowed
 from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
-from distir.passes.distribution.tensor.space import TensorSpace, model_values
+from distir.passes.distribution.tensor.space import TensorSpace, is_scattered, model_values
 from distir.passes.distribution.tensor.tensor_network import (
     MICROSECONDS,
     TIE_BREAK,
@@ -31,6 +31,7 @@ from distir.passes.distribution.tensor.tensor_network import (
     TensorNetwork,
     held_option,
     is_held,
+    option_price,
     parameter_shares,
 )
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
@@ -135,6 +136,10 @@ def _add_function(
         if argument in shares:
             model.ties.append(TIE_BREAK * shares[argument] * states.get(REPLICATED, 0))
     is_entry = function is model.space.entry
+    for value in returned if is_entry else ():
+        for state, chosen in producers[value].items():
+            if is_scattered(state):
+                model.problem += chosen == 0
     model.results[function.sym_name.data] = [
         producers[v] if is_entry else _result_states(model, producers[v], consumers[v]) for v in returned
     ]
@@ -162,8 +167,8 @@ def _add_operation(
         model.problem += pulp.lpSum(xs) == 1
     model.variables[op] = xs
     for option, x in zip(found, xs, strict=True):
-        if isinstance(option.choice, UseFactor) and len(option.choice.pieces) > 1:
-            model.ties.append(TIE_BREAK * 0.1 * x)
+        if len(found) > 1 and (extra := option_price(model.space, op, option)):
+            model.ties.append(extra * x)
     for i, value in enumerate(values_read(op)):
         needs = _by_state([(option.operands[i], x) for option, x in zip(found, xs, strict=True)])
         if not (is_constant_value(value) and set(needs) == {REPLICATED}):
@@ -258,6 +263,8 @@ def _add_flow(
     prices: dict[tuple[State, State], float] = {}
     for source in producer:
         for target in dict.fromkeys(state for need in consumers for state in need):
+            if source != target and (is_scattered(source) or is_scattered(target)):
+                continue
             seconds = conversion_seconds(source, target, whole, model.space.shards, model.seconds)
             if not is_model or seconds == 0:  # parameters are never communicated
                 prices[source, target] = seconds

@@ -7,22 +7,49 @@ the operations whose rules demand them and are followed through the program in b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from distir.dialects.sharding import Choice, Gather, InputDim, Reduce, Replicate, Sharded, UseFactor, Windowed
+from distir.dialects.sharding import (
+    Choice,
+    Gather,
+    InputDim,
+    Pieces,
+    Reduce,
+    Repeated,
+    Replicate,
+    Rule,
+    Sharded,
+    State,
+    UseFactor,
+    Windowed,
+    different,
+    extent_of,
+    mapped,
+)
 from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.options import Option, chosen_option, options, rule_of
-from distir.passes.structure import AnyCall, argument_attributes, calls_first, functions, shape_of, text, user_of
+from distir.passes.structure import (
+    AnyCall,
+    argument_attributes,
+    calls_first,
+    functions,
+    is_constant,
+    shape_of,
+    text,
+    user_of,
+)
 
 MOST_PIECES = 16
-"""Longer piece lists are not followed: no layout in use has them, and they would multiply the options."""
+"""Longer piece lists are not followed, unless they are of a factor inside others, nor converted: no layout in use has them, they
+would multiply the options, and gathering the heads of each row would copy as many slices as there are heads and rows."""
 
 Dim = tuple[SSAValue, int]
 
@@ -85,6 +112,13 @@ def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
     return links
 
 
+def _summed(op: Operation, rule: Rule) -> Iterator[tuple[int, int]]:
+    """Operands and dims, of more than one element, whose factors a result is a sum over."""
+    for factor, combines in rule.combines.items():
+        if any(isinstance(c, Reduce) for c in combines):
+            yield from [(i, d) for i, d in _carriers(rule.inputs, factor) if shape_of(op.operands[i])[d] > 1]
+
+
 def _rank(value: SSAValue) -> int:
     return len(shape_of(value))
 
@@ -98,6 +132,9 @@ class AxisSpace:
     """Options of every operation along one axis of `shards`, closed under pieces. `allowed` says which dims of which values
     the axis may cut, `inside` which factors it may cut inside others in a merged dim too, by the dims that they have of
     their own: the heads inside rows of heads, and not what is inside every head. `uneven` allows shards that differ in extent or overlap."""
+
+    any_length = False
+    """Whether a dim may be cut in more pieces than are listed (`Repeated`)."""
 
     def __init__(
         self,
@@ -133,8 +170,8 @@ class AxisSpace:
             for value in self._visit_call(op) if isinstance(op, AnyCall) else self._visit(op):
                 pending.update(dict.fromkeys(self._neighbours(value)))
 
-    def keep(self, op: Operation, found: list[Option]) -> list[Option]:
-        """Which of the allowed options of an op to keep: all."""
+    def keep(self, op: Operation, found: list[Option], inside: set[Option]) -> list[Option]:
+        """Which of the allowed options of an op to keep, of which those `inside` cut a factor inside others: all."""
         return found
 
     def _neighbours(self, value: SSAValue) -> list[Operation]:
@@ -153,21 +190,24 @@ class AxisSpace:
         cuts = {state.pieces for v in values for state in self._pieces[v]}
         scaled = _scaled(cuts, op) if cuts else ()
         available = options(op, self.shards, scaled, uneven=self._uneven, overlapping=self._uneven)
-        found = [o for o in available if self._follows(values, o)]
+        found = [o for o in available if self._follows(values, o) and (self.any_length or not _is_long(o))]
         beside = any([v in self._within for v in values])
         inside = {o for o in found if self._is_inside(op, o) or (beside and self._touches(self._within, values, o))}
         outermost = _outermost(op, [o for o in found if o in inside or self.is_allowed(op, o)], self.shards)
-        self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost])
+        self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost], inside)
         changed: list[SSAValue] = []
         for option in self.options[op]:
             for value, state in zip(values, (*option.operands, *option.results), strict=True):
-                if not isinstance(state, Sharded) or len(state.pieces) < 2:
+                if not isinstance(state, Sharded) or (len(state.pieces) < 2 and option not in inside):
                     continue
                 state = replace(state, blocks=())
+                is_new = option in inside and state not in self._within[value]
                 if option in inside:
                     self._within[value].add(state)
-                if (option in inside or len(state.pieces) <= MOST_PIECES) and state not in self._pieces[value]:
+                if 1 < len(state.pieces) and (option in inside or len(state.pieces) <= MOST_PIECES):
+                    is_new = is_new or state not in self._pieces[value]
                     self._pieces[value].add(state)
+                if is_new:
                     changed.append(value)
         return changed
 
@@ -224,7 +264,9 @@ class AxisSpace:
 
 
 class TensorSpace(AxisSpace):
-    """The tensor axis: it cuts what cuts parameters and never what cuts the batch."""
+    """The tensor axis: it cuts what cuts weights, also inside each row of the batch, and never what cuts the batch."""
+
+    any_length = True
 
     def __init__(
         self,
@@ -236,7 +278,11 @@ class TensorSpace(AxisSpace):
     ):
         """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes. `reach` is
         asked if one does not."""
-        super().__init__(module, entry, shards, lambda value, dim: reach().is_model(value, dim))
+
+        def is_weight(value: SSAValue, dim: int) -> bool:
+            return reach().is_weight(value, dim)
+
+        super().__init__(module, entry, shards, is_weight, is_weight)
         if fixed is None or not self._fix(fixed):
             self.close()
 
@@ -253,16 +299,33 @@ class TensorSpace(AxisSpace):
                 self.options[op] = [option]
         return True
 
-    def keep(self, op: Operation, found: list[Option]) -> list[Option]:
-        """A contraction that can be cut is cut."""
+    def keep(self, op: Operation, found: list[Option], inside: set[Option]) -> list[Option]:
+        """A contraction that can be cut is cut; it can also be whole, at a high price (`is_idle`), if only what is inside others can be
+        cut: what it takes and makes may be cut in more pieces than can be converted."""
         cut = [o for o in found if isinstance(o.choice, UseFactor)]
-        return cut if cut and is_contraction(op) else found
+        return cut if not inside.issuperset(cut) and is_contraction(op) else found
+
+    def is_idle(self, op: Operation, option: Option) -> bool:
+        """Whether the option leaves a contraction whole that could be cut."""
+        return (
+            not isinstance(option.choice, UseFactor)
+            and is_contraction(op)
+            and any([isinstance(o.choice, UseFactor) for o in self.options[op]])
+        )
+
+
+def is_scattered(state: State) -> bool:
+    """Whether a dim is cut in so many pieces that making it whole, or cutting it, would copy many slices: it is not converted."""
+    return isinstance(state, Sharded) and len(state.pieces) > MOST_PIECES
 
 
 class Reach:
-    """Which dims are linked to the batch, and which to a dim of a parameter."""
+    """Which dims are linked to the batch, which to a dim of a parameter, and which of these to one of a weight: what is made of
+    parameters alone, and is summed over (the matrix of a contraction, the table of a lookup). Tables that are added or multiplied
+    (positions, the scale of a norm) have dims that are otherwise of activations, such as the sequence."""
 
     def __init__(self, module: ModuleOp, entry: FuncOp, batch: Mapping[int, int]):
+        self._module, self._entry = module, entry
         self._links = link_dims(module, entry)
         arguments = entry.body.block.args
         roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
@@ -277,6 +340,30 @@ class Reach:
             self._model.update([self._links.find((v, d)) for v in held for d in range(_rank(v))])
         self._data = {self._links.find((arguments[i], d)) for i, d in batch.items()}
 
+    @cached_property
+    def _weights(self) -> set[int]:
+        """Dims of weights; of all parameters if none is summed over."""
+        ordered, table = calls_first(self._module, self._entry.sym_name.data), functions(self._module)
+        made = model_values(ordered, self._entry, table)
+        found: set[int] = set()
+        for function in reversed(ordered):  # callers before callees
+            for op in function.body.block.ops:
+                if isinstance(op, AnyCall):
+                    arguments = table[op.callee.string_value()].body.block.args
+                    made.update([b for a, b in zip(op.operands, arguments, strict=False) if a in made])
+                elif isinstance(op, ReturnOp | HeldOp):
+                    continue
+                elif all([v in made or (isinstance(v, OpResult) and is_constant(v.op)) for v in op.operands]):
+                    made.update(op.results if op.operands else ())
+                elif (rule := rule_of(op)) is not None:
+                    for i in {i for i, _ in _summed(op, rule) if op.operands[i] in made}:
+                        found.update([self._links.find((op.operands[i], d)) for d in range(_rank(op.operands[i]))])
+        return found & self._model or self._model
+
+    def is_weight(self, value: SSAValue, dim: int) -> bool:
+        """Linked to a weight and not to the batch."""
+        return (root := self._links.find((value, dim))) in self._weights and root not in self._data
+
     def is_batch(self, value: SSAValue, dim: int) -> bool:
         return self._links.find((value, dim)) in self._data
 
@@ -285,16 +372,22 @@ class Reach:
         return (root := self._links.find((value, dim))) in self._model and root not in self._data
 
 
-def _scaled(cuts: Iterable[tuple[int, ...]], op: Operation) -> set[tuple[int, ...]]:
+def _scaled(cuts: Iterable[Pieces], op: Operation) -> set[Pieces]:
     """Piece lists at every extent that a dim of this op has: a reshape's inner dims scale the pieces of a factor."""
     extents = {n for v in (*op.operands, *op.results) for n in shape_of(v)}
-    found: set[tuple[int, ...]] = set()
+    found: set[Pieces] = set()
     for cut in cuts:
-        total = sum(cut)
+        total = extent_of(cut)
         for extent in extents:
-            if all(p * extent % total == 0 for p in cut):
-                found.add(tuple(p * extent // total for p in cut))
+            if all(p * extent % total == 0 for p in different(cut)):
+                found.add(mapped(cut, lambda piece, extent=extent, total=total: piece * extent // total))
     return found
+
+
+def _is_long(option: Option) -> bool:
+    """Whether the option cuts a dim in more pieces than are listed."""
+    states = (*option.operands, *option.results)
+    return any(isinstance(state, Sharded) and isinstance(state.pieces, Repeated) for state in states)
 
 
 def is_contraction(op: Operation) -> bool:

@@ -13,11 +13,13 @@ from xdsl.dialects.builtin import IntAttr, ModuleOp
 from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Choice, UseFactor
+from distir.dialects.sharding import Choice, Sharded, UseFactor
 from distir.interpreters.entry import entry_function
 from distir.interpreters.held import NeedsArguments
 from distir.interpreters.machines import Machine
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import SITE
+from distir.passes.distribution.options import Option
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.stages import Cuts
 from distir.passes.distribution.tensor.choices import PlanByPosition, TensorChoices
@@ -108,7 +110,7 @@ class Variants:
         assert module is not None
         if (held := choices.held.get(tp)) is None:
             own = self._own if module is self.module else own_parameters(module)
-            held = choices.held[tp] = without_addends(module, own, choices.by_site.get(tp, {}), tp)
+            held = choices.held[tp] = without_addends(module, own, choices.by_site.get(tp, {}))
         return self._holding(module, held)
 
     @cached_property
@@ -170,14 +172,18 @@ class Variants:
         known.alternating[tp] = alternating
         known.cuts[tp, self.stages, self.shards > 1] = self.cuts
         known.by_site[tp] = {_site(op): option.choice for op, option in plan.options.items() if SITE in op.attributes}
+        if any(_grows(program, op, option) for op, option in plan.options.items()):
+            known.rows[tp] = program.rows
         if not program.holds or self.narrow(tp, known) is program:
-            known.plans[tp, self.stages, self.shards > 1, program.holds] = PlanByPosition.of(plan, program.functions)
+            known.plans[tp, self.stages, self.shards > 1, program.holds] = PlanByPosition.of(
+                plan, program.functions, program.rows
+            )
 
     @cached_property
     def _candidates(self) -> list[LocalProgram]:
         """Both variants, with functions that hold what parameters they can, or else with all of them as arguments."""
         with suppress(NeedsArguments):
-            held = without_addends(self.module, self._own, {}, 1)
+            held = without_addends(self.module, self._own, {})
             if (alike := self._holding(self.module, held)) is not None:
                 narrow = holding(self.module, held)
                 is_repeated = alternate(narrow, entry_function(narrow), 2)
@@ -213,13 +219,13 @@ def known_or_chosen(
     if layout.tp == 1:
         return None
     key = (layout.tp, layout.pp, program.shards > 1, program.holds)
-    if key in choices.plans and (plan := choices.plans[key].on(program.functions)) is not None:
+    if key in choices.plans and (plan := choices.plans[key].on(program.functions, program.rows)) is not None:
         return plan
     asked = original or program
-    plan = choose_tensors(asked, layout.tp, machine, choices.by_site.get(layout.tp))
-    known = choices.plans[key] = PlanByPosition.of(plan, asked.functions)
+    plan = choose_tensors(asked, layout.tp, machine, choices.sites(layout.tp, program.rows))
+    known = choices.plans[key] = PlanByPosition.of(plan, asked.functions, program.rows)
     if asked is not program:
-        plan = known.on(program.functions)
+        plan = known.on(program.functions, program.rows)
         assert plan is not None, "a copy is what it is a copy of"
     return plan
 
@@ -231,6 +237,12 @@ def collective_seconds(machine: Machine, devices: int) -> Callable[[str, int], f
     model = make_cost_model("analytic", machine)
     group = list(range(devices))
     return lambda kind, bytes_: model.collective_seconds(kind, bytes_, group)
+
+
+def _grows(program: LocalProgram, op: Operation, option: Option) -> bool:
+    """Whether the option cuts a dim that grows with the batch: it is one inside each row."""
+    states = (*zip(values_read(op), option.operands, strict=True), *zip(op.results, option.results, strict=True))
+    return any(isinstance(state, Sharded) and program.reach.is_batch(value, state.dim) for value, state in states)
 
 
 def _site(op: Operation) -> int:

@@ -21,7 +21,7 @@ from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
-from distir.passes.distribution.tensor.space import TensorSpace, model_arguments, model_values
+from distir.passes.distribution.tensor.space import TensorSpace, is_scattered, model_arguments, model_values
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
 
@@ -34,6 +34,8 @@ MICROSECONDS = 1e6
 TIE_BREAK = 1e-3
 """Microseconds for all parameters held whole rather than cut, and a tenth for each conversion and for each operation cut in
 pieces: below any latency."""
+IDLE = 1e6
+"""Microseconds for a contraction that is whole and could be cut: above any communication."""
 SMALL = 1 << 12
 """Entries of the largest table that elimination makes without more ado."""
 MOST_JOINT = 1 << 12
@@ -189,6 +191,9 @@ class TensorNetwork:
             if argument in self._shares:
                 self._charge_whole(self._produced[argument], self._shares[argument])
         self._results[name] = [self._produced[v] if is_entry else self._returned(v) for v in returned]
+        for view in self._results[name] if is_entry else ():
+            if any(map(is_scattered, view.states)):
+                self._charge(view.variable, [inf if is_scattered(state) else 0.0 for state in view.states])
         for value in (*arguments, *(r for op in ops if not isinstance(op, HeldOp) for r in op.results)):
             self._add_conversions(value, self._produced[value], self._needed[value], value in self._model, count)
 
@@ -224,9 +229,9 @@ class TensorNetwork:
         if key not in self._alike:
             self._alike[key] = self.network.variable([0.0] * len(found))
         variable = self._options[op] = self._alike[key]
-        pieces = [isinstance(o.choice, UseFactor) and len(o.choice.pieces) > 1 for o in found]
-        if any(pieces):
-            self._charge(variable, [TIE_BREAK * 0.1 * cut for cut in pieces])
+        extra = [option_price(self.space, op, option) for option in found] if len(found) > 1 else []
+        if any(extra):
+            self._charge(variable, extra)
         for i, value in enumerate(map(self._source, values_read(op))):
             view = View(variable, tuple(option.operands[i] for option in found))
             of_constant = isinstance(value, OpResult) and is_constant(value.op)
@@ -324,6 +329,8 @@ class TensorNetwork:
 
     def _cost(self, conversions: _Conversions, weight: int, source: State, target: State) -> float:
         """Microseconds, with the tie-break for a conversion that is free."""
+        if source != target and (is_scattered(source) or is_scattered(target)):
+            return inf
         seconds = self._price(source, target, conversions.bytes)
         if conversions.is_model and seconds > 0:
             return inf
@@ -407,6 +414,12 @@ class TensorNetwork:
                 if needs.any():
                     table = np.array([[0.0, 0.0], [inf, 0.0]])
                     self.network.add(Table((view.variable, made), (needs, np.arange(2)), table))
+
+
+def option_price(space: TensorSpace, op: Operation, option: Option) -> float:
+    """Microseconds of an option beside the conversions."""
+    in_pieces = isinstance(option.choice, UseFactor) and len(option.choice.pieces) > 1
+    return TIE_BREAK * 0.1 * in_pieces + IDLE * space.is_idle(op, option)
 
 
 def is_held(value: SSAValue) -> TypeGuard[OpResult]:
