@@ -18,6 +18,11 @@ from distir.dialects.errors import DistirError
 Dim: TypeAlias = int | str | None
 """A size, the name of an open dimension, or an open dimension without a name."""
 
+
+class OtherSize(DistirError):
+    """A shape that is given says otherwise than the size that an input has: the program would have to be brought to it."""
+
+
 DIM_PARAMS = "onnx.dim_params"
 """Names of open dimensions by position; a comma inside a name is `%2C`, a percent sign `%25`."""
 
@@ -51,7 +56,7 @@ def bind_dims(
             )
         for i, (dim, size) in enumerate(zip(dims, shape, strict=True)):
             if isinstance(dim, int) and dim != size:
-                raise DistirError(f"input '{name}' has size {dim} in dimension {i}, but the given shape says {size}")
+                raise OtherSize(f"input '{name}' has size {dim} in dimension {i}, but the given shape says {size}")
             if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
                 raise DistirError(
                     f"input '{name}': dimension '{dim}' (dim {i}) is given size {size}, but elsewhere {sizes[dim]}"

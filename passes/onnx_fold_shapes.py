@@ -41,36 +41,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OnnxFoldShapesPass(ModulePass):
-    """Mixed interpretation; `shape="x=8,128"` binds open dimensions first (several, with `;` between them)."""
+    """Mixed interpretation; `shape="x=8,128"` binds open dimensions first (several, with `;` between them), and brings a program to
+    other sizes than it has (`onnx_rebind`)."""
 
     name = "onnx-fold-shapes"
 
     shape: str | None = None
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        from distir.interpreters.mixed import infer, require_static
+        fold_shapes(op, {} if self.shape is None else dict(parse_shape(text) for text in self.shape.split(";")))
 
-        functions = [function for function in op.ops if isinstance(function, FuncOp)]
-        main = next((function for function in functions if function.sym_name.data == "main"), None)
-        if main is None:
-            raise DistirError("onnx-fold-shapes needs a function @main")
-        if self.shape is not None:
-            bind_arguments(main, dict(parse_shape(text) for text in self.shape.split(";")))
-        require_static_arguments(main)
 
-        values = infer(op)
-        while _write_out_control_flow(op, functions, values):
-            values = infer(op)
-        note_opaque(op, values)
-        for function in functions:
-            require_static(values, function)
-        folding = Folding(values)
-        for function in functions:
-            folding.fold(function)
-            if _simplify(function):
-                _erase_dead(function.body)
-        for function in functions:
-            _make_signature_static(function, values)
+def fold_shapes(module: ModuleOp, shapes: Mapping[str, Sequence[int]]) -> None:
+    """What the pass does, in place; arguments of these names get these shapes."""
+    from distir.passes.onnx_rebind import own_sizes, rebind
+
+    functions = [function for function in module.ops if isinstance(function, FuncOp)]
+    main = next((function for function in functions if function.sym_name.data == "main"), None)
+    if main is None:
+        raise DistirError("onnx-fold-shapes needs a function @main")
+    own = own_sizes(main, shapes)
+    bind_arguments(main, own)
+    _fold(module, main, functions)
+    if own != shapes:
+        rebind(main, shapes)
+        _fold(module, main, functions)
+
+
+def _fold(module: ModuleOp, main: FuncOp, functions: Sequence[FuncOp]) -> None:
+    from distir.interpreters.mixed import infer, require_static
+
+    require_static_arguments(main)
+    values = infer(module)
+    while _write_out_control_flow(module, functions, values):
+        values = infer(module)
+    note_opaque(module, values)
+    for function in functions:
+        require_static(values, function)
+    folding = Folding(values)
+    for function in functions:
+        folding.fold(function)
+        if _simplify(function):
+            _erase_dead(function.body)
+    for function in functions:
+        _make_signature_static(function, values)
 
 
 def _write_out_control_flow(module: ModuleOp, functions: Sequence[FuncOp], values: Mapping[SSAValue, object]) -> bool:

@@ -161,12 +161,13 @@ def _bind_inputs(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]]) -> di
         declared[value.name] = None
         if value.type.HasField("tensor_type") and tensor.HasField("shape"):
             declared[value.name] = [
-                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim
+                (dim.dim_value if dim.dim_value >= 0 else None) if dim.HasField("dim_value") else dim.dim_param or None
+                for dim in tensor.shape.dim
             ]
     bound = bind_dims(declared, shapes)
     for value in inputs:
         dims = bound[value.name]
-        if dims is not None and dims != declared[value.name]:
+        if dims is not None:
             value.type.tensor_type.shape.CopyFrom(
                 onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, dims).tensor_type.shape
             )

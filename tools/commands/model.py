@@ -42,14 +42,14 @@ def add_model_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="INPUT=SIZES",
-        help="bind the open dimensions of an input, as in x=8,128; may repeat",
+        help="bind the open dimensions of an input, as in x=8,128, or bring a program to other sizes than it fixes; may repeat",
     )
 
 
 def load_model(model: str, shapes: Sequence[str] = (), roles: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
     """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached. `roles` are `import_model`'s
     names of tensors that are `parameters` and `constants`, for an ONNX model."""
-    from distir.frontends.shapes import parse_shape
+    from distir.frontends.shapes import OtherSize, parse_shape
 
     bound: dict[str, tuple[int, ...]] = {}
     for name, shape in map(parse_shape, shapes):
@@ -59,7 +59,10 @@ def load_model(model: str, shapes: Sequence[str] = (), roles: Mapping[str, Seque
     if model.endswith(".onnx"):
         from distir.frontends.onnx import import_model
 
-        return import_model(model, bound, **chosen)
+        try:
+            return import_model(model, bound, **chosen)
+        except OtherSize:
+            return _bind(import_model(model, None, **chosen), model, bound)
     if model.endswith(".mlir") or Path(model).is_file():
         module = load_program(model)
     elif ":" in model:
@@ -114,10 +117,17 @@ def _torch_arguments(made: object) -> tuple[Any, ...] | None:
 def _bind(module: ModuleOp, model: str, shapes: dict[str, tuple[int, ...]]) -> ModuleOp:
     """Shapes put into a program; when none is open any more, the types of the body follow."""
     if shapes:
-        from distir.frontends.shapes import bind_arguments
+        from distir.frontends.shapes import OtherSize, bind_arguments
         from distir.interpreters.entry import entry_function
+        from distir.passes.onnx_fold_shapes import fold_shapes
 
-        bind_arguments(entry_function(module, "main"), shapes)
+        try:
+            bind_arguments(entry_function(module, "main"), shapes)
+        except OtherSize as error:
+            try:
+                fold_shapes(module, shapes)
+            except DistirError as reason:
+                raise DistirError(f"{model}: {error}, and it cannot be brought to that: {reason}") from reason
         if not open_dimensions(module):
             make_static(module, model)
     return module
