@@ -18,7 +18,10 @@ class DtpParallelizePass(ModulePass):
 
     With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
 
-    The tensor axis is chosen by minimising communication over the rules, as `machine` has it. Requires: level 1 or 2 with
+    With `sharding=dtp`, replicas hold all state and the tensor axis is chosen by minimising communication over the rules, as `machine`
+    has it. With `sharding=ilp` the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
+    both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
+    is stored in parts. Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
     naming the op and the rule, or the batch, that forbids what was asked."""
 
@@ -31,6 +34,43 @@ class DtpParallelizePass(ModulePass):
     batch: str = ""
     machine: str = "dgx-a100"
     overlap: bool = False
+    sharding: str = "dtp"
+    zero: int = 0
+    memory_limit: str = ""
+    restrict: str = "dp=batch,tp=model"
+    time_limit: float | None = None
+
+    def pipeline(self) -> tuple[ModulePass, ...]:
+        """The passes that this one is, where it is several; otherwise itself."""
+        from distir.passes.apply_sharding import ApplyShardingPass
+        from distir.passes.ilp_shard import IlpShardPass
+        from distir.passes.microbatch import MicrobatchPass
+        from distir.passes.overlap_communication import OverlapCommunicationPass
+        from distir.passes.pipeline_schedule import PipelineSchedulePass
+        from distir.passes.pipeline_stages import PipelineStagesPass
+        from distir.passes.zero_partition import ZeroPartitionPass
+
+        if self.sharding == "dtp":
+            return (self,)
+        mesh = f"dp={self.dp},tp={self.tp}"
+        search = IlpShardPass(
+            mesh=mesh,
+            machine=self.machine,
+            batch=self.batch,
+            restrict=self.restrict,
+            memory_limit=self.memory_limit,
+            time_limit=self.time_limit,
+        )
+        return (
+            *preparing(),
+            PipelineStagesPass(self.pp, self.batch, self.machine, self.microbatches),
+            MicrobatchPass(self.microbatches, self.batch),
+            *((ZeroPartitionPass(self.zero),) if self.zero else ()),
+            search,
+            ApplyShardingPass(),
+            PipelineSchedulePass(self.schedule),
+            *((OverlapCommunicationPass(),) if self.overlap else ()),
+        )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
@@ -40,10 +80,14 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.distribution.pipeline.streams import overlap_communication
         from distir.passes.distribution.plan import distribute
 
-        _check_degrees(self)
+        _check(self)
         machine = load_machine(self.machine)
         machine.check_devices(self.dp * self.tp * self.pp)
         prepare(ctx, op)
+        if self.sharding == "ilp":
+            for each in self.pipeline()[len(preparing()) :]:
+                each.apply(ctx, op)
+            return
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
         distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
@@ -54,19 +98,28 @@ class DtpParallelizePass(ModulePass):
 def prepare(ctx: Context, module: ModuleOp) -> None:
     """Folds shapes, outlines repeats and finds rules, unless the module has rules already."""
     from distir.passes.distribution.plan import is_annotated
+
+    if not is_annotated(module):
+        for each in preparing():
+            each.apply(ctx, module)
+
+
+def preparing() -> tuple[ModulePass, ...]:
+    """The passes from level 1 to an annotated program."""
     from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
     from distir.passes.outline_repeats import OutlineRepeatsPass
     from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 
-    if is_annotated(module):
-        return
-    OnnxFoldShapesPass().apply(ctx, module)
-    OutlineRepeatsPass().apply(ctx, module)
-    ShardcombineAnnotatePass().apply(ctx, module)
+    return OnnxFoldShapesPass(), OutlineRepeatsPass(), ShardcombineAnnotatePass()
 
 
-def _check_degrees(options: DtpParallelizePass) -> None:
+def _check(options: DtpParallelizePass) -> None:
     from distir.dialects.errors import DistirError
+
+    if options.sharding not in ("dtp", "ilp"):
+        raise DistirError(f"sharding: expected dtp or ilp, got '{options.sharding}'")
+    if options.sharding == "dtp" and (options.zero or options.memory_limit):
+        raise DistirError("zero and memory-limit: only sharding=ilp stores state in parts")
 
     for name in ("dp", "tp", "pp", "microbatches"):
         if (value := getattr(options, name)) < 1:

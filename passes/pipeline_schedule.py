@@ -20,13 +20,10 @@ class PipelineSchedulePass(ModulePass):
 
     name = "pipeline-schedule"
     schedule: str = "1f1b"
-    overlap: bool = False
-    """Messages on streams of their own, beside computation."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist.calls import is_placed
         from distir.interpreters.entry import entry_function
-        from distir.passes.distribution.pipeline.streams import overlap_communication
         from distir.passes.distribution.pipeline.tasks import check_schedule
         from distir.passes.staging.placing import check_is_staged, place_on_one_device
         from distir.passes.staging.schedule import write_schedule
@@ -37,5 +34,3 @@ class PipelineSchedulePass(ModulePass):
             place_on_one_device(ctx, op, entry)
         check_is_staged(op, entry)
         write_schedule(op, entry, self.schedule)
-        if self.overlap:
-            overlap_communication(op, entry)

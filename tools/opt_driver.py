@@ -46,6 +46,11 @@ class DistirOptMain(xDSLOptMain):
     def register_all_arguments(self, arg_parser: ArgumentParser) -> None:
         super().register_all_arguments(arg_parser)
         add_no_cache(arg_parser)
+        arg_parser.add_argument(
+            "--print-pipeline",
+            action="store_true",
+            help="print the passes, composite ones as those that they are, in the form of -p, and stop",
+        )
 
     def register_all_dialects(self) -> None:
         super().register_all_dialects()
@@ -131,6 +136,12 @@ class DistirOptMain(xDSLOptMain):
         return super().output_resulting_program(prog)
 
     def run(self) -> None:
+        if self.args.print_pipeline:
+            passes = [
+                each for one in self.pipeline.passes for each in getattr(one, "pipeline", lambda one=one: (one,))()
+            ]
+            print(",".join(str(each.pipeline_pass_spec()) for each in passes))
+            return
         try:
             super().run()
             if self.unfinished is not None:

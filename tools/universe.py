@@ -21,11 +21,13 @@ PASSES = {
     "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",
     "outline-repeats": "OutlineRepeatsPass",
+    "overlap-communication": "OverlapCommunicationPass",
     "pipeline-schedule": "PipelineSchedulePass",
     "pipeline-stages": "PipelineStagesPass",
     "project-to-rank": "ProjectToRankPass",
     "shardcombine-annotate": "ShardcombineAnnotatePass",
     "simulate": "SimulatePass",
+    "zero-partition": "ZeroPartitionPass",
 }
 
 

@@ -2,23 +2,27 @@
 
 `dist.strategy` on an operation fixes its choice along the axes that it names; `dist.sharding` on an argument or result of a
 function fixes its states. `dist.forbid` is a list: a strategy in it forbids every option that makes all its choices, a
-sharding forbids exactly those states."""
+sharding forbids exactly those states. `dist.stored` on an argument says what it is along some axes, `{dp = "cut"}`: cut in any dim, whole, or addends; where
+it cannot be so, it is whole along them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
 from xdsl.ir import Attribute, Operation
 
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Choice, ShardingAttr, StrategyAttr
+from distir.dialects.sharding import Choice, Partial, Replicated, Sharded, ShardingAttr, StrategyAttr
 from distir.passes.distribution.lower import SHARDING, STRATEGY
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option
 
-FORBID = "dist.forbid"
+FORBID, STORED = "dist.forbid", "dist.stored"
+
+CUT, WHOLE, ADDENDS = "cut", "whole", "addends"
+KINDS = {CUT: Sharded, WHOLE: Replicated, ADDENDS: Partial}
 
 
 class Pins:
@@ -52,6 +56,8 @@ class Pins:
     ) -> list[AxisStates]:
         """The states in which a value may be passed, of those found; a pin may name others."""
         forbidden = {self._states_of(a, type_, what) for a in _listed(attributes) if isinstance(a, ShardingAttr)}
+        if isinstance(stored := attributes.get(STORED), DictionaryAttr):
+            found = self._stored(found, stored)
         pinned = attributes.get(SHARDING)
         if isinstance(pinned, ShardingAttr):
             found = [self._states_of(pinned, type_, what)]
@@ -59,6 +65,15 @@ class Pins:
         if not left:
             raise DistirError(f"{what} of type {type_}: its pins allow no sharding")
         return left
+
+    def _stored(self, found: list[AxisStates], stored: DictionaryAttr) -> list[AxisStates]:
+        for axis, kind in stored.data.items():
+            if not isinstance(kind, StringAttr) or kind.data not in KINDS:
+                raise DistirError(f"{STORED}: expected {', '.join(KINDS)} for axis '{axis}', got {kind}")
+            at = self._axis(axis)
+            so = [states for states in found if isinstance(states[at], KINDS[kind.data])]
+            found = so or [states for states in found if isinstance(states[at], Replicated)]
+        return found
 
     def _states_of(self, sharding: ShardingAttr, type_: Attribute, what: str) -> AxisStates:
         from distir.passes.apply_sharding import stated

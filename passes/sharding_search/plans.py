@@ -15,7 +15,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import MeshOp, ShardingAttr, StrategyAttr
 from distir.passes.distribution.lower import SHARDING, STRATEGY
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.sharding_search.pins import FORBID
+from distir.passes.sharding_search.pins import FORBID, STORED
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
 from distir.passes.structure import AnyCall, argument_attributes, is_constant, parameters, result_attributes, shape_of
@@ -127,6 +127,7 @@ def annotate(problem: Problem, plan: Plan) -> None:
         arguments = [dict(known) for known in argument_attributes(function)]
         for attributes, argument in zip(arguments, function.body.block.args, strict=True):
             attributes.pop(FORBID, None)
+            attributes.pop(STORED, None)
             attributes[SHARDING] = _sharding(problem, argument, plan.arguments[argument])
         function.arg_attrs = ArrayAttr([DictionaryAttr(a) for a in arguments])
         last = function.body.block.last_op

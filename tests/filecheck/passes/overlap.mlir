@@ -1,5 +1,5 @@
 // RUN: distir-opt %s -p 'dtp-parallelize{dp=2 overlap=true},check-module' | filecheck %s
-// RUN: distir-opt %s -p 'pipeline-stages{stages=2},microbatch{count=3},pipeline-schedule{overlap=true},check-module' | filecheck %s --check-prefix=PIPE
+// RUN: distir-opt %s -p 'pipeline-stages{stages=2},microbatch{count=3},pipeline-schedule,overlap-communication,check-module' | filecheck %s --check-prefix=PIPE
 
 // Data parallel: the gradient of w1 is there first. It moves to the stream of collectives of both devices and is reduced before
 // the gradient of w0 is made on either; what is reduced comes back where the update needs it.

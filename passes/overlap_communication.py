@@ -1,0 +1,33 @@
+"""`overlap-communication`: messages on streams of their own, beside computation.
+
+Where it stands: level 3 -> level 3, the last pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+
+@dataclass(frozen=True)
+class OverlapCommunicationPass(ModulePass):
+    """Puts sends to later stages, sends to earlier ones and collectives of the entry on a stream each, and issues what feeds a reduction as
+    early as it can be.
+
+    Requires: level 3. Ensures: equal values on equal devices."""
+
+    name = "overlap-communication"
+    entry: str = "main"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.dialects.dist.calls import is_placed
+        from distir.dialects.errors import DistirError
+        from distir.interpreters.entry import entry_function
+        from distir.passes.distribution.pipeline.streams import overlap_communication
+
+        entry = entry_function(op, self.entry)
+        if not is_placed(entry):
+            raise DistirError(f"@{self.entry} is not placed: run pipeline-schedule or dtp-parallelize first")
+        overlap_communication(op, entry)

@@ -1,0 +1,38 @@
+"""What each device stores, pinned: in goes a module and which of parameters, gradients and state are cut; out comes `dist.stored` on
+arguments of the entry and of the loop over microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument
+
+from distir.dialects.dist import MicrobatchesOp
+from distir.interpreters.entry import entry_function
+from distir.passes.sharding_search.pins import ADDENDS, CUT, STORED, WHOLE
+from distir.passes.structure import argument_attributes, functions, shape_of, text
+
+
+def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) -> None:
+    """Pins state, with stage 2 sums too, with stage 3 parameters too; what stays whole is pinned as that."""
+    main = entry_function(module, entry)
+    kinds = {"state": CUT, "parameter": CUT if stage == 3 else WHOLE}
+    roles = [text(a, "dist.role", "input") for a in argument_attributes(main)]
+    stored = {v: kinds[role] for v, role in zip(main.body.block.args, roles, strict=True) if role in kinds}
+    _write(main, stored, axes)
+    for loop in [op for op in main.body.block.ops if isinstance(op, MicrobatchesOp)]:
+        body = functions(module)[loop.callee.string_value()]
+        sums = body.body.block.args[len(loop.same) : len(loop.operands)]
+        _write(body, {v: CUT if stage > 1 else ADDENDS for v in sums if shape_of(v)}, axes)
+
+
+def _write(function: FuncOp, stored: Mapping[BlockArgument, str], axes: Sequence[str]) -> None:
+    written: list[DictionaryAttr] = []
+    for argument, known in zip(function.body.block.args, argument_attributes(function), strict=True):
+        attributes = dict(known)
+        if argument in stored:
+            attributes[STORED] = DictionaryAttr({axis: StringAttr(stored[argument]) for axis in axes})
+        written.append(DictionaryAttr(attributes))
+    function.arg_attrs = ArrayAttr(written)
