@@ -28,6 +28,11 @@ def reduce(reduction: Reduction, values: Sequence[Array]) -> Array:
     return (total / len(values)).astype(values[0].dtype) if reduction == Reduction.MEAN else total
 
 
+def concatenate(values: Sequence[Array], axis: int) -> Array:
+    """One after the other."""
+    return np.concatenate(values, axis=axis)
+
+
 def allreduce(reduction: Reduction, values: Sequence[Array]) -> list[Array]:
     return [reduce(reduction, values)] * len(values)
 

@@ -58,31 +58,34 @@ def _range(op: TakeRowsOp | PutRowsOp, microbatch: int, rows: int) -> tuple[slic
 class CommunicationFunctions(InterpreterFunctions):
     """Operations over several devices."""
 
+    arrays: Any = collectives
+    """What they do to values: a module, or an object with its functions."""
+
     @impl(SendOp)
     def send(self, interpreter: Interpreter, op: SendOp, args: PythonValues) -> PythonValues:
         return args
 
     @impl(AllReduceOp)
     def allreduce(self, interpreter: Interpreter, op: AllReduceOp, args: PythonValues) -> PythonValues:
-        return tuple(collectives.allreduce(op.reduction.data, args))
+        return tuple(self.arrays.allreduce(op.reduction.data, args))
 
     @impl(AllGatherOp)
     def allgather(self, interpreter: Interpreter, op: AllGatherOp, args: PythonValues) -> PythonValues:
-        return tuple(collectives.allgather(op.dim.value.data, args))
+        return tuple(self.arrays.allgather(op.dim.value.data, args))
 
     @impl(ReduceScatterOp)
     def reducescatter(self, interpreter: Interpreter, op: ReduceScatterOp, args: PythonValues) -> PythonValues:
         dim = op.dim.value.data
-        return tuple(collectives.reducescatter(op.reduction.data, dim, args, extents(op.result_types, dim)))
+        return tuple(self.arrays.reducescatter(op.reduction.data, dim, args, extents(op.result_types, dim)))
 
     @impl(AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
         split = op.split.value.data
-        return tuple(collectives.alltoall(split, op.concat.value.data, args, extents(op.result_types, split)))
+        return tuple(self.arrays.alltoall(split, op.concat.value.data, args, extents(op.result_types, split)))
 
     @impl(ExchangeOp)
     def exchange(self, interpreter: Interpreter, op: ExchangeOp, args: PythonValues) -> PythonValues:
-        return tuple(collectives.exchange(op.dim.value.data, args, op.windows))
+        return tuple(self.arrays.exchange(op.dim.value.data, args, op.windows))
 
     @impl(BroadcastOp)
     def broadcast(self, interpreter: Interpreter, op: BroadcastOp, args: PythonValues) -> PythonValues:
@@ -91,15 +94,15 @@ class CommunicationFunctions(InterpreterFunctions):
     @impl(ScatterOp)
     def scatter(self, interpreter: Interpreter, op: ScatterOp, args: PythonValues) -> PythonValues:
         dim = op.dim.value.data
-        return tuple(collectives.scatter(dim, args[0], extents(op.result_types, dim)))
+        return tuple(self.arrays.scatter(dim, args[0], extents(op.result_types, dim)))
 
     @impl(GatherOp)
     def gather(self, interpreter: Interpreter, op: GatherOp, args: PythonValues) -> PythonValues:
-        return (np.concatenate(args, axis=op.dim.value.data),)
+        return (self.arrays.concatenate(args, axis=op.dim.value.data),)
 
     @impl(ReduceOp)
     def reduce(self, interpreter: Interpreter, op: ReduceOp, args: PythonValues) -> PythonValues:
-        return (collectives.reduce(op.reduction.data, args),)
+        return (self.arrays.reduce(op.reduction.data, args),)
 
 
 @register_impls

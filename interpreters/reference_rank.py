@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import numpy as np
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Operation
 
@@ -90,6 +89,8 @@ class RankFunctions(InterpreterFunctions):
 
     own: int
     """This rank."""
+    arrays: Any = collectives
+    """What communication does to values: a module, or an object with its functions."""
 
     def _group(
         self,
@@ -116,13 +117,13 @@ class RankFunctions(InterpreterFunctions):
     def allreduce(self, interpreter: Interpreter, op: rank.AllReduceOp, args: PythonValues) -> PythonValues:
         reduction = op.reduction.data
         return self._group(
-            op, args, (reduction,), lambda sides: _single(collectives.allreduce(reduction, _first(sides)))
+            op, args, (reduction,), lambda sides: _single(self.arrays.allreduce(reduction, _first(sides)))
         )
 
     @impl(rank.AllGatherOp)
     def allgather(self, interpreter: Interpreter, op: rank.AllGatherOp, args: PythonValues) -> PythonValues:
         dim = op.dim.value.data
-        return self._group(op, args, (dim,), lambda sides: _single(collectives.allgather(dim, _first(sides))))
+        return self._group(op, args, (dim,), lambda sides: _single(self.arrays.allgather(dim, _first(sides))))
 
     @impl(rank.ReduceScatterOp)
     def reducescatter(self, interpreter: Interpreter, op: rank.ReduceScatterOp, args: PythonValues) -> PythonValues:
@@ -130,7 +131,7 @@ class RankFunctions(InterpreterFunctions):
 
         def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
             parts = extents([side.op.results[0].type for side in sides], dim)
-            return _single(collectives.reducescatter(reduction, dim, _first(sides), parts))
+            return _single(self.arrays.reducescatter(reduction, dim, _first(sides), parts))
 
         return self._group(op, args, (reduction, dim), happen)
 
@@ -140,7 +141,7 @@ class RankFunctions(InterpreterFunctions):
 
         def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
             parts = extents([side.op.results[0].type for side in sides], split)
-            return _single(collectives.alltoall(split, concat, _first(sides), parts))
+            return _single(self.arrays.alltoall(split, concat, _first(sides), parts))
 
         return self._group(op, args, (split, concat), happen)
 
@@ -152,7 +153,7 @@ class RankFunctions(InterpreterFunctions):
             starts = [cast(rank.ExchangeOp, side.op).start.value.data for side in sides]
             lengths = extents([side.op.results[0].type for side in sides], dim)
             windows = [(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-            return _single(collectives.exchange(dim, _first(sides), windows))
+            return _single(self.arrays.exchange(dim, _first(sides), windows))
 
         return self._group(op, args, (dim,), happen)
 
@@ -173,7 +174,7 @@ class RankFunctions(InterpreterFunctions):
         def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
             side_of = dict(zip(op.ranks, sides, strict=True))
             types = [side_of[r].op.results[0].type for r in receivers]
-            parts = collectives.scatter(dim, side_of[root].values[0], extents(types, dim))
+            parts = self.arrays.scatter(dim, side_of[root].values[0], extents(types, dim))
             received = dict(zip(receivers, parts, strict=True))
             return [(received[member],) if member in received else () for member in op.ranks]
 
@@ -182,12 +183,12 @@ class RankFunctions(InterpreterFunctions):
     @impl(rank.GatherOp)
     def gather(self, interpreter: Interpreter, op: rank.GatherOp, args: PythonValues) -> PythonValues:
         dim = op.dim.value.data
-        return self._to_root(op, args, (dim,), lambda values: np.concatenate(values, axis=dim))
+        return self._to_root(op, args, (dim,), lambda values: self.arrays.concatenate(values, dim))
 
     @impl(rank.ReduceOp)
     def reduce(self, interpreter: Interpreter, op: rank.ReduceOp, args: PythonValues) -> PythonValues:
         reduction = op.reduction.data
-        return self._to_root(op, args, (reduction,), lambda values: collectives.reduce(reduction, values))
+        return self._to_root(op, args, (reduction,), lambda values: self.arrays.reduce(reduction, values))
 
     def _to_root(
         self,

@@ -1,0 +1,458 @@
+"""One local operation as a shard of an operation of the sequential program. In: a template with its rule, and what the operands are.
+Out: which indices of the results it computes, and which addend. Mismatch says why it is no shard of it.
+
+A rule says that its operation can be cut along a factor into consecutive shards of any sizes. So it computes each block of the factor from that
+block of the operands, and any list of blocks, in any order, may stand for one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from typing import cast
+
+import numpy as np
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import Gather, InputDim, Outside, OutsideKind, PartialRule, Reduce, Rule, Shift
+from distir.interpreters.proof import windows
+from distir.interpreters.proof.indices import FREE, Base, Indices, Mismatch, concat, full, product, special
+from distir.interpreters.proof.templates import Form, Template, agrees
+from distir.interpreters.proof.values import Kind, Positions, Shard
+from distir.interpreters.proof.weights import MAIN, ONE, Addend, Axis, Leaf, Weights, addend, leaves_of, region
+
+Outcome = tuple[tuple[Indices, ...], Addend | None]
+"""Of one result: its indices, and which addend it is."""
+
+Bases = frozenset[Base]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What was done about indices before an operation that looks up."""
+
+    index: int
+    """The operand of indices."""
+    positions: Positions
+    ignored: int | None
+    masked: tuple[int, ...] = ()
+    """Operands that are zero where the index is of other positions."""
+    masked_dims: tuple[int, ...] = ()
+
+
+def is_index(kind: Kind) -> bool:
+    """Whether elements are integers of more than one bit."""
+    return kind.element.lstrip("su").startswith("i") and kind.element not in ("i1", "index")
+
+
+@dataclass
+class Application:
+    """A template on operands, while it is solved."""
+
+    template: Template
+    form: Form
+    operands: Sequence[Shard]
+    """In the order of `values_read`."""
+    lookup: Lookup | None = None
+    """Which positions the shard has, of an operation that looks up."""
+
+    def __post_init__(self) -> None:
+        self.rule: Rule = self.template.rule or Rule(tuple(() for _ in self.template.kinds), {})
+        self.cut: dict[str, Indices] = {}
+        """The blocks that the shard has of every factor that is cut."""
+        self.steps: dict[str, windows.Run] = {}
+        """The steps that it runs of factors whose shards overlap."""
+
+    def solve(self) -> list[Outcome]:
+        """What each result is."""
+        self._check_operands()
+        self._find_blocks()
+        self._check_operand_dims()
+        self._check_lookup()
+        self._check_constants()
+        self._check_properties()
+        found = [self._result(r) for r in range(len(self.template.results))]
+        for kind, local, (indices, _) in zip(self.template.results, self.form.results, found, strict=True):
+            shape = None if kind.shape is None else tuple(i.size for i in indices)
+            if local.element != kind.element or local.shape != shape:
+                raise Mismatch(f"a shard of {kind} has the type {local}, where {shape} is expected")
+        return found
+
+    # --- operands ---
+
+    def dims_of(self, operand: int) -> Sequence[InputDim]:
+        """What its dims carry; values that regions read carry nothing."""
+        rank = len(self.template.kinds[operand].shape or ())
+        dims = self.rule.inputs[operand] if operand < len(self.rule.inputs) else ()
+        return dims if len(dims) == rank else [InputDim()] * rank
+
+    def _check_operands(self) -> None:
+        template = self.template
+        if len(self.operands) != len(template.kinds):
+            raise Mismatch(f"expected {len(template.kinds)} operands, got {len(self.operands)}")
+        for i, (value, kind) in enumerate(zip(self.operands, template.kinds, strict=True)):
+            if template.alike[i] != i and self.operands[template.alike[i]] is not value:
+                raise Mismatch(f"operands {template.alike[i]} and {i} are expected to be the same value")
+            if value.is_zero:
+                if value.term.kind.element != kind.element or len(value.indices) != len(kind.shape or ()):
+                    raise Mismatch(f"operand {i} is zeros of another type than {kind}")
+            elif template.constants[i] is None or value.term.array is None:
+                if value.term.kind != kind:
+                    raise Mismatch(f"operand {i} is of {value.term.kind}, expected {kind}")
+
+    def _carried(self) -> list[tuple[int, int, InputDim, int, Indices]]:
+        """Operand, dim, what it carries, its extent and its indices: of all operands but constants that are stated anew."""
+        found: list[tuple[int, int, InputDim, int, Indices]] = []
+        for i, (value, kind) in enumerate(zip(self.operands, self.template.kinds, strict=True)):
+            if self._is_restated(i):
+                continue
+            for d, (dim, extent) in enumerate(zip(self.dims_of(i), kind.shape or (), strict=True)):
+                found.append((i, d, dim, extent, value.indices[d]))
+        return found
+
+    def _is_restated(self, operand: int) -> bool:
+        constant = self.template.constants[operand]
+        return constant is not None and self.operands[operand].term is not constant and not self.operands[operand].is_zero
+
+    def _find_blocks(self) -> None:
+        """The blocks of each factor, from the dims that carry it and, where no operand does, from the local results."""
+        extents = self.template.extents
+        for _, _, dim, extent, indices in self._carried():
+            if not dim.factors or indices.is_full(extent) or indices.is_free:
+                continue
+            if any(factor in self.rule.windowed for factor in dim.factors):
+                continue
+            if any(extents.get(factor, 0) == 0 for factor in dim.factors):
+                raise Mismatch(f"{dim.factors} has no common extent in {self.template}")
+            for factor, blocks in _blocks(dim, extent, indices, extents).items():
+                if not blocks.is_full(extents[factor]):
+                    known = self.cut.setdefault(factor, blocks)
+                    if known is not blocks:
+                        raise Mismatch(f"one operand has {known} of {factor}, another {blocks}", known.bases | blocks.bases)
+        self.steps = windows.runs(self.template, self._carried())
+        self._find_free()
+
+    def _find_free(self) -> None:
+        """Factors that no operand tells: all blocks are equal, and the shard may be of any."""
+        told = {f for _, _, dim, _, indices in self._carried() for f in dim.factors if not indices.is_free}
+        for factor, combines in self.rule.combines.items():
+            extent = self.template.extents.get(factor, 0)
+            if factor in told or factor in self.cut or not extent or factor in self.rule.windowed:
+                continue
+            for kind, local, combine in zip(self.template.results, self.form.results, combines, strict=True):
+                if not isinstance(combine, Gather) or kind.shape is None or local.shape is None or len(local.shape) <= combine.dim:
+                    continue
+                others = [f for f, cs in self.rule.combines.items() if f != factor and any(_into(c, combine.dim) for c in cs)]
+                blocks = Fraction(local.shape[combine.dim] * extent, kind.shape[combine.dim])
+                if blocks != extent and not others and blocks.denominator == 1:
+                    self.cut[factor] = special(FREE, int(blocks))
+                break
+
+    def _check_operand_dims(self) -> None:
+        """Every dim of every operand has what the blocks say."""
+        for i, d, dim, extent, indices in self._carried():
+            if any(factor in self.steps for factor in dim.factors):
+                continue
+            if indices.is_free and not self.operands[i].is_zero and not dim.factors and indices.size != extent:
+                raise Mismatch(f"operand {i} has {indices.size} of {extent} in dim {d}, which the rule does not cut")
+            expected = self._composed(dim.factors, dim.pieces, extent)
+            if indices.is_free:
+                if indices.size != expected.size:
+                    raise Mismatch(f"operand {i} has {indices.size} in dim {d}, expected {expected.size}", expected.bases)
+            elif indices is not expected:
+                what = "which the rule does not cut" if not dim.factors else f"expected {expected}"
+                raise Mismatch(f"operand {i} has {indices} of {extent} in dim {d}, {what}", indices.bases | expected.bases)
+
+    def _composed(self, factors: Sequence[str], pieces: Sequence[int], extent: int) -> Indices:
+        """The indices of a dim that carries these factors, outermost first, in segments of the innermost."""
+        if not any(factor in self.cut for factor in factors):
+            return full(extent)
+        extents = [self.template.extents[factor] for factor in factors]
+        block = extent // prod(extents[:-1])
+        last = self._blocks_in(factors[-1], pieces, block)
+        for factor, count in zip(reversed(factors[:-1]), reversed(extents[:-1]), strict=True):
+            last = product(self.cut.get(factor, full(count)), last, block)
+            block *= count
+        return last
+
+    def _blocks_in(self, factor: str, pieces: Sequence[int], extent: int) -> Indices:
+        blocks, count = self.cut.get(factor), self.template.extents[factor]
+        if blocks is None:
+            return full(extent)
+        if blocks.is_free:
+            return special(FREE, blocks.size * (extent // count))
+        parts: list[Indices] = []
+        start = 0
+        for piece in pieces or (1,):
+            length = extent * piece // sum(pieces or (1,))
+            parts.append(blocks.scaled(length // count).shifted(start))
+            start += length
+        return concat(parts)
+
+    def _check_lookup(self) -> None:
+        """The positions that indices and masks were made for are those of the shard."""
+        found = [f for f in self.cut if isinstance(self.rule.offsets.get(f), Outside)]
+        if not found and self.lookup is None:
+            return
+        if len(found) != 1 or self.lookup is None:
+            raise Mismatch("indices are not made for the positions that the shard has")
+        (factor,) = found
+        positions, unit = self.lookup.positions, self.unit(factor)
+        held = self.cut[factor].range
+        if held is None:
+            raise Mismatch(f"positions {self.cut[factor]} are not known", self.cut[factor].bases)
+        if (held[0] * unit, held[1] * unit, self.extent(factor)) != (positions.start, positions.stop, positions.extent):
+            raise Mismatch(f"indices are made for positions {positions.start}:{positions.stop}, the shard has {self.cut[factor]}")
+        outside = cast(Outside, self.rule.offsets[factor])
+        expected = self.lookup.index, outside.ignored, (outside.number,) if outside.kind is OutsideKind.ZERO else ()
+        if (self._index(), outside.ignored, expected[2]) != (self.lookup.index, self.lookup.ignored, self.lookup.masked):
+            raise Mismatch("indices or operands are not masked as the rule says")
+
+    def _index(self) -> int:
+        """The operand of indices: the first of integers."""
+        return next((i for i, kind in enumerate(self.template.kinds) if kind.shape is not None and is_index(kind)), -1)
+
+    def masked_dims(self) -> tuple[int, ...]:
+        """For each dim of the indices, the dim of what is masked that it is; -1 where it has extent 1."""
+        (factor,) = [f for f in self.cut if isinstance(self.rule.offsets.get(f), Outside)]
+        outside, index = cast(Outside, self.rule.offsets[factor]), self._index()
+        found: list[int] = []
+        for dim, extent in zip(self.dims_of(index), self.template.kinds[index].shape or (), strict=True):
+            places: list[int] = []
+            if dim.factor is not None and outside.kind is OutsideKind.ZERO:
+                places = [d for d, other in enumerate(self.dims_of(outside.number)) if other.factor == dim.factor]
+            elif dim.factor is not None:
+                combine = self.rule.combines[dim.factor][0]
+                places = [combine.dim] if isinstance(combine, Gather) else []
+            if not places and extent != 1:
+                raise Mismatch("a dim of the indices is none of what is masked")
+            found.append(places[0] if places else -1)
+        return tuple(found)
+
+    @property
+    def outside(self) -> Outside:
+        """What is done about indices of other positions."""
+        return next(o for f, o in self.rule.offsets.items() if f in self.cut and isinstance(o, Outside))
+
+    # --- constants and properties ---
+
+    def _check_constants(self) -> None:
+        """A constant is the template's, at the indices of the shard, but for sizes that follow the shard's."""
+        for i, constant in enumerate(self.template.constants):
+            expected = self._expected_entries(self.form.names[i] if i < len(self.form.names) else "")
+            if constant is None or not self._is_restated(i):
+                if expected and (constant is None or any(constant.array.flat[p] != e for p, e in expected.items())):
+                    raise Mismatch(f"operand {i} has the sizes of the whole")
+                continue
+            value = self.operands[i].term.array
+            assert constant.array is not None
+            if value is None or not self.operands[i].is_whole:
+                raise Mismatch(f"operand {i} is {self.operands[i]}, expected a constant")
+            wanted = constant.array
+            if expected:
+                wanted = wanted.copy()
+                for position, entry in expected.items():
+                    wanted.flat[position] = entry
+            for d, dim in enumerate(self.dims_of(i)):
+                indices = self._composed(dim.factors, dim.pieces, constant.array.shape[d])
+                if indices is not full(constant.array.shape[d]):
+                    wanted = taken(wanted, d, indices)
+            if wanted.shape != value.shape or wanted.dtype != value.dtype or not close(wanted, value):
+                raise Mismatch(f"operand {i} is another constant")
+
+    def _share(self, factor: str) -> Fraction:
+        """The part of a factor that the shard has."""
+        if factor in self.steps:
+            return ONE
+        blocks = self.cut.get(factor)
+        return ONE if blocks is None else Fraction(blocks.size, self.template.extents[factor])
+
+    def _expected_entries(self, name: str) -> dict[int, int]:
+        """The entries of a size attribute or operand that differ in the shard."""
+        found: dict[int, int] = {}
+        for (slot, position), factors in self.rule.sizes.items():
+            share = prod([self._share(factor) for factor in factors], start=ONE)
+            if slot == name and share != 1:
+                entry = (self.template.entry(slot, position) or 0) * share
+                if entry.denominator != 1:
+                    raise Mismatch(f"entry {position} of {slot} does not divide")
+                found[position] = int(entry)
+        for factor, offset in self.rule.offsets.items():
+            if isinstance(offset, Shift) and offset.name == name and factor in self.cut:
+                entry = found.get(offset.position, self.template.entry(name, offset.position) or 0)
+                found[offset.position] = entry + offset.by(self.start(factor))
+        return found
+
+    def start(self, factor: str) -> int:
+        """The first index that a shard has of a factor whose operation counts positions."""
+        blocks = self.cut[factor].range
+        if blocks is None:
+            raise Mismatch(f"the start of {self.cut[factor]} is not known", self.cut[factor].bases)
+        return blocks[0] * self.unit(factor)
+
+    def unit(self, factor: str) -> int:
+        """How many indices a block has, in the first dim that carries the factor."""
+        return self.extent(factor) // self.template.extents[factor]
+
+    def extent(self, factor: str) -> int:
+        """The extent of the first dim that carries a factor."""
+        for i, kind in enumerate(self.template.kinds):
+            for dim, extent in zip(self.dims_of(i), kind.shape or (), strict=True):
+                if dim.factor == factor:
+                    return extent
+        for kind, combine in zip(self.template.results, self.rule.combines[factor], strict=True):
+            if isinstance(combine, Gather) and kind.shape is not None:
+                return kind.shape[combine.dim]
+        raise Mismatch(f"no dim carries {factor}")
+
+    def _check_properties(self) -> None:
+        whole, local = self.template.form, self.form
+        if (whole.attributes, whole.regions) != (local.attributes, local.regions) or whole.properties.keys() != local.properties.keys():
+            raise Mismatch("its attributes or regions are others")
+        for name, attribute in whole.properties.items():
+            if not agrees(attribute, local.properties[name], self._expected_entries(name)):
+                raise Mismatch(f"its {name} is {local.properties[name]}, in the sequential program {attribute}")
+
+    # --- results ---
+
+    def _result(self, result: int) -> Outcome:
+        shape = self.template.results[result].shape
+        if shape is None:
+            if self.cut or self.steps:
+                raise Mismatch("a result that is no tensor is cut")
+            return (), None
+        indices = [full(extent) for extent in shape]
+        for d, extent in enumerate(shape):
+            into = [(f, c) for f, cs in self.rule.combines.items() if isinstance(c := cs[result], Gather) and c.dim == d]
+            into.sort(key=lambda each: len(each[1].outer))
+            factors = [factor for factor, _ in into if factor not in self.rule.windowed]
+            if any(factor in self.cut for factor in factors):
+                pieces = next((c.pieces for f, c in into if f in self.cut and c.pieces), ())
+                if pieces and len(factors) > 1 and next(f for f, c in into if c.pieces) != factors[-1]:
+                    raise Mismatch("segments of a factor that is not the innermost")
+                ordered = [f for f in factors if f in self.cut or any(f in c.outer for g, c in into if g in self.cut)]
+                for inner, combine in into:
+                    if inner in self.cut and tuple(ordered[: ordered.index(inner)]) != combine.outer:
+                        raise Mismatch(f"{inner} is expected inside {combine.outer} in dim {d}")
+                indices[d] = self._composed(ordered, pieces, extent)
+            for factor, combine in into:
+                if factor in self.steps:
+                    indices[d] = self.steps[factor].computed(extent, combine)
+        return tuple(indices), self._addend(result)
+
+    def _addend(self, result: int) -> Addend | None:
+        own = self._own_axes(result)
+        partial = [i for i, value in enumerate(self.operands) if value.addend is not None or value.is_zero]
+        partners = [(f, p) for f in self.cut if (p := self.rule.partner(f)) is not None and result in p.results]
+        beside = {i for _, p in partners for i in p.operands}
+        if not partial and not own:
+            return None
+        kinds = {r for _, _, _, r in own} | {a.reduction for v in self.operands if (a := v.addend) is not None}
+        if any(self.operands[i].is_zero for i in partial):
+            kinds.add(Reduction.SUM)
+        if len(kinds) != 1:
+            raise Mismatch(f"addends of several kinds meet: {', '.join(sorted(kinds))}")
+        (reduction,) = kinds
+        linear = self._linear(set(partial) - beside, reduction)
+        through = set(linear.operands) if linear is not None and result in linear.results else set[int]()
+        if linear is not None and not through and not own and not beside:
+            return None  # it does not depend on them
+        leaves: list[Leaf] = []
+        axes: list[Axis] = [((), factor, self.template.extents[factor]) for factor, _, _, _ in own]
+        if not through - beside:
+            leaves.append(_leaf((MAIN,) if beside else (), axes, [(i, w) for _, i, w, _ in own], Leaf((), (), Weights(ONE))))
+        for i in sorted(through | beside):
+            outside = [f for f, p in partners if i in p.operands]
+            kept = [(axis, (b, w)) for axis, (f, b, w, _) in zip(axes, own, strict=True) if f not in outside]
+            value = self.operands[i]
+            for leaf in (Leaf((), (), Weights(Fraction(0))),) if value.is_zero else leaves_of(value.addend):
+                leaves.append(_leaf((i, *leaf.path), [a for a, _ in kept], [each for _, each in kept], leaf, i))
+        return addend(reduction, leaves)
+
+    def _own_axes(self, result: int) -> list[tuple[str, Indices, Fraction, Reduction]]:
+        """Factors over which the shard has reduced a part of what there is, with the weight of each block."""
+        found: list[tuple[str, Indices, Fraction, Reduction]] = []
+        for factor, combines in self.rule.combines.items():
+            combine = combines[result]
+            if not isinstance(combine, Reduce):
+                continue
+            if factor in self.steps:
+                blocks, extent = self.steps[factor].own_rows()
+                self.template.extents[factor] = extent
+            elif factor in self.cut:
+                blocks, extent = self.cut[factor], self.template.extents[factor]
+            else:
+                continue
+            mean = combine.reduction is Reduction.MEAN
+            weight = Fraction(extent, blocks.size) if mean and blocks.size else ONE
+            found.append((factor, blocks, weight, Reduction.SUM if mean else combine.reduction))
+        return found
+
+    def _linear(self, operands: set[int], reduction: Reduction) -> PartialRule | None:
+        """The entry of the rule by which these operands may be addends."""
+        if not operands:
+            return None
+        fitting = [p for p in self.rule.partials if p.factor is None and p.reduction is reduction and operands <= set(p.operands)]
+        if not fitting:
+            bases: Bases = frozenset[Base]().union(*[self.operands[i].bases for i in operands])
+            which = ", ".join(map(str, sorted(operands)))
+            values = "; ".join(str(self.operands[i]) for i in sorted(operands))
+            raise Mismatch(f"operand {which} is an addend, and its rule takes none there: {values}", bases)
+        return min(fitting, key=lambda p: len(p.operands))
+
+
+def _into(combine: object, dim: int) -> bool:
+    return isinstance(combine, Gather) and combine.dim == dim
+
+
+def _leaf(path: tuple[int, ...], axes: Sequence[Axis], own: Sequence[tuple[Indices, Fraction]], inner: Leaf, step: int | None = None) -> Leaf:
+    """Weights over own axes of those of a leaf of an operand."""
+    inner_axes = tuple(inner.axes if step is None else [((step, *p), factor, extent) for p, factor, extent in inner.axes])
+    if inner.weights.symbols and own:
+        raise Mismatch("what a caller has summed is cut", frozenset())
+    function, depth = inner.weights.explicit, len(inner_axes)
+    for indices, weight in reversed(own):
+        function = region(indices, weight, function, depth)
+        depth += 1
+    return Leaf(path, (*axes, *inner_axes), Weights(function, inner.weights.symbols))
+
+
+def _blocks(dim: InputDim, extent: int, indices: Indices, extents: Mapping[str, int]) -> dict[str, Indices]:
+    """The blocks of every factor that a dim carries, from its indices."""
+    factors = dim.factors
+    if dim.pieces:
+        if len(factors) > 1:
+            raise Mismatch("segments of a dim that carries several factors")
+        first = extent * dim.pieces[0] // sum(dim.pieces)
+        if indices.size * dim.pieces[0] % sum(dim.pieces):
+            raise Mismatch(f"{indices} is no part of every segment", indices.bases)
+        part = indices.slice(0, indices.size * dim.pieces[0] // sum(dim.pieces))
+        return {factors[0]: part.unscaled(first // extents[factors[0]])}
+    rest = indices.unscaled(extent // prod(extents[factor] for factor in factors))
+    found: dict[str, Indices] = {}
+    for factor in reversed(factors[1:]):
+        rest, found[factor] = rest.split(extents[factor])
+    found[factors[0]] = rest
+    return found
+
+
+def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:
+    """The entries of a constant at these indices; where they are not known, all must be alike."""
+    if indices.bases or indices.is_free:
+        first = array.take([0], dim)
+        if not close(np.broadcast_to(first, array.shape), array):
+            raise Mismatch(f"which part of a constant {indices} is, is not known", indices.bases)
+        return np.broadcast_to(first, (*array.shape[:dim], indices.size, *array.shape[dim + 1 :]))
+    if indices.is_special:
+        raise Mismatch(f"{indices} of a constant")
+    bounds = [(cast(int, start), cast(int, stop)) for _, _, _, start, stop in indices.segments]
+    return np.concatenate([array.take(range(start, stop), dim) for start, stop in bounds], dim)
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether constants are equal, but for the rounding of what was computed of them."""
+    if a.dtype.kind not in "fc":
+        return bool(np.array_equal(a, b))
+    return bool(np.allclose(a, b, rtol=4 * float(np.finfo(a.dtype).eps), atol=0, equal_nan=True))
+

@@ -1,0 +1,390 @@
+"""The distributed program over shards of terms. In: its module, the library of the sequential program, and what the arguments are. Out: what
+the results are, as far as every operation is shown to be a shard of one of the sequential program.
+
+A function is walked once for what its arguments are, but for the rows that they have (`calls`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import TensorType
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import Operation
+
+from distir.dialects import rank
+from distir.dialects.dist import AccumulateOp, CallOp, ConcatOp, MoveOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist.attributes import placement
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
+from distir.dialects.sharding import OutsideKind
+from distir.interpreters.proof import shards
+from distir.interpreters.proof.calls import Place, abstracted
+from distir.interpreters.proof.indices import Base, Mismatch
+from distir.interpreters.proof.matching import Application, Lookup, Outcome, taken
+from distir.interpreters.proof.templates import Form, Template
+from distir.interpreters.proof.terms import Library, application, evaluated, is_floating, is_number, scaled_by
+from distir.interpreters.proof.values import (
+    Failure,
+    Inside,
+    LocalIndex,
+    Outside,
+    Packed,
+    Positions,
+    Shard,
+    Term,
+    Unknown,
+    constant,
+    expect_shards,
+    hole,
+    packed,
+    scaled,
+    shard,
+    whole,
+    zeros,
+)
+from distir.interpreters.proof.weights import Symbol
+from distir.interpreters.reference_dist import CommunicationFunctions
+from distir.interpreters.reference_rank import RankFunctions
+from distir.interpreters.walk import Enter, Suspended, Walk
+
+
+class NeedsToKnow(Exception):
+    """A function needs the content of index sets or weights that it was not told."""
+
+    def __init__(self, needed: frozenset[Base | Symbol]):
+        super().__init__(f"{len(needed)} index sets")
+        self.needed = needed
+
+
+@register_impls
+class LocalShards(InterpreterFunctions):
+    """Operations on one device."""
+
+    @impl(MoveOp)
+    def move(self, interpreter: Interpreter, op: MoveOp, args: PythonValues) -> PythonValues:
+        return args
+
+    @impl(SliceOp)
+    def slice(self, interpreter: Interpreter, op: SliceOp, args: PythonValues) -> PythonValues:
+        return (shards.trimmed(args[0], op.ranges),)
+
+    @impl(ConcatOp)
+    def concat(self, interpreter: Interpreter, op: ConcatOp, args: PythonValues) -> PythonValues:
+        return (shards.concatenate(args, op.dim.value.data),)
+
+    @impl(AccumulateOp)
+    def accumulate(self, interpreter: Interpreter, op: AccumulateOp, args: PythonValues) -> PythonValues:
+        return (shards.reduce(op.reduction.data, args),)
+
+    @impl(ZerosOp)
+    def zeros(self, interpreter: Interpreter, op: ZerosOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Prover)
+        return (zeros(interpreter.library.kinds(op.output.type)),)
+
+    @impl(ScaleOp)
+    def scale(self, interpreter: Interpreter, op: ScaleOp, args: PythonValues) -> PythonValues:
+        return (scaled(*expect_shards(args), Fraction(*op.factor.data)),)
+
+    @impl(LocalIndexOp)
+    def local_index(self, interpreter: Interpreter, op: LocalIndexOp, args: PythonValues) -> PythonValues:
+        ignored = None if op.ignored is None else op.ignored.value.data
+        return (shards.local_index(args[0], Positions(*op.range), ignored),)
+
+    @impl(InsideOp)
+    def inside(self, interpreter: Interpreter, op: InsideOp, args: PythonValues) -> PythonValues:
+        dims = tuple(int(d) for d in op.dims.get_values())
+        return (shards.inside(args[0], args[1], args[2] if len(args) > 2 else None, Positions(*op.range), dims),)
+
+    @impl(PackOp)
+    def pack(self, interpreter: Interpreter, op: PackOp, args: PythonValues) -> PythonValues:
+        return (packed(args),)
+
+    @impl(UnpackOp)
+    def unpack(self, interpreter: Interpreter, op: UnpackOp, args: PythonValues) -> PythonValues:
+        return args[0].elements
+
+    @impl(rank.WaitOp)
+    def wait(self, interpreter: Interpreter, op: rank.WaitOp, args: PythonValues) -> PythonValues:
+        return args
+
+
+@register_impls
+class CallsOfShards(InterpreterFunctions):
+    """Calls: a function that communicates with other ranks is entered, others are walked once."""
+
+    @impl(CallOp)
+    def call(self, interpreter: Interpreter, op: CallOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Prover)
+        return interpreter.results_of(op.callee_name, args)
+
+    @impl(func.CallOp)
+    def call_in_place(self, interpreter: Interpreter, op: func.CallOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Prover)
+        name = op.callee.string_value()
+        return (Enter(name, args),) if interpreter.is_rank else interpreter.results_of(name, args)
+
+
+TRANSPARENT = (CallOp, func.CallOp, PackOp, UnpackOp, MoveOp)
+"""What passes values on, of which nothing may be known."""
+
+
+@dataclass
+class Meetings(RankFunctions):
+    """Communication of one rank, over shards."""
+
+    def _group(self, op: Any, args: PythonValues, kind: Any, happen: Any) -> PythonValues:
+        return super()._group(op, args, kind, lambda sides: _met(op, sides, happen))
+
+
+def _met(op: Operation, sides: Sequence[Any], happen: Any) -> Sequence[PythonValues]:
+    """The results of a meeting; unknown ones where an operand is, or where they do not combine."""
+    unknown = next((v for side in sides for v in side.values if isinstance(v, Unknown)), None)
+    try:
+        if unknown is None:
+            return happen(sides)
+    except Mismatch as mismatch:
+        unknown = Unknown(Failure(described(op), mismatch.reason))
+    assert unknown is not None
+    return [(unknown,) * len(side.op.results) for side in sides]
+
+
+@dataclass
+class Prover(Walk):
+    """The walk over shards, and what it remembers."""
+
+    library: Library = field(default_factory=Library)
+    is_rank: bool = False
+    relied: dict[Template, int] = field(default_factory=dict[Template, int])
+    """Templates whose rule was used, and how often a distinct use was found."""
+    failures: list[Failure] = field(default_factory=list[Failure])
+    walked: int = 0
+    """Operations looked at."""
+    _results: dict[Any, PythonValues] = field(default_factory=dict[Any, PythonValues])
+    _known: dict[str, set[Place]] = field(default_factory=dict[str, set[Place]])
+    _matches: dict[Any, list[tuple[Template, list[Outcome], Lookup | None]] | Mismatch] = field(default_factory=dict[Any, Any])
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        communication = CommunicationFunctions()
+        communication.arrays = shards
+        self.register([communication, LocalShards(), CallsOfShards()])
+
+    def run(self, op: Operation, operands: PythonValues) -> PythonValues:
+        self.walked += 1
+        known = self._impls._impl_dict.get(type(op))  # pyright: ignore[reportPrivateUsage]
+        if not isinstance(op, TRANSPARENT):
+            for value in operands:
+                if isinstance(value, Unknown):
+                    return (value,) * len(op.results)
+        if isinstance(op, UnpackOp) and not isinstance(operands[0], Packed):
+            return (operands[0],) * len(op.results)
+        try:
+            if known is None:
+                return self._operator(op, operands)
+            functions, implementation = known
+            results = implementation(functions, self, op, operands).values
+            if not (len(results) == 1 and isinstance(results[0], Suspended)) and not isinstance(op, TRANSPARENT):
+                self._check_shapes(op, results)
+            return results
+        except Mismatch as mismatch:
+            needed = _opaque(operands) | mismatch.bases
+            if needed:
+                raise NeedsToKnow(needed) from None
+            return self.fail(op, mismatch.reason)
+
+    def fail(self, op: Operation, reason: str) -> PythonValues:
+        """Unknown results, because of this operation."""
+        failure = Failure(described(op), reason)
+        self.failures.append(failure)
+        return (Unknown(failure),) * len(op.results)
+
+    def _check_shapes(self, op: Operation, results: PythonValues) -> None:
+        for result, value in zip(op.results, results, strict=True):
+            if isinstance(value, Shard) and isinstance(result.type, TensorType):
+                shape = self.library.kinds(result.type).shape
+                if shape != tuple([i.size for i in value.indices]):
+                    raise Mismatch(f"{value} has the type {result.type}")
+
+    # --- calls ---
+
+    def results_of(self, name: str, arguments: PythonValues) -> PythonValues:
+        """The results of a function, walked once for all arguments that differ in rows only."""
+        known = self._known.setdefault(name, set())
+        while True:
+            inner, abstraction = abstracted(arguments, known)
+            key = (name, inner)
+            if key in self._results:
+                break
+            try:
+                self._results[key] = self.call(name, inner)
+                break
+            except NeedsToKnow as need:
+                places = {place for each in need.needed for place in abstraction.places.get(each, ())}
+                if not places - known:
+                    raise
+                known |= places
+        return tuple([abstraction.restored(value) for value in self._results[key]])
+
+    # --- operators ---
+
+    def _operator(self, op: Operation, operands: PythonValues) -> PythonValues:
+        form = self.library.forms(op)
+        values, lookup = _without_lookups(operands)
+        if lookup is None and (constants := self._constants(op, form, values)) is not None:
+            return constants
+        if lookup is None and (scale := self._scale(form, values)) is not None:
+            return scale
+        key = (
+            form,
+            tuple([(v.term if v.term.array is not None else v.term.kind, v.indices, v.addend, v.is_zero) for v in values]),
+            tuple([values.index(v) for v in values]),
+            lookup,
+        )
+        if key not in self._matches:
+            try:
+                self._matches[key] = self._matched(form, values, lookup)
+            except Mismatch as mismatch:
+                self._matches[key] = mismatch
+        matches = self._matches[key]
+        if isinstance(matches, Mismatch):
+            raise matches
+        found: list[tuple[Template, list[Outcome], Lookup | None, list[Term]]] = []
+        for template, outcomes, masked in matches:
+            terms = application(template, self._operand_terms(template, values), template.results)
+            found.append((template, outcomes, masked, terms))
+            if all(term.plain.is_sequential for term in terms):
+                break
+        template, outcomes, masked, terms = next((f for f in found if all(t.plain.is_sequential for t in f[3])), found[0])
+        for term in terms:
+            if not term.origin and not term.is_sequential:
+                term.origin = described(op)
+        results = [shard(term, *outcome) for term, outcome in zip(terms, outcomes, strict=True)]
+        return tuple(results) if masked is None else tuple([_looked_up(r, operands, masked) for r in results])
+
+    def _operand_terms(self, template: Template, values: Sequence[Shard]) -> list[Term]:
+        found: list[Term] = []
+        for value, kind, stated in zip(values, template.kinds, template.constants, strict=True):
+            found.append(hole(kind) if value.is_zero else stated if stated is not None else value.term)
+        return found
+
+    def _constants(self, op: Operation, form: Form, values: Sequence[Shard]) -> PythonValues | None:
+        """The results of an operation on constants."""
+        if any(v.term.array is None or v.addend is not None for v in values):
+            return None
+        terms: list[Term] = []
+        for value, local in zip(values, op.operands, strict=False):
+            if value.is_whole:
+                terms.append(value.term)
+                continue
+            array = cast("np.ndarray[Any, Any]", value.term.array)
+            for d, indices in enumerate(value.indices):
+                if not indices.is_full(array.shape[d]):
+                    array = taken(array, d, indices)
+            terms.append(constant(np.ascontiguousarray(array), self.library.kinds(local.type)))
+        found = evaluated(op, terms, form.results)
+        return None if found is None else tuple([whole(term) for term in found])
+
+    def _scale(self, form: Form, values: Sequence[Shard]) -> PythonValues | None:
+        """The result of an operation that multiplies a value by a number."""
+        if len(values) != 2 or len(form.results) != 1:
+            return None
+        key = form.name, tuple(sorted(form.properties.items(), key=lambda e: e[0]))
+        value, by = values
+        if not self.library.scales.get(key) or not is_number(by.term.kind) or by.term.array is not None or by.is_zero:
+            return None
+        if not is_floating(value.term.kind) or not by.is_whole or form.results[0].shape != tuple([i.size for i in value.indices]):
+            return None
+        if form.results[0].element != value.term.kind.element:
+            return None
+        if value.is_zero:
+            return (value,)
+        return (shard(scaled_by(value.term, key, by.term), value.indices, value.addend),)
+
+    def _matched(
+        self, form: Form, values: Sequence[Shard], lookup: Lookup | None
+    ) -> list[tuple[Template, list[Outcome], Lookup | None]]:
+        """All templates of which the operation is a shard."""
+        templates = self.library.templates.get(form.name, [])
+        if not templates:
+            raise Mismatch("the sequential program has no such operation")
+        found: list[tuple[Template, list[Outcome], Lookup | None]] = []
+        reasons: list[Mismatch] = []
+        for template in templates:
+            try:
+                application = Application(template, form, values, lookup)
+                outcomes = application.solve()
+                found.append((template, outcomes, _masked(application)))
+                if application.cut or application.steps or any(v.addend is not None or v.is_zero for v in values):
+                    self.relied[template] = self.relied.get(template, 0) + 1
+            except Mismatch as mismatch:
+                reasons.append(mismatch)
+        if found:
+            return found
+        fitting = [r for r, t in zip(reasons, templates, strict=True) if [v.term.kind for v in values] == list(t.kinds)] or reasons
+        raise Mismatch(fitting[0].reason, [base for reason in reasons for base in reason.bases])
+
+
+def _opaque(operands: PythonValues) -> frozenset[Base | Symbol]:
+    """The index sets and weights of operands that are not known."""
+    found: set[Base | Symbol] = set()
+    for value in operands:
+        match value:
+            case Shard():
+                found |= value.bases | value.symbols
+            case LocalIndex(indices):
+                found |= indices.bases
+            case Inside(inner, indices) | Outside(inner, indices):
+                found |= inner.bases | inner.symbols | indices.bases
+            case _:
+                pass
+    return frozenset(found)
+
+
+def _without_lookups(operands: PythonValues) -> tuple[list[Shard], Lookup | None]:
+    """The operands as they are without what was done for a lookup, and what was."""
+    indices = [(i, v) for i, v in enumerate(operands) if isinstance(v, LocalIndex)]
+    masks = [(i, v) for i, v in enumerate(operands) if isinstance(v, Inside)]
+    if not indices:
+        return expect_shards(operands), None
+    if len(indices) > 1:
+        raise Mismatch("several operands are indices of a shard's positions")
+    ((place, index),) = indices
+    dims: tuple[int, ...] = ()
+    for _, mask in masks:
+        if (mask.indices, mask.positions) != (index.indices, index.positions):
+            raise Mismatch("an operand is masked by other indices than those that are looked up")
+        dims = mask.dims
+    values = [v.indices if isinstance(v, LocalIndex) else v.value if isinstance(v, Inside) else v for v in operands]
+    return expect_shards(values), Lookup(place, index.positions, index.ignored, tuple(i for i, _ in masks), dims)
+
+
+def _masked(application: Application) -> Lookup | None:
+    """How results of a lookup must be masked; checks how operands were."""
+    if application.lookup is None:
+        return None
+    outside = application.outside
+    if outside.kind is OutsideKind.ZERO and application.lookup.masked_dims != application.masked_dims():
+        raise Mismatch("an operand is masked along other dims than those of the indices")
+    if outside.kind not in (OutsideKind.RESULT, OutsideKind.KEPT):
+        return None
+    kept = outside.number if outside.kind is OutsideKind.KEPT else -1
+    return Lookup(application.lookup.index, application.lookup.positions, None, (kept,), application.masked_dims())
+
+
+def _looked_up(result: Shard, operands: PythonValues, masked: Lookup) -> Outside:
+    kept = masked.masked[0]
+    return Outside(result, operands[masked.index].indices, masked.positions, masked.masked_dims, operands[kept] if kept >= 0 else None)
+
+
+def described(op: Operation) -> str:
+    """An operation for readers: its name, its result, where it is."""
+    parent = op.parent_op()
+    where = f" in @{parent.sym_name.data}" if isinstance(parent, func.FuncOp) else ""
+    on = next((p for v in (*op.results, *op.operands) if (p := placement(v.type)) is not None), None)
+    device = "" if on is None else f" on device {on.device}"
+    names = ", ".join(f"%{result.name_hint}" for result in op.results if result.name_hint)
+    return f"{op.name}{f' ({names})' if names else ''}{where}{device}"

@@ -1,0 +1,184 @@
+"""The sequential program as terms. In: its module. Out: templates of its operations, the term of every value, and terms of operations on
+other terms, in which numbers by which a value is scaled stand outermost: what is linear may be scaled before or after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
+from xdsl.ir import Operation
+from xdsl.traits import Pure
+
+from distir.dialects.reductions import Reduction
+from distir.dialects.sharding import Rule
+from distir.interpreters.proof.templates import Form, Forms, Kinds, Template, rule_of
+from distir.interpreters.proof.values import Kind, Term, constant, hole, is_hole, term_of
+from distir.interpreters.reference import run_operator
+from distir.interpreters.walk import Enter, Walk
+
+LARGEST_CONSTANT = 1 << 22
+"""Elements: larger constants are not computed."""
+
+RuleOf = Callable[[Operation], Rule | None]
+
+
+@dataclass
+class Library:
+    """All that is known of operations: their forms, and templates by name."""
+
+    rules: RuleOf = rule_of
+    kinds: Kinds = field(default_factory=Kinds)
+    templates: dict[str, list[Template]] = field(default_factory=dict[str, list[Template]])
+    scales: dict[Any, bool] = field(default_factory=dict[Any, bool])
+
+    def __post_init__(self) -> None:
+        self.forms = Forms(self.kinds)
+        self._known: dict[Any, Template] = {}
+
+    def template(self, op: Operation, operands: Sequence[Term]) -> Template:
+        """The template of an operation of the sequential program."""
+        form = self.forms(op)
+        constants = tuple([t if t.array is not None else None for t in operands])
+        alike = tuple([operands.index(t) for t in operands])
+        key = form, tuple([t.kind for t in operands]), constants, alike
+        if (found := self._known.get(key)) is None:
+            found = self._known[key] = Template(form, key[1], constants, alike, self.rules(op))
+            self.templates.setdefault(op.name, []).append(found)
+        elif found.rule is None and (rule := self.rules(op)) is not None:
+            found.rule = rule
+            found.__post_init__()
+        return found
+
+    def scale_of(self, op: Operation, form: Form, rule: Rule | None) -> Any:
+        """What names a scale: an operation that multiplies each element of its first operand by the same function of the second, a
+        number. None for others."""
+        if len(op.operands) != 2 or len(form.results) != 1:
+            return None
+        key = form.name, tuple(sorted(form.properties.items(), key=lambda e: e[0]))
+        if key not in self.scales:
+            if rule is None:
+                return None
+            linear = any(p.reduction is Reduction.SUM and p.factor is None and 0 in p.operands and p.operands == (0,) for p in rule.partials)
+            self.scales[key] = linear and _is_uniform(op)
+        return key if self.scales[key] else None
+
+
+def _is_uniform(op: Operation) -> bool:
+    try:
+        numbers = run_operator(op, [np.array(3.0), np.array(0.7)])[0]
+        tensors = run_operator(op, [np.full((2, 3), 3.0), np.array(0.7)])[0]
+        twice = run_operator(op, [np.array(6.0), np.array(0.7)])[0]
+    except Exception:
+        return False
+    return np.array_equal(np.full((2, 3), numbers), tensors) and np.array_equal(2 * numbers, twice)
+
+
+def is_number(kind: Kind) -> bool:
+    """Whether a value is one floating number."""
+    return kind.shape == () and is_floating(kind)
+
+
+def is_floating(kind: Kind) -> bool:
+    """Whether elements are floating numbers."""
+    return kind.element.startswith(("f", "bf"))
+
+
+def scaled_by(term: Term, scale: Any, by: Term) -> Term:
+    """The term with one more number by which it is scaled."""
+    factors = tuple(sorted((*term.factors, (scale, by)), key=lambda each: (id(each[0]), id(each[1]))))
+    return term_of(term.kind, term.head, term.operands, term.result, factors)
+
+
+def application(template: Template, operands: Sequence[Term], kinds: Sequence[Kind]) -> list[Term]:
+    """The terms of the results of a template on these terms."""
+    pulled = _pulled(template, operands)
+    if pulled is None:
+        return [term_of(kind, template, tuple(operands), r) for r, kind in enumerate(kinds)]
+    factors, through, results = pulled
+    plain = tuple([t.plain if i in through else t for i, t in enumerate(operands)])
+    return [term_of(kind, template, plain, r, factors if r in results else ()) for r, kind in enumerate(kinds)]
+
+
+def _pulled(template: Template, operands: Sequence[Term]) -> tuple[Any, set[int], tuple[int, ...]] | None:
+    """The numbers by which operands are scaled in which the operation is linear, these operands, and the results that are then."""
+    lacking = {i for i, t in enumerate(operands) if t.factors}
+    if not lacking or template.rule is None:
+        return None
+    factors = operands[min(lacking)].factors
+    if any(operands[i].factors != factors for i in lacking):
+        return None
+    for partial in template.rule.partials:
+        taken = set(partial.operands)
+        if partial.reduction is Reduction.SUM and partial.factor is None and lacking <= taken:
+            if all(_is_zero(operands[i]) for i in taken - lacking):
+                return factors, lacking, partial.results
+    return None
+
+
+def _is_zero(term: Term) -> bool:
+    return is_hole(term) or (term.array is not None and term.array.dtype.kind in "fiu" and not term.array.any())
+
+
+def evaluated(op: Operation, operands: Sequence[Term], kinds: Sequence[Kind]) -> list[Term] | None:
+    """The constants that an operation on constants gives; None if it is none, or too large."""
+    if any(t.array is None for t in operands) or op.regions or not op.has_trait(Pure):
+        return None
+    if any(k.shape is None or any(n < 0 for n in k.shape) or prod(k.shape) > LARGEST_CONSTANT for k in kinds):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            arrays = run_operator(op, [t.array for t in operands])
+    except Exception:
+        return None
+    if len(arrays) != len(kinds) or any(np.shape(a) != k.shape for a, k in zip(arrays, kinds, strict=True)):
+        return None
+    return [constant(np.asarray(array), kind) for array, kind in zip(arrays, kinds, strict=True)]
+
+
+@register_impls
+class _Calls(InterpreterFunctions):
+    @impl(func.CallOp)
+    def call(self, interpreter: Interpreter, op: func.CallOp, args: PythonValues) -> PythonValues:
+        return (Enter(op.callee.string_value(), args),)
+
+
+def terms_of(module: ModuleOp, entry: str, arguments: Sequence[Term], library: Library) -> list[Term]:
+    """The terms of the entry's results, of these terms of its arguments."""
+
+    def run(op: Operation, operands: PythonValues) -> PythonValues:
+        found = sequential_results(op, cast("Sequence[Term]", operands), library)
+        for term in found:
+            term.is_sequential = term.plain.is_sequential = True
+        return tuple(found)
+
+    walk = Walk(module, default=run)
+    walk.register([_Calls()])
+    for term in arguments:
+        term.is_sequential = True
+    return list(walk.call(entry, tuple(arguments)))
+
+
+def sequential_results(op: Operation, operands: Sequence[Term], library: Library) -> list[Term]:
+    """The terms of an operation of the sequential program."""
+    form = library.forms(op)
+    if not op.has_trait(Pure):
+        return [term_of(kind, (op.name, object()), tuple(operands), r) for r, kind in enumerate(form.results)]
+    if (constants := evaluated(op, operands, form.results)) is not None:
+        return constants
+    scale = library.scale_of(op, form, library.rules(op))
+    if scale is not None and is_scale_of(operands):
+        return [scaled_by(operands[0], scale, operands[1])]
+    return application(library.template(op, operands), operands, form.results)
+
+
+def is_scale_of(operands: Sequence[Term]) -> bool:
+    """Whether an operation that may scale does: a value by a number that is no constant."""
+    return is_floating(operands[0].kind) and is_number(operands[1].kind) and operands[1].array is None
+
+

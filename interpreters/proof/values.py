@@ -1,0 +1,335 @@
+"""What a value of a distributed program is. In: terms, the values of the sequential program as expressions. Out: shards of terms, and
+what slices, joins and reductions of shards are.
+
+A term is an operation of the sequential program on terms; equal expressions are one object, so a value that is computed twice has one
+term. A shard has some indices of each dim of a term, and is the value there or an addend of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from distir.dialects.reductions import Reduction
+from distir.interpreters.proof import weights
+from distir.interpreters.proof.indices import FREE, ZEROS, Base, Indices, Mismatch, concat, full, special
+from distir.interpreters.proof.weights import Addend, Symbol
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The type of a value: shape (None: no tensor) and element type, as text."""
+
+    shape: tuple[int, ...] | None
+    element: str
+
+    def __str__(self) -> str:
+        return self.element if self.shape is None else f"{'x'.join(map(str, (*self.shape, self.element)))}"
+
+
+@dataclass(eq=False)
+class Term:
+    """A value of the sequential program, or what an operation of it gives on other values. Interned: compared by identity."""
+
+    kind: Kind
+    head: Any
+    """The operation (a `Template`), or what names the value."""
+    operands: tuple[Term, ...] = ()
+    result: int = 0
+    factors: tuple[tuple[Any, Term], ...] = ()
+    """Numbers by which the value is scaled, outermost last; `plain` is without them."""
+    array: Array | None = field(default=None, repr=False)
+    """The value of a constant."""
+    origin: str = ""
+    """The operation of the distributed program that gave it first; empty for values of the sequential program."""
+    is_sequential: bool = False
+
+    @property
+    def plain(self) -> Term:
+        """Without the numbers by which it is scaled."""
+        return self if not self.factors else _interned(self.kind, self.head, self.operands, self.result, ())
+
+    def __str__(self) -> str:
+        name = str(self.head)
+        if self.array is not None:
+            name = f"constant of {self.kind}"
+        return name + "".join(f" / {by}" for _, by in self.factors)
+
+
+_terms: dict[Any, Term] = {}
+
+
+def _interned(kind: Kind, head: Any, operands: tuple[Term, ...], result: int, factors: tuple[tuple[Any, Term], ...]) -> Term:
+    key = (kind, head, operands, result, factors)
+    if (found := _terms.get(key)) is None:
+        found = _terms[key] = Term(kind, head, operands, result, factors)
+    return found
+
+
+def term_of(kind: Kind, head: Any, operands: tuple[Term, ...] = (), result: int = 0, factors: Any = ()) -> Term:
+    """The one term of this expression."""
+    return _interned(kind, head, operands, result, factors)
+
+
+def constant(array: Array, kind: Kind) -> Term:
+    """The term of a constant; equal ones are one."""
+    data = array.tobytes() if array.dtype != object else repr(array.tolist()).encode()
+    found = _interned(kind, ("constant", str(array.dtype), array.shape, data), (), 0, ())
+    if found.array is None:
+        found.array = array
+    found.is_sequential = True
+    return found
+
+
+@cache
+def hole(kind: Kind) -> Term:
+    """What stands in a term where zeros were taken instead of a value: an addend of what the value gives."""
+    return term_of(kind, "zeros")
+
+
+HOLE = "zeros"
+
+
+def is_hole(term: Term) -> bool:
+    return term.head is HOLE
+
+
+def unified(a: Term, b: Term) -> Term | None:
+    """The term that both are once holes are filled."""
+    if a is b or is_hole(b):
+        return a
+    if is_hole(a):
+        return b
+    return _unified(a, b)
+
+
+@cache
+def _unified(a: Term, b: Term) -> Term | None:
+    if (a.kind, a.head, a.result, len(a.operands)) != (b.kind, b.head, b.result, len(b.operands)) or not a.operands:
+        return None
+    if a.factors != b.factors:
+        return None
+    operands = [unified(x, y) for x, y in zip(a.operands, b.operands, strict=True)]
+    if any(x is None for x in operands):
+        return None
+    found = _interned(a.kind, a.head, tuple(x for x in operands if x is not None), a.result, a.factors)
+    found.origin = found.origin or a.origin
+    return found
+
+
+class Value:
+    """What a walk has for an SSA value."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Where a claim breaks first."""
+
+    operation: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operation}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class Unknown(Value):
+    """A value of which nothing is shown, because of an operation before."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, eq=False)
+class Shard(Value):
+    """Some indices of each dim of a term, and which addend of it. Interned: compared by identity."""
+
+    term: Term
+    indices: tuple[Indices, ...]
+    addend: Addend | None = None
+
+    @property
+    def bases(self) -> frozenset[Base]:
+        found: frozenset[Base] = frozenset[Base]().union(*[each.bases for each in self.indices])
+        return found | self.addend.bases if self.addend is not None else found
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset() if self.addend is None else self.addend.symbols
+
+    @property
+    def is_zero(self) -> bool:
+        return is_hole(self.term)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the term."""
+        shape = self.term.kind.shape or ()
+        return self.addend is None and all(i.is_full(n) for i, n in zip(self.indices, shape, strict=True))
+
+    def __str__(self) -> str:
+        what = "" if self.addend is None else f", {self.addend}"
+        return f"[{', '.join(map(str, self.indices))}] of {self.term}{what}"
+
+
+_shards: dict[Any, Shard] = {}
+
+
+def shard(term: Term, indices: tuple[Indices, ...], addend: Addend | None = None) -> Shard:
+    """The interned shard."""
+    key = (term, indices, addend)
+    if (found := _shards.get(key)) is None:
+        found = _shards[key] = Shard(term, indices, addend)
+    return found
+
+
+def whole(term: Term) -> Shard:
+    """All of a value."""
+    return shard(term, tuple([full(n) for n in term.kind.shape or ()]))
+
+
+def zeros(kind: Kind) -> Shard:
+    """Zeros of this local shape: an addend of anything."""
+    element = Kind((), kind.element)
+    return shard(hole(element), tuple([special(FREE, n) for n in kind.shape or ()]))
+
+
+def forget() -> None:
+    """Drops what is interned: between proofs."""
+    _terms.clear()
+    _shards.clear()
+    Indices._known.clear()  # pyright: ignore[reportPrivateUsage]
+    full.cache_clear()
+    special.cache_clear()
+    hole.cache_clear()
+    _unified.cache_clear()
+    _packed.clear()
+
+
+@dataclass(frozen=True, eq=False)
+class Packed(Value):
+    """A tuple. Interned: compared by identity."""
+
+    elements: tuple[Value, ...]
+
+
+_packed: dict[tuple[Value, ...], Packed] = {}
+
+
+def packed(elements: tuple[Value, ...]) -> Packed:
+    """The interned tuple."""
+    if (found := _packed.get(elements)) is None:
+        found = _packed[elements] = Packed(elements)
+    return found
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The positions in [start, stop) of `extent`."""
+
+    start: int
+    stop: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class LocalIndex(Value):
+    """Indices as a shard counts them that has some positions; those outside became `ignored`, or the nearest position."""
+
+    indices: Shard
+    positions: Positions
+    ignored: int | None
+
+
+@dataclass(frozen=True)
+class Inside(Value):
+    """A shard where its indices are of these positions, zero elsewhere. `dims`: of the value, for each dim of the indices."""
+
+    value: Shard
+    indices: Shard
+    positions: Positions
+    dims: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Outside(Value):
+    """What a lookup gave in a shard that has some positions: right only where the indices are of these. Elsewhere it is zero in the
+    shard's addend (`otherwise` None), or what is in `otherwise`."""
+
+    value: Shard
+    indices: Shard
+    positions: Positions
+    dims: tuple[int, ...]
+    otherwise: Shard | None
+
+
+def expect_shards(values: Sequence[Any]) -> list[Shard]:
+    """The values, if all are shards."""
+    for value in values:
+        if not isinstance(value, Shard):
+            raise Mismatch("what a lookup needs or gives is used otherwise")
+    return list(values)
+
+
+def sliced(value: Shard, ranges: Sequence[tuple[int, int]]) -> Shard:
+    """A slice of a shard."""
+    indices = tuple([i.slice(start, stop) for i, (start, stop) in zip(value.indices, ranges, strict=True)])
+    return shard(value.term, indices, value.addend)
+
+
+def joined(values: Sequence[Shard], dim: int) -> Shard:
+    """Shards one after the other along a dim: parts of one value, or zeros beside it."""
+    first = next((value for value in values if not value.is_zero), values[0])
+    parts: list[Indices] = []
+    for value in values:
+        if value.is_zero and not first.is_zero:
+            parts.append(special(ZEROS, value.indices[dim].size))
+            continue
+        if value.is_zero:
+            parts.append(value.indices[dim])
+            continue
+        if value.term is not first.term or value.addend is not first.addend:
+            raise Mismatch(f"parts of {first} and of {value} are joined", first.bases | value.bases)
+        others = zip(value.indices, first.indices, strict=True)
+        if any(d != dim and i is not j for d, (i, j) in enumerate(others)):
+            raise Mismatch(f"parts that differ in other dims are joined: {first} and {value}", first.bases | value.bases)
+        parts.append(value.indices[dim])
+    indices = (*first.indices[:dim], concat(parts), *first.indices[dim + 1 :])
+    return shard(first.term, indices, first.addend)
+
+
+def reduced(reduction: Reduction, values: Sequence[Shard]) -> Shard:
+    """The reduction of shards: addends of one value, at the same indices."""
+    if reduction is Reduction.MEAN:
+        return scaled(reduced(Reduction.SUM, values), Fraction(1, len(values)))
+    if reduction is not Reduction.SUM and any(value.is_zero for value in values):
+        raise Mismatch(f"zeros are combined by {reduction}")
+    addends = [value for value in values if not value.is_zero]
+    if not addends:
+        return values[0]
+    first = addends[0]
+    term = first.term
+    bases = frozenset[Base]().union(*[value.bases for value in addends])
+    for value in addends[1:]:
+        if value.indices != first.indices:
+            raise Mismatch(f"other parts are combined than those of the first: {first} and {value}", bases)
+        found = unified(term, value.term)
+        if found is None:
+            raise Mismatch(f"addends of two values are combined: {first} and {value}", bases)
+        term = found
+    if reduction in (Reduction.MAX, Reduction.MIN) and all(value.addend is None for value in addends):
+        return shard(term, first.indices)
+    try:
+        return shard(term, first.indices, weights.total(reduction, tuple([value.addend for value in addends])))
+    except Mismatch as mismatch:
+        raise Mismatch(mismatch.reason, mismatch.bases | bases) from None
+
+
+def scaled(value: Shard, by: Fraction) -> Shard:
+    """A shard times a number."""
+    return value if value.is_zero else shard(value.term, value.indices, weights.weighted(value.addend, by))

@@ -1,0 +1,285 @@
+"""How much of a reduced value an addend has. In: the indices of reduced dims that a shard has summed over. Out: weights over all of
+them, which add where addends are summed; an addend whose weights are one everywhere is the value.
+
+A value reaches its sums along paths: `dw = matmul(x, dy)` sums over rows itself; `d = add(dw1, dw2)` has the sums of its two operands.
+`Addend` has weights for each such leaf. A scale multiplies them, a mean is a sum with weights n/r, zeros have none. What a caller
+has summed already may be unknown in a function (a symbol), to which the function adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from distir.dialects.reductions import Reduction
+from distir.interpreters.proof.indices import SPECIAL, Base, Indices, Mismatch
+
+Path = tuple[int, ...]
+"""From a value to an operand of the operation that made it, and on; MAIN is what an operation computes itself."""
+MAIN = -1
+
+Axis = tuple[Path, str, int]
+"""A reduced factor of the operation at a path, and its extent."""
+
+
+class Symbol:
+    """Weights that a function is not told."""
+
+    __slots__ = ("level", "name")
+
+    def __init__(self, name: str, level: int):
+        self.name, self.level = name, level
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+Key = tuple[Base | None, int, int]
+Function = Any
+"""Over no axes, a number; over several, for ranges of the first, functions of the others: ((key, ((start, stop, function), ...)), ...)."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A function of the axes' indices, and multiples of symbols."""
+
+    explicit: Function
+    symbols: tuple[tuple[Symbol, Fraction], ...] = ()
+
+
+def _combined(a: Function, b: Function, axes: int, union: bool) -> Function:
+    if axes == 0:
+        return max(a, b) if union else a + b
+    groups: dict[Key, list[tuple[int, int, Function]]] = {}
+    for key, pieces in (*a, *b):
+        groups.setdefault(key, []).extend(pieces)
+    found: list[tuple[Key, tuple[tuple[int, int, Function], ...]]] = []
+    for key, pieces in groups.items():
+        bounds = sorted({bound for start, stop, _ in pieces for bound in (start, stop)})
+        joined: list[tuple[int, int, Function]] = []
+        for low, high in zip(bounds, bounds[1:], strict=False):
+            there = [f for start, stop, f in pieces if start <= low and high <= stop]
+            if not there:
+                continue
+            total = there[0]
+            for other in there[1:]:
+                total = _combined(total, other, axes - 1, union)
+            if _is_zero(total, axes - 1):
+                continue
+            if joined and joined[-1][1] == low and joined[-1][2] == total:
+                joined[-1] = (joined[-1][0], high, total)
+            else:
+                joined.append((low, high, total))
+        if joined:
+            found.append((key, tuple(joined)))
+    found.sort(key=lambda each: (each[0][0] is not None, id(each[0][0]), each[0][1:]))
+    return tuple(found)
+
+
+def _is_zero(function: Function, axes: int) -> bool:
+    return function == 0 if axes == 0 else not function
+
+
+def _scaled(function: Function, axes: int, by: Fraction) -> Function:
+    if axes == 0:
+        return function * by
+    return tuple([(k, tuple([(i, j, _scaled(f, axes - 1, by)) for i, j, f in pieces])) for k, pieces in function])
+
+
+def _is_one(function: Function, extents: Sequence[int]) -> bool:
+    if not extents:
+        return function == 1
+    if len(function) != 1:
+        return False
+    (key, pieces) = function[0]
+    return key == (None, 1, 0) and len(pieces) == 1 and pieces[0][:2] == (0, extents[0]) and _is_one(pieces[0][2], extents[1:])
+
+
+def _over(function: Function, axes: Sequence[Axis], wider: Sequence[Axis]) -> Function:
+    """The same function over more axes, on which it does not depend."""
+    if not wider:
+        return function
+    if axes and axes[0] == wider[0]:
+        return tuple([(k, tuple([(i, j, _over(f, axes[1:], wider[1:])) for i, j, f in ps])) for k, ps in function])
+    return (((None, 1, 0), ((0, wider[0][2], _over(function, axes, wider[1:])),)),)
+
+
+def _bases(function: Function, axes: int) -> Iterable[Base]:
+    if axes:
+        for (base, _, _), pieces in function:
+            if base is not None:
+                yield base
+            for _, _, inner in pieces:
+                yield from _bases(inner, axes - 1)
+
+
+def _substituted(function: Function, axes: int, known: Mapping[Base, Indices]) -> Function:
+    if axes == 0:
+        return function
+    total: Function = ()
+    for (base, scale, offset), pieces in function:
+        for start, stop, inner in pieces:
+            inner = _substituted(inner, axes - 1, known)
+            segments = ((base, scale, offset, start, stop),)
+            part = Indices.of(segments).substituted(known) if base in known else None
+            for b, s, o, i, j in segments if part is None else part.segments:
+                total = _combined(total, (((b, s, o), ((i, j, inner),)),), axes, False)
+    return total
+
+
+def region(indices: Indices, weight: Fraction, inner: Function = None, inner_axes: int = 0) -> Function:
+    """Weights over one axis of these indices (and others inside it)."""
+    total: Function = ()
+    for base, scale, offset, start, stop in indices.segments:
+        if base in SPECIAL:
+            raise Mismatch(f"a sum over {indices} is over no known indices")
+        here = weight if inner is None else _scaled(inner, inner_axes, weight)
+        total = _combined(total, (((base, scale, offset), ((start, stop, here),)),), inner_axes + 1, False)
+    return total
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The weights of what is reached along a path."""
+
+    path: Path
+    axes: tuple[Axis, ...]
+    weights: Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Addend:
+    """What an addend has of a value. Interned: compared by identity."""
+
+    reduction: Reduction
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset(symbol for leaf in self.leaves for symbol, _ in leaf.weights.symbols)
+
+    @property
+    def bases(self) -> frozenset[Base]:
+        return frozenset(base for leaf in self.leaves for base in _bases(leaf.weights.explicit, len(leaf.axes)))
+
+    def __repr__(self) -> str:
+        parts = [f"{_path_text(leaf.path)}{_function_text(leaf.weights.explicit, leaf.axes)}" for leaf in self.leaves]
+        return f"partial {self.reduction} ({'; '.join(parts)})"
+
+
+def _path_text(path: Path) -> str:
+    return "".join(f"operand {step}: " for step in path if step != MAIN)
+
+
+def _function_text(function: Function, axes: Sequence[Axis]) -> str:
+    if not axes:
+        return "whole" if function == 1 else f"{function} times"
+    pieces = [
+        f"{'' if b is None else b}{i}:{j} of {axes[0][2]}" + ("" if len(axes) == 1 and f == 1 else f" [{_function_text(f, axes[1:])}]")
+        for (b, _, _), ps in function
+        for i, j, f in ps
+    ]
+    return " + ".join(pieces) or "nothing"
+
+
+_known: dict[tuple[Reduction, tuple[Leaf, ...]], Addend] = {}
+
+
+def addend(reduction: Reduction, leaves: Iterable[Leaf]) -> Addend | None:
+    """The interned addend; None if it has everything."""
+    ordered = tuple(sorted(leaves, key=lambda leaf: leaf.path))
+    if all(not leaf.weights.symbols and _is_one(leaf.weights.explicit, [a[2] for a in leaf.axes]) for leaf in ordered):
+        return None
+    key = (reduction, ordered)
+    if (found := _known.get(key)) is None:
+        found = _known[key] = Addend(reduction, ordered)
+    return found
+
+
+ONE = Fraction(1)
+WHOLE = Leaf((), (), Weights(ONE))
+
+
+def leaves_of(value: Addend | None) -> tuple[Leaf, ...]:
+    """A value that is whole has one leaf, of weight one."""
+    return (WHOLE,) if value is None else value.leaves
+
+
+def weighted(value: Addend | None, by: Fraction) -> Addend | None:
+    """The addend times a number."""
+    reduction = Reduction.SUM if value is None else value.reduction
+    if reduction is not Reduction.SUM:
+        raise Mismatch(f"a partial {reduction} is scaled")
+    return addend(reduction, [_times(leaf, by) for leaf in leaves_of(value)])
+
+
+def _times(leaf: Leaf, by: Fraction) -> Leaf:
+    symbols = tuple((symbol, number * by) for symbol, number in leaf.weights.symbols if by)
+    explicit = _scaled(leaf.weights.explicit, len(leaf.axes), by) if by else (0 if not leaf.axes else ())
+    return Leaf(leaf.path, leaf.axes, Weights(Fraction(explicit) if not leaf.axes else explicit, symbols))
+
+
+@cache
+def total(reduction: Reduction, addends: tuple[Addend | None, ...]) -> Addend | None:
+    """What the reduction of these addends of one value has of it. Mismatch for addends of several kinds."""
+    for each in addends:
+        if each is not None and each.reduction is not reduction:
+            raise Mismatch(f"addends of a {each.reduction} are combined by {reduction}")
+    found = list(leaves_of(addends[0]))
+    for other in addends[1:]:
+        found = _sum(found, list(leaves_of(other)), reduction)
+    return addend(reduction, found)
+
+
+def _sum(a: list[Leaf], b: list[Leaf], reduction: Reduction) -> list[Leaf]:
+    a, b = _refined(a, b), _refined(b, a)
+    if [(leaf.path, leaf.axes) for leaf in a] != [(leaf.path, leaf.axes) for leaf in b]:
+        raise Mismatch("addends of the value were computed in different ways")
+    union = reduction in (Reduction.MAX, Reduction.MIN)
+    found: list[Leaf] = []
+    for x, y in zip(a, b, strict=True):
+        explicit = _combined(x.weights.explicit, y.weights.explicit, len(x.axes), union)
+        symbols: dict[Symbol, Fraction] = dict(x.weights.symbols)
+        for symbol, number in y.weights.symbols:
+            symbols[symbol] = max(symbols.get(symbol, number), number) if union else symbols.get(symbol, Fraction(0)) + number
+        found.append(Leaf(x.path, x.axes, Weights(explicit, _ordered(symbols))))
+    return found
+
+
+def _ordered(symbols: Mapping[Symbol, Fraction]) -> tuple[tuple[Symbol, Fraction], ...]:
+    return tuple(sorted(((s, n) for s, n in symbols.items() if n), key=lambda each: (each[0].level, each[0].name)))
+
+
+def _refined(leaves: list[Leaf], finer: list[Leaf]) -> list[Leaf]:
+    """Leaves in terms of those that the other addend has: a leaf is the same part of all that is reached through it."""
+    found: list[Leaf] = []
+    for leaf in leaves:
+        below = [f for f in finer if f.path[: len(leaf.path)] == leaf.path and (f.path, f.axes) != (leaf.path, leaf.axes)]
+        if not below or not all(set(leaf.axes) <= set(f.axes) for f in below):
+            found.append(leaf)
+            continue
+        if leaf.weights.symbols:
+            raise Mismatch("what a caller has summed is combined with what was computed otherwise")
+        found += [Leaf(f.path, f.axes, Weights(_over(leaf.weights.explicit, leaf.axes, f.axes))) for f in below]
+    return sorted(found, key=lambda leaf: leaf.path)
+
+
+def substituted(value: Addend, known: Mapping[Base, Indices], symbols: Mapping[Symbol, Weights]) -> Addend | None:
+    """With what the bases and symbols are."""
+    union = value.reduction in (Reduction.MAX, Reduction.MIN)
+    found: list[Leaf] = []
+    for leaf in value.leaves:
+        explicit = _substituted(leaf.weights.explicit, len(leaf.axes), known)
+        kept: dict[Symbol, Fraction] = {}
+        for symbol, number in leaf.weights.symbols:
+            if symbol not in symbols:
+                kept[symbol] = kept.get(symbol, Fraction(0)) + number
+                continue
+            known_part = _scaled(symbols[symbol].explicit, len(leaf.axes), number)
+            explicit = _combined(explicit, known_part, len(leaf.axes), union)
+            for outer, times in symbols[symbol].symbols:
+                kept[outer] = kept.get(outer, Fraction(0)) + times * number
+        found.append(Leaf(leaf.path, leaf.axes, Weights(explicit, _ordered(kept))))
+    return addend(value.reduction, found)
