@@ -246,11 +246,11 @@ def _rows(segment: Segment, extent: int, indices: Indices) -> Iterable[tuple[Seg
     """A segment cut at the rows of a merged dim: the outer index and the inner indices of each."""
     base, scale, offset, start, stop = segment
     if base is None or (base not in SPECIAL and scale % extent == 0 and offset % extent == 0):
-        outer = (None, 1, 0) if base is None else (base, scale // extent, offset // extent)
+        steps, moved = (1, 0) if base is None else (scale // extent, offset // extent)
         while start < stop:
             row = start // extent
             end = min(stop, (row + 1) * extent)
-            yield (*outer, row, row + 1), (None, 1, 0, start - row * extent, end - row * extent)
+            yield (base, steps, moved, row, row + 1), (None, 1, 0, start - row * extent, end - row * extent)
             start = end
     elif base not in SPECIAL and offset % extent + base.extent * scale <= extent:
         row = offset // extent

@@ -242,7 +242,7 @@ class Application:
         for i, constant in enumerate(self.template.constants):
             expected = self._expected_entries(self.form.names[i] if i < len(self.form.names) else "")
             if constant is None or not self._is_restated(i):
-                if expected and (constant is None or any(constant.array.flat[p] != e for p, e in expected.items())):
+                if any(self.template.entry(self.form.names[i], p) != e or constant is None for p, e in expected.items()):
                     raise Mismatch(f"operand {i} has the sizes of the whole")
                 continue
             value = self.operands[i].term.array
@@ -408,10 +408,12 @@ def _into(combine: object, dim: int) -> bool:
 
 def _leaf(path: tuple[int, ...], axes: Sequence[Axis], own: Sequence[tuple[Indices, Fraction]], inner: Leaf, step: int | None = None) -> Leaf:
     """Weights over own axes of those of a leaf of an operand."""
-    inner_axes = tuple(inner.axes if step is None else [((step, *p), factor, extent) for p, factor, extent in inner.axes])
+    inner_axes = inner.axes
+    if step is not None:
+        inner_axes = tuple([((step, *p), factor, extent) for p, factor, extent in inner.axes])
     if inner.weights.symbols and own:
         raise Mismatch("what a caller has summed is cut", frozenset())
-    function, depth = inner.weights.explicit, len(inner_axes)
+    function, depth = inner.weights.explicit, len(inner.axes)
     for indices, weight in reversed(own):
         function = region(indices, weight, function, depth)
         depth += 1
@@ -446,8 +448,7 @@ def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:
         return np.broadcast_to(first, (*array.shape[:dim], indices.size, *array.shape[dim + 1 :]))
     if indices.is_special:
         raise Mismatch(f"{indices} of a constant")
-    bounds = [(cast(int, start), cast(int, stop)) for _, _, _, start, stop in indices.segments]
-    return np.concatenate([array.take(range(start, stop), dim) for start, stop in bounds], dim)
+    return np.concatenate([array.take(range(start, stop), dim) for _, _, _, start, stop in indices.segments], dim)
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:

@@ -87,7 +87,7 @@ class LocalShards(InterpreterFunctions):
 
     @impl(ScaleOp)
     def scale(self, interpreter: Interpreter, op: ScaleOp, args: PythonValues) -> PythonValues:
-        return (scaled(*expect_shards(args), Fraction(*op.factor.data)),)
+        return (scaled(expect_shards(args)[0], Fraction(*op.factor.data)),)
 
     @impl(LocalIndexOp)
     def local_index(self, interpreter: Interpreter, op: LocalIndexOp, args: PythonValues) -> PythonValues:

@@ -96,7 +96,7 @@ def inside(value: Any, indices: Any, otherwise: Any, positions: Positions, dims:
 def trimmed(value: Any, ranges: Sequence[tuple[int, int]]) -> Any:
     """A slice; of what a lookup gave, where its indices are sliced alike."""
     if not isinstance(value, Outside):
-        return sliced(*expect_shards([value]), ranges)
+        return sliced(expect_shards([value])[0], ranges)
     found = sliced(value.value, ranges)
     bounds = [ranges[d] if d >= 0 else (0, i.size) for d, i in zip(value.dims, value.indices.indices, strict=True)]
     otherwise = None if value.otherwise is None else sliced(value.otherwise, ranges)

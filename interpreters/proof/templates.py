@@ -49,7 +49,7 @@ def integers(attribute: Attribute) -> list[int] | None:
         case DenseArrayBase():
             return [int(v) for v in cast("DenseArrayBase[Any]", attribute).get_values()]
         case ArrayAttr():
-            items = [integers(item) for item in cast("ArrayAttr[Attribute]", attribute).data]
+            items = [integers(item) for item in attribute.data]
             return None if any(item is None or len(item) != 1 for item in items) else [item[0] for item in items if item]
         case _:
             return None

@@ -18,7 +18,7 @@ from xdsl.traits import Pure
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Rule
 from distir.interpreters.proof.templates import Form, Forms, Kinds, Template, rule_of
-from distir.interpreters.proof.values import Kind, Term, constant, hole, is_hole, term_of
+from distir.interpreters.proof.values import Kind, Term, constant, is_hole, term_of
 from distir.interpreters.reference import run_operator
 from distir.interpreters.walk import Enter, Walk
 

@@ -217,8 +217,8 @@ def weighted(value: Addend | None, by: Fraction) -> Addend | None:
 
 def _times(leaf: Leaf, by: Fraction) -> Leaf:
     symbols = tuple((symbol, number * by) for symbol, number in leaf.weights.symbols if by)
-    explicit = _scaled(leaf.weights.explicit, len(leaf.axes), by) if by else (0 if not leaf.axes else ())
-    return Leaf(leaf.path, leaf.axes, Weights(Fraction(explicit) if not leaf.axes else explicit, symbols))
+    explicit = _scaled(leaf.weights.explicit, len(leaf.axes), by) if by or not leaf.axes else ()
+    return Leaf(leaf.path, leaf.axes, Weights(explicit, symbols))
 
 
 @cache

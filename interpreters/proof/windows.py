@@ -115,7 +115,7 @@ def _window(dim: InputDim, indices: Indices, extent: int) -> tuple[int, int, tup
     if not dim.filled:
         if (bounds := indices.range) is None:
             raise Mismatch(f"{indices} is no window")
-        return (*bounds, None)
+        return bounds[0], bounds[1], None
     before = after = 0
     own = (0, 0)
     for position, (base, _, _, start, stop) in enumerate(indices.segments):
@@ -129,4 +129,4 @@ def _window(dim: InputDim, indices: Indices, extent: int) -> tuple[int, int, tup
             raise Mismatch(f"{indices} is no window of rows and zeros")
     if own == (0, 0):
         raise Mismatch(f"{indices} is no window of rows and zeros")
-    return own[0] - before, own[1] + after, (*own, extent)
+    return own[0] - before, own[1] + after, (own[0], own[1], extent)
