@@ -64,7 +64,13 @@ class Abstraction:
             case Inside(inner, indices, positions, dims):
                 return Inside(self.restored(inner), self.restored(indices), positions, dims)
             case Outside(inner, indices, positions, dims, other):
-                return Outside(self.restored(inner), self.restored(indices), positions, dims, None if other is None else self.restored(other))
+                return Outside(
+                    self.restored(inner),
+                    self.restored(indices),
+                    positions,
+                    dims,
+                    None if other is None else self.restored(other),
+                )
             case _:
                 return value
 
@@ -113,7 +119,9 @@ def abstracted(arguments: Sequence[Any], known: set[Place]) -> tuple[tuple[Any, 
         shape = value.term.kind.shape or ()
         indices = value.indices
         if not value.is_zero:
-            indices = tuple([of_indices(i, n, (number, d)) for d, (i, n) in enumerate(zip(indices, shape, strict=True))])
+            indices = tuple(
+                [of_indices(i, n, (number, d)) for d, (i, n) in enumerate(zip(indices, shape, strict=True))]
+            )
         addend = value.addend
         if addend is not None:
             leaves = [of_leaf(leaf, (number, -1 - k)) for k, leaf in enumerate(addend.leaves)]
@@ -178,5 +186,3 @@ def _differing(flat: Sequence[Shard], known: set[Place]) -> tuple[set[Any], set[
             if (number, -1 - k) in known:
                 sums.add(weight)
     return rows, sums
-
-

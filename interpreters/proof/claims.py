@@ -17,9 +17,20 @@ from distir.interpreters.global_arrays import Site
 from distir.interpreters.proof import shards, values
 from distir.interpreters.proof.indices import Mismatch, full, ranges
 from distir.interpreters.proof.program import Meetings, Prover
-from distir.interpreters.proof.terms import Library, RuleOf, terms_of
 from distir.interpreters.proof.templates import rule_of
-from distir.interpreters.proof.values import Failure, Kind, Packed, Shard, Term, Unknown, reduced, shard, term_of, unified
+from distir.interpreters.proof.terms import Library, RuleOf, terms_of
+from distir.interpreters.proof.values import (
+    Failure,
+    Kind,
+    Packed,
+    Shard,
+    Term,
+    Unknown,
+    reduced,
+    shard,
+    term_of,
+    unified,
+)
 from distir.interpreters.proof.weights import ONE, Leaf, Weights, addend, region
 from distir.interpreters.reference_rank import run_together
 
@@ -77,7 +88,9 @@ def prove(sequential: ModuleOp, distributed: ModuleOp, entry: str = "main", rule
         prover = Prover(distributed, library=claim.library)
         claim.provers.append(prover)
         results = prover.call(entry, tuple(claim.arguments(sites)))
-        claim.conclude([Site(port.on.device if port.on is not None else 0, port) for port in results_of(function)], results)
+        claim.conclude(
+            [Site(port.on.device if port.on is not None else 0, port) for port in results_of(function)], results
+        )
 
     return _proof(sequential, entry, rules, run)
 
@@ -129,7 +142,9 @@ class _Claim:
         self.inputs = {port.name: port for port in arguments_of(function)}
         self.outputs = {port.name: port for port in results_of(function)}
         self.entry = entry
-        self.terms: dict[str, Term] = {name: term_of(library.kinds(p.type), f"%{name}") for name, p in self.inputs.items()}
+        self.terms: dict[str, Term] = {
+            name: term_of(library.kinds(p.type), f"%{name}") for name, p in self.inputs.items()
+        }
         names = [port.name for port in arguments_of(function)]
         if len(self.inputs) < len(names):
             raise DistirError("the sequential program has two arguments of one name")
@@ -182,7 +197,9 @@ class _Claim:
         if local.element != kind.element:
             return f"its type is {local}, in the sequential program {kind}"
         if port.part is None:
-            return None if local == kind else f"its type is {local}, in the sequential program {kind}, and it says no part"
+            return (
+                None if local == kind else f"its type is {local}, in the sequential program {kind}, and it says no part"
+            )
         if port.part.global_shape != kind.shape:
             return f"it is a part of {list(port.part.global_shape)}, in the sequential program of {kind}"
         if port.part.local_shape != local.shape:
@@ -226,7 +243,12 @@ class _Claim:
                 self.failures.append(value.failure)
                 return None
             if not isinstance(value, Shard):
-                return self.fail(what, "what a lookup gave is returned as it is" if not isinstance(value, Packed) else "a tuple is returned")
+                return self.fail(
+                    what,
+                    "what a lookup gave is returned as it is"
+                    if not isinstance(value, Packed)
+                    else "a tuple is returned",
+                )
             groups.setdefault(site.port.part, []).append((site, value))
         for part, group in groups.items():
             what = f"result {name} of device {group[0][0].device}"
@@ -264,7 +286,9 @@ def _blame(term: Term, expected: Term, what: str) -> Failure:
     while pending:
         each, ready = pending.pop()
         if ready and not each.is_sequential and each.origin:
-            return Failure(each.origin, f"the sequential program has no {each} of ({', '.join(str(o) for o in each.operands)})")
+            return Failure(
+                each.origin, f"the sequential program has no {each} of ({', '.join(str(o) for o in each.operands)})"
+            )
         if not ready and each not in seen and not each.is_sequential:
             seen.add(each)
             pending.append((each, True))
@@ -291,11 +315,12 @@ def _cover(parts: Iterable[Sequence[Sequence[tuple[int, int]]]], shape: Sequence
     cells = [list(pairwise(each)) for each in cuts]
     covered: set[tuple[int, ...]] = set()
     for box in boxes:
-        inside = [[i for i, (a, b) in enumerate(cells[d]) if any(s <= a and b <= e for s, e in box[d])] for d in range(len(shape))]
+        inside = [
+            [i for i, (a, b) in enumerate(cells[d]) if any(s <= a and b <= e for s, e in box[d])]
+            for d in range(len(shape))
+        ]
         covered.update(product(*inside))
     total = 1
     for each in cells:
         total *= len(each)
     return len(covered) == total
-
-

@@ -111,7 +111,9 @@ class Indices:
         """Every index as `by` consecutive ones of a dim that is so much longer."""
         if by == 1:
             return self
-        return Indices.of((b, 1 if b is None or b in SPECIAL else s * by, o * by, i * by, j * by) for b, s, o, i, j in self.segments)
+        return Indices.of(
+            (b, 1 if b is None or b in SPECIAL else s * by, o * by, i * by, j * by) for b, s, o, i, j in self.segments
+        )
 
     def unscaled(self, by: int) -> Indices:
         """The inverse; Mismatch where blocks of `by` indices are cut."""
@@ -121,13 +123,18 @@ class Indices:
             if start % by or stop % by or offset % by or (base is not None and base not in SPECIAL and scale % by):
                 raise Mismatch(f"{self} is not made of blocks of {by}", self.bases)
         return Indices.of(
-            (b, s if b is None or b in SPECIAL else s // by, o // by, i // by, j // by) for b, s, o, i, j in self.segments
+            (b, s if b is None or b in SPECIAL else s // by, o // by, i // by, j // by)
+            for b, s, o, i, j in self.segments
         )
 
     def shifted(self, by: int) -> Indices:
         """Every index moved on."""
         return Indices.of(
-            seg if seg[0] in SPECIAL else (None, 1, 0, seg[3] + by, seg[4] + by) if seg[0] is None else (*seg[:2], seg[2] + by, *seg[3:])
+            seg
+            if seg[0] in SPECIAL
+            else (None, 1, 0, seg[3] + by, seg[4] + by)
+            if seg[0] is None
+            else (*seg[:2], seg[2] + by, *seg[3:])
             for seg in self.segments
         )
 

@@ -113,7 +113,9 @@ class Application:
 
     def _is_restated(self, operand: int) -> bool:
         constant = self.template.constants[operand]
-        return constant is not None and self.operands[operand].term is not constant and not self.operands[operand].is_zero
+        return (
+            constant is not None and self.operands[operand].term is not constant and not self.operands[operand].is_zero
+        )
 
     def _find_blocks(self) -> None:
         """The blocks of each factor, from the dims that carry it and, where no operand does, from the local results."""
@@ -129,7 +131,9 @@ class Application:
                 if not blocks.is_full(extents[factor]):
                     known = self.cut.setdefault(factor, blocks)
                     if known is not blocks:
-                        raise Mismatch(f"one operand has {known} of {factor}, another {blocks}", known.bases | blocks.bases)
+                        raise Mismatch(
+                            f"one operand has {known} of {factor}, another {blocks}", known.bases | blocks.bases
+                        )
         self.steps = windows.runs(self.template, self._carried())
         self._find_free()
 
@@ -141,9 +145,16 @@ class Application:
             if factor in told or factor in self.cut or not extent or factor in self.rule.windowed:
                 continue
             for kind, local, combine in zip(self.template.results, self.form.results, combines, strict=True):
-                if not isinstance(combine, Gather) or kind.shape is None or local.shape is None or len(local.shape) <= combine.dim:
+                if (
+                    not isinstance(combine, Gather)
+                    or kind.shape is None
+                    or local.shape is None
+                    or len(local.shape) <= combine.dim
+                ):
                     continue
-                others = [f for f, cs in self.rule.combines.items() if f != factor and any(_into(c, combine.dim) for c in cs)]
+                others = [
+                    f for f, cs in self.rule.combines.items() if f != factor and any(_into(c, combine.dim) for c in cs)
+                ]
                 blocks = Fraction(local.shape[combine.dim] * extent, kind.shape[combine.dim])
                 if blocks != extent and not others and blocks.denominator == 1:
                     self.cut[factor] = special(FREE, int(blocks))
@@ -159,10 +170,14 @@ class Application:
             expected = self._composed(dim.factors, dim.pieces, extent)
             if indices.is_free:
                 if indices.size != expected.size:
-                    raise Mismatch(f"operand {i} has {indices.size} in dim {d}, expected {expected.size}", expected.bases)
+                    raise Mismatch(
+                        f"operand {i} has {indices.size} in dim {d}, expected {expected.size}", expected.bases
+                    )
             elif indices is not expected:
                 what = "which the rule does not cut" if not dim.factors else f"expected {expected}"
-                raise Mismatch(f"operand {i} has {indices} of {extent} in dim {d}, {what}", indices.bases | expected.bases)
+                raise Mismatch(
+                    f"operand {i} has {indices} of {extent} in dim {d}, {what}", indices.bases | expected.bases
+                )
 
     def _composed(self, factors: Sequence[str], pieces: Sequence[int], extent: int) -> Indices:
         """The indices of a dim that carries these factors, outermost first, in segments of the innermost."""
@@ -203,10 +218,16 @@ class Application:
         if held is None:
             raise Mismatch(f"positions {self.cut[factor]} are not known", self.cut[factor].bases)
         if (held[0] * unit, held[1] * unit, self.extent(factor)) != (positions.start, positions.stop, positions.extent):
-            raise Mismatch(f"indices are made for positions {positions.start}:{positions.stop}, the shard has {self.cut[factor]}")
+            raise Mismatch(
+                f"indices are made for positions {positions.start}:{positions.stop}, the shard has {self.cut[factor]}"
+            )
         outside = cast(Outside, self.rule.offsets[factor])
         expected = self.lookup.index, outside.ignored, (outside.number,) if outside.kind is OutsideKind.ZERO else ()
-        if (self._index(), outside.ignored, expected[2]) != (self.lookup.index, self.lookup.ignored, self.lookup.masked):
+        if (self._index(), outside.ignored, expected[2]) != (
+            self.lookup.index,
+            self.lookup.ignored,
+            self.lookup.masked,
+        ):
             raise Mismatch("indices or operands are not masked as the rule says")
 
     def _index(self) -> int:
@@ -242,12 +263,14 @@ class Application:
         for i, constant in enumerate(self.template.constants):
             expected = self._expected_entries(self.form.names[i] if i < len(self.form.names) else "")
             if constant is None or not self._is_restated(i):
-                if any(self.template.entry(self.form.names[i], p) != e or constant is None for p, e in expected.items()):
+                if any(
+                    self.template.entry(self.form.names[i], p) != e or constant is None for p, e in expected.items()
+                ):
                     raise Mismatch(f"operand {i} has the sizes of the whole")
                 continue
-            value = self.operands[i].term.array
+            value = stated(self.operands[i])
             assert constant.array is not None
-            if value is None or not self.operands[i].is_whole:
+            if value is None:
                 raise Mismatch(f"operand {i} is {self.operands[i]}, expected a constant")
             wanted = constant.array
             if expected:
@@ -308,7 +331,10 @@ class Application:
 
     def _check_properties(self) -> None:
         whole, local = self.template.form, self.form
-        if (whole.attributes, whole.regions) != (local.attributes, local.regions) or whole.properties.keys() != local.properties.keys():
+        if (whole.attributes, whole.regions) != (
+            local.attributes,
+            local.regions,
+        ) or whole.properties.keys() != local.properties.keys():
             raise Mismatch("its attributes or regions are others")
         for name, attribute in whole.properties.items():
             if not agrees(attribute, local.properties[name], self._expected_entries(name)):
@@ -319,12 +345,12 @@ class Application:
     def _result(self, result: int) -> Outcome:
         shape = self.template.results[result].shape
         if shape is None:
-            if self.cut or self.steps:
-                raise Mismatch("a result that is no tensor is cut")
             return (), None
         indices = [full(extent) for extent in shape]
         for d, extent in enumerate(shape):
-            into = [(f, c) for f, cs in self.rule.combines.items() if isinstance(c := cs[result], Gather) and c.dim == d]
+            into = [
+                (f, c) for f, cs in self.rule.combines.items() if isinstance(c := cs[result], Gather) and c.dim == d
+            ]
             into.sort(key=lambda each: len(each[1].outer))
             factors = [factor for factor, _ in into if factor not in self.rule.windowed]
             if any(factor in self.cut for factor in factors):
@@ -361,8 +387,12 @@ class Application:
         leaves: list[Leaf] = []
         axes: list[Axis] = [((), factor, self.template.extents[factor]) for factor, _, _, _ in own]
         if not through - beside:
-            leaves.append(_leaf((MAIN,) if beside else (), axes, [(i, w) for _, i, w, _ in own], Leaf((), (), Weights(ONE))))
+            leaves.append(
+                _leaf((MAIN,) if beside else (), axes, [(i, w) for _, i, w, _ in own], Leaf((), (), Weights(ONE)))
+            )
         for i in sorted(through | beside):
+            if self.template.is_nothing(i):
+                continue
             outside = [f for f, p in partners if i in p.operands]
             kept = [(axis, (b, w)) for axis, (f, b, w, _) in zip(axes, own, strict=True) if f not in outside]
             value = self.operands[i]
@@ -393,7 +423,11 @@ class Application:
         """The entry of the rule by which these operands may be addends."""
         if not operands:
             return None
-        fitting = [p for p in self.rule.partials if p.factor is None and p.reduction is reduction and operands <= set(p.operands)]
+        fitting = [
+            p
+            for p in self.rule.partials
+            if p.factor is None and p.reduction is reduction and operands <= set(p.operands)
+        ]
         if not fitting:
             bases: Bases = frozenset[Base]().union(*[self.operands[i].bases for i in operands])
             which = ", ".join(map(str, sorted(operands)))
@@ -406,7 +440,13 @@ def _into(combine: object, dim: int) -> bool:
     return isinstance(combine, Gather) and combine.dim == dim
 
 
-def _leaf(path: tuple[int, ...], axes: Sequence[Axis], own: Sequence[tuple[Indices, Fraction]], inner: Leaf, step: int | None = None) -> Leaf:
+def _leaf(
+    path: tuple[int, ...],
+    axes: Sequence[Axis],
+    own: Sequence[tuple[Indices, Fraction]],
+    inner: Leaf,
+    step: int | None = None,
+) -> Leaf:
     """Weights over own axes of those of a leaf of an operand."""
     inner_axes = inner.axes
     if step is not None:
@@ -439,6 +479,17 @@ def _blocks(dim: InputDim, extent: int, indices: Indices, extents: Mapping[str, 
     return found
 
 
+def stated(value: Shard) -> np.ndarray | None:
+    """The array of a shard of a constant; None for others. Mismatch where it is not known which part it is."""
+    array = value.term.array
+    if array is None or value.addend is not None:
+        return None
+    for d, indices in enumerate(value.indices):
+        if not indices.is_full(array.shape[d]):
+            array = taken(array, d, indices)
+    return np.ascontiguousarray(array)
+
+
 def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:
     """The entries of a constant at these indices; where they are not known, all must be alike."""
     if indices.bases or indices.is_free:
@@ -456,4 +507,3 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
     if a.dtype.kind not in "fc":
         return bool(np.array_equal(a, b))
     return bool(np.allclose(a, b, rtol=4 * float(np.finfo(a.dtype).eps), atol=0, equal_nan=True))
-

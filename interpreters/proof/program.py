@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 from xdsl.dialects import func
 from xdsl.dialects.builtin import TensorType
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
@@ -24,7 +23,7 @@ from distir.dialects.sharding import OutsideKind
 from distir.interpreters.proof import shards
 from distir.interpreters.proof.calls import Place, abstracted
 from distir.interpreters.proof.indices import Base, Mismatch
-from distir.interpreters.proof.matching import Application, Lookup, Outcome, taken
+from distir.interpreters.proof.matching import Application, Lookup, Outcome, stated
 from distir.interpreters.proof.templates import Form, Template
 from distir.interpreters.proof.terms import Library, application, evaluated, is_floating, is_number, scaled_by
 from distir.interpreters.proof.values import (
@@ -165,7 +164,9 @@ class Prover(Walk):
     """Operations looked at."""
     _results: dict[Any, PythonValues] = field(default_factory=dict[Any, PythonValues])
     _known: dict[str, set[Place]] = field(default_factory=dict[str, set[Place]])
-    _matches: dict[Any, list[tuple[Template, list[Outcome], Lookup | None]] | Mismatch] = field(default_factory=dict[Any, Any])
+    _matches: dict[Any, list[tuple[Template, list[Outcome], Lookup | None]] | Mismatch] = field(
+        default_factory=dict[Any, Any]
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,11 +237,11 @@ class Prover(Walk):
         values, lookup = _without_lookups(operands)
         if lookup is None and (constants := self._constants(op, form, values)) is not None:
             return constants
-        if lookup is None and (scale := self._scale(form, values)) is not None:
-            return scale
         key = (
             form,
-            tuple([(v.term if v.term.array is not None else v.term.kind, v.indices, v.addend, v.is_zero) for v in values]),
+            tuple(
+                [(v.term if v.term.array is not None else v.term.kind, v.indices, v.addend, v.is_zero) for v in values]
+            ),
             tuple([values.index(v) for v in values]),
             lookup,
         )
@@ -250,25 +251,35 @@ class Prover(Walk):
             except Mismatch as mismatch:
                 self._matches[key] = mismatch
         matches = self._matches[key]
+        scale = None if lookup is not None else self._scale(form, values)
         if isinstance(matches, Mismatch):
-            raise matches
+            if scale is None:
+                raise matches
+            return scale
         found: list[tuple[Template, list[Outcome], Lookup | None, list[Term]]] = []
         for template, outcomes, masked in matches:
             terms = application(template, self._operand_terms(template, values), template.results)
             found.append((template, outcomes, masked, terms))
             if all(term.plain.is_sequential for term in terms):
                 break
-        template, outcomes, masked, terms = next((f for f in found if all(t.plain.is_sequential for t in f[3])), found[0])
+        template, outcomes, masked, terms = next(
+            (f for f in found if all(t.plain.is_sequential for t in f[3])), found[0]
+        )
+        if scale is not None and not all(term.plain.is_sequential for term in terms):
+            return scale
         for term in terms:
             if not term.origin and not term.is_sequential:
                 term.origin = described(op)
-        results = [shard(term, *outcome) for term, outcome in zip(terms, outcomes, strict=True)]
+        results: list[Shard] = []
+        for term, (indices, addend), local in zip(terms, outcomes, form.results, strict=True):
+            results.append(zeros(local) if addend is not None and addend.is_nothing else shard(term, indices, addend))
         return tuple(results) if masked is None else tuple([_looked_up(r, operands, masked) for r in results])
 
     def _operand_terms(self, template: Template, values: Sequence[Shard]) -> list[Term]:
         found: list[Term] = []
-        for value, kind, stated in zip(values, template.kinds, template.constants, strict=True):
-            found.append(hole(kind) if value.is_zero else stated if stated is not None else value.term)
+        for i, (value, kind, term) in enumerate(zip(values, template.kinds, template.constants, strict=True)):
+            is_hole = value.is_zero and not template.is_nothing(i)
+            found.append(hole(kind) if is_hole else value.term if term is None else term)
         return found
 
     def _constants(self, op: Operation, form: Form, values: Sequence[Shard]) -> PythonValues | None:
@@ -277,14 +288,8 @@ class Prover(Walk):
             return None
         terms: list[Term] = []
         for value, local in zip(values, op.operands, strict=False):
-            if value.is_whole:
-                terms.append(value.term)
-                continue
-            array = cast("np.ndarray[Any, Any]", value.term.array)
-            for d, indices in enumerate(value.indices):
-                if not indices.is_full(array.shape[d]):
-                    array = taken(array, d, indices)
-            terms.append(constant(np.ascontiguousarray(array), self.library.kinds(local.type)))
+            array = None if value.is_whole else stated(value)
+            terms.append(value.term if array is None else constant(array, self.library.kinds(local.type)))
         found = evaluated(op, terms, form.results)
         return None if found is None else tuple([whole(term) for term in found])
 
@@ -296,7 +301,11 @@ class Prover(Walk):
         value, by = values
         if not self.library.scales.get(key) or not is_number(by.term.kind) or by.term.array is not None or by.is_zero:
             return None
-        if not is_floating(value.term.kind) or not by.is_whole or form.results[0].shape != tuple([i.size for i in value.indices]):
+        if (
+            not is_floating(value.term.kind)
+            or not by.is_whole
+            or form.results[0].shape != tuple([i.size for i in value.indices])
+        ):
             return None
         if form.results[0].element != value.term.kind.element:
             return None
@@ -324,8 +333,16 @@ class Prover(Walk):
                 reasons.append(mismatch)
         if found:
             return found
-        fitting = [r for r, t in zip(reasons, templates, strict=True) if [v.term.kind for v in values] == list(t.kinds)] or reasons
-        raise Mismatch(fitting[0].reason, [base for reason in reasons for base in reason.bases])
+        closest = max(range(len(reasons)), key=lambda i: _likeness(form, values, templates[i]))
+        raise Mismatch(reasons[closest].reason, [base for reason in reasons for base in reason.bases])
+
+
+def _likeness(form: Form, values: Sequence[Shard], template: Template) -> tuple[int, int, int]:
+    """How much an operation is like a template: of several that it is no shard of, the reason of the most alike is given."""
+    kinds = zip(values, template.kinds, strict=False)
+    properties = sum(template.form.properties.get(name) == each for name, each in form.properties.items())
+    ranks = sum(len(v.indices) == len(kind.shape or ()) for v, kind in zip(values, template.kinds, strict=False))
+    return ranks, sum(v.term.kind == kind or v.is_zero for v, kind in kinds), properties
 
 
 def _opaque(operands: PythonValues) -> frozenset[Base | Symbol]:
@@ -377,7 +394,13 @@ def _masked(application: Application) -> Lookup | None:
 
 def _looked_up(result: Shard, operands: PythonValues, masked: Lookup) -> Outside:
     kept = masked.masked[0]
-    return Outside(result, operands[masked.index].indices, masked.positions, masked.masked_dims, operands[kept] if kept >= 0 else None)
+    return Outside(
+        result,
+        operands[masked.index].indices,
+        masked.positions,
+        masked.masked_dims,
+        operands[kept] if kept >= 0 else None,
+    )
 
 
 def described(op: Operation) -> str:

@@ -83,7 +83,9 @@ def inside(value: Any, indices: Any, otherwise: Any, positions: Positions, dims:
     (found,) = expect_shards([indices])
     if isinstance(value, Outside):
         if (value.indices, value.positions, value.dims) != (found, positions, dims):
-            raise Mismatch("the result of a lookup is masked by other indices or positions than it was looked up with", found.bases)
+            raise Mismatch(
+                "the result of a lookup is masked by other indices or positions than it was looked up with", found.bases
+            )
         if value.otherwise is not otherwise:
             raise Mismatch("the result of a lookup is replaced by another value than the operation's own")
         return value.value

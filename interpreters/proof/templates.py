@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from distir.dialects.sharding import Gather, Rule, RuleAttr
-from distir.interpreters.proof.values import Kind, Term
+from distir.interpreters.proof.values import Kind, Term, is_zero
 from distir.interpreters.walk import NAMES
 
 RULE = "dist.rule"
@@ -50,7 +50,9 @@ def integers(attribute: Attribute) -> list[int] | None:
             return [int(v) for v in cast("DenseArrayBase[Any]", attribute).get_values()]
         case ArrayAttr():
             items = [integers(item) for item in attribute.data]
-            return None if any(item is None or len(item) != 1 for item in items) else [item[0] for item in items if item]
+            return (
+                None if any(item is None or len(item) != 1 for item in items) else [item[0] for item in items if item]
+            )
         case _:
             return None
 
@@ -95,10 +97,19 @@ class Forms:
     def __call__(self, op: Operation) -> Form:
         if (found := self._of.get(id(op))) is not None:
             return found[1]
-        attributes = tuple(sorted(((k, v) for k, v in op.attributes.items() if not is_note(k)), key=lambda each: each[0]))
+        attributes = tuple(
+            sorted(((k, v) for k, v in op.attributes.items() if not is_note(k)), key=lambda each: each[0])
+        )
         results = tuple([self.kinds(r.type) for r in op.results])
         regions = tuple([_region(op, self.kinds)]) if op.regions else ()
-        key = (op.name, tuple(sorted(op.properties.items(), key=lambda e: e[0])), attributes, regions, results, len(op.operands))
+        key = (
+            op.name,
+            tuple(sorted(op.properties.items(), key=lambda e: e[0])),
+            attributes,
+            regions,
+            results,
+            len(op.operands),
+        )
         if (form := self._known.get(key)) is None:
             form = Form(op.name, dict(op.properties), attributes, regions, results, operand_names(op))
             self._known[key] = form
@@ -118,7 +129,9 @@ def operand_names(op: Operation) -> tuple[str, ...]:
         for name, _ in op.get_irdl_definition().operands:
             value = getattr(op, name, None)
             if isinstance(value, SSAValue):
-                index = next(i for i, operand in enumerate(op.operands) if operand is value and found[i].startswith("operand"))
+                index = next(
+                    i for i, operand in enumerate(op.operands) if operand is value and found[i].startswith("operand")
+                )
                 found[index] = name
     return tuple(found)
 
@@ -130,7 +143,9 @@ def _region(op: Operation, kinds: Kinds) -> tuple[Any, ...]:
     inside |= {a for each in op.walk() for region in each.regions for block in region.blocks for a in block.args}
 
     def number(value: SSAValue) -> int:
-        return numbers.setdefault(value, len(numbers) if value in inside else -1 - sum(v not in inside for v in numbers))
+        return numbers.setdefault(
+            value, len(numbers) if value in inside else -1 - sum(v not in inside for v in numbers)
+        )
 
     def rough(type_: Attribute) -> tuple[int | None, str]:
         kind = kinds(type_)
@@ -150,7 +165,11 @@ def _region(op: Operation, kinds: Kinds) -> tuple[Any, ...]:
             tuple(blocks),
         )
 
-    return tuple((tuple((number(a), rough(a.type)) for a in b.args), tuple(map(said, b.ops))) for r in op.regions for b in r.blocks)
+    return tuple(
+        (tuple((number(a), rough(a.type)) for a in b.args), tuple(map(said, b.ops)))
+        for r in op.regions
+        for b in r.blocks
+    )
 
 
 @dataclass(eq=False)
@@ -179,12 +198,19 @@ class Template:
     def results(self) -> tuple[Kind, ...]:
         return self.form.results
 
+    def is_nothing(self, operand: int) -> bool:
+        """Whether an operand is a constant of zeros: however often it is added, it adds nothing."""
+        constant = self.constants[operand]
+        return constant is not None and is_zero(constant)
+
     def entry(self, name: str, position: int) -> int | None:
         """What stands at a place of a property or of a constant operand."""
         if name in self.form.entries:
             numbers: Sequence[int] = self.form.entries[name]
         else:
-            array = next((c.array for c, n in zip(self.constants, self.form.names, strict=False) if n == name and c), None)
+            array = next(
+                (c.array for c, n in zip(self.constants, self.form.names, strict=False) if n == name and c), None
+            )
             if array is None or array.dtype.kind not in "iub":
                 return None
             numbers = array.reshape(-1).tolist()

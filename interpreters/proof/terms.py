@@ -18,7 +18,7 @@ from xdsl.traits import Pure
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Rule
 from distir.interpreters.proof.templates import Form, Forms, Kinds, Template, rule_of
-from distir.interpreters.proof.values import Kind, Term, constant, is_hole, term_of
+from distir.interpreters.proof.values import Kind, Term, constant, is_zero, term_of
 from distir.interpreters.reference import run_operator
 from distir.interpreters.walk import Enter, Walk
 
@@ -64,7 +64,10 @@ class Library:
         if key not in self.scales:
             if rule is None:
                 return None
-            linear = any(p.reduction is Reduction.SUM and p.factor is None and 0 in p.operands and p.operands == (0,) for p in rule.partials)
+            linear = any(
+                p.reduction is Reduction.SUM and p.factor is None and 0 in p.operands and p.operands == (0,)
+                for p in rule.partials
+            )
             self.scales[key] = linear and _is_uniform(op)
         return key if self.scales[key] else None
 
@@ -116,13 +119,9 @@ def _pulled(template: Template, operands: Sequence[Term]) -> tuple[Any, set[int]
     for partial in template.rule.partials:
         taken = set(partial.operands)
         if partial.reduction is Reduction.SUM and partial.factor is None and lacking <= taken:
-            if all(_is_zero(operands[i]) for i in taken - lacking):
+            if all(is_zero(operands[i]) for i in taken - lacking):
                 return factors, lacking, partial.results
     return None
-
-
-def _is_zero(term: Term) -> bool:
-    return is_hole(term) or (term.array is not None and term.array.dtype.kind in "fiu" and not term.array.any())
 
 
 def evaluated(op: Operation, operands: Sequence[Term], kinds: Sequence[Kind]) -> list[Term] | None:
@@ -178,7 +177,8 @@ def sequential_results(op: Operation, operands: Sequence[Term], library: Library
 
 
 def is_scale_of(operands: Sequence[Term]) -> bool:
-    """Whether an operation that may scale does: a value by a number that is no constant."""
-    return is_floating(operands[0].kind) and is_number(operands[1].kind) and operands[1].array is None
-
-
+    """Whether an operation that may scale does: a constant, or what is scaled already, by a number that is none. Other numbers stay where they
+    are; a program that scales later scales what this gave."""
+    value, by = operands
+    is_start = value.array is not None or bool(value.factors)
+    return is_start and is_floating(value.kind) and is_number(by.kind) and by.array is None

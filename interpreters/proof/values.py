@@ -65,7 +65,9 @@ class Term:
 _terms: dict[Any, Term] = {}
 
 
-def _interned(kind: Kind, head: Any, operands: tuple[Term, ...], result: int, factors: tuple[tuple[Any, Term], ...]) -> Term:
+def _interned(
+    kind: Kind, head: Any, operands: tuple[Term, ...], result: int, factors: tuple[tuple[Any, Term], ...]
+) -> Term:
     key = (kind, head, operands, result, factors)
     if (found := _terms.get(key)) is None:
         found = _terms[key] = Term(kind, head, operands, result, factors)
@@ -98,6 +100,11 @@ HOLE = "zeros"
 
 def is_hole(term: Term) -> bool:
     return term.head is HOLE
+
+
+def is_zero(term: Term) -> bool:
+    """Whether it is a constant of zeros."""
+    return term.array is not None and term.array.dtype.kind in "fiu" and not term.array.any()
 
 
 def unified(a: Term, b: Term) -> Term | None:
@@ -297,7 +304,9 @@ def joined(values: Sequence[Shard], dim: int) -> Shard:
             raise Mismatch(f"parts of {first} and of {value} are joined", first.bases | value.bases)
         others = zip(value.indices, first.indices, strict=True)
         if any(d != dim and i is not j for d, (i, j) in enumerate(others)):
-            raise Mismatch(f"parts that differ in other dims are joined: {first} and {value}", first.bases | value.bases)
+            raise Mismatch(
+                f"parts that differ in other dims are joined: {first} and {value}", first.bases | value.bases
+            )
         parts.append(value.indices[dim])
     indices = (*first.indices[:dim], concat(parts), *first.indices[dim + 1 :])
     return shard(first.term, indices, first.addend)

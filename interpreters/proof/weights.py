@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from distir.dialects.reductions import Reduction
@@ -59,7 +60,7 @@ def _combined(a: Function, b: Function, axes: int, union: bool) -> Function:
     for key, pieces in groups.items():
         bounds = sorted({bound for start, stop, _ in pieces for bound in (start, stop)})
         joined: list[tuple[int, int, Function]] = []
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in pairwise(bounds):
             there = [f for start, stop, f in pieces if start <= low and high <= stop]
             if not there:
                 continue
@@ -94,7 +95,12 @@ def _is_one(function: Function, extents: Sequence[int]) -> bool:
     if len(function) != 1:
         return False
     (key, pieces) = function[0]
-    return key == (None, 1, 0) and len(pieces) == 1 and pieces[0][:2] == (0, extents[0]) and _is_one(pieces[0][2], extents[1:])
+    return (
+        key == (None, 1, 0)
+        and len(pieces) == 1
+        and pieces[0][:2] == (0, extents[0])
+        and _is_one(pieces[0][2], extents[1:])
+    )
 
 
 def _over(function: Function, axes: Sequence[Axis], wider: Sequence[Axis]) -> Function:
@@ -157,6 +163,12 @@ class Addend:
     leaves: tuple[Leaf, ...]
 
     @property
+    def is_nothing(self) -> bool:
+        """Whether it is zero: of a sum, it has nothing."""
+        explicit = all(_is_zero(leaf.weights.explicit, len(leaf.axes)) for leaf in self.leaves)
+        return explicit and not self.symbols and self.reduction is Reduction.SUM
+
+    @property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset(symbol for leaf in self.leaves for symbol, _ in leaf.weights.symbols)
 
@@ -177,7 +189,8 @@ def _function_text(function: Function, axes: Sequence[Axis]) -> str:
     if not axes:
         return "whole" if function == 1 else f"{function} times"
     pieces = [
-        f"{'' if b is None else b}{i}:{j} of {axes[0][2]}" + ("" if len(axes) == 1 and f == 1 else f" [{_function_text(f, axes[1:])}]")
+        f"{'' if b is None else b}{i}:{j} of {axes[0][2]}"
+        + ("" if len(axes) == 1 and f == 1 else f" [{_function_text(f, axes[1:])}]")
         for (b, _, _), ps in function
         for i, j, f in ps
     ]
@@ -243,7 +256,9 @@ def _sum(a: list[Leaf], b: list[Leaf], reduction: Reduction) -> list[Leaf]:
         explicit = _combined(x.weights.explicit, y.weights.explicit, len(x.axes), union)
         symbols: dict[Symbol, Fraction] = dict(x.weights.symbols)
         for symbol, number in y.weights.symbols:
-            symbols[symbol] = max(symbols.get(symbol, number), number) if union else symbols.get(symbol, Fraction(0)) + number
+            symbols[symbol] = (
+                max(symbols.get(symbol, number), number) if union else symbols.get(symbol, Fraction(0)) + number
+            )
         found.append(Leaf(x.path, x.axes, Weights(explicit, _ordered(symbols))))
     return found
 
@@ -256,7 +271,9 @@ def _refined(leaves: list[Leaf], finer: list[Leaf]) -> list[Leaf]:
     """Leaves in terms of those that the other addend has: a leaf is the same part of all that is reached through it."""
     found: list[Leaf] = []
     for leaf in leaves:
-        below = [f for f in finer if f.path[: len(leaf.path)] == leaf.path and (f.path, f.axes) != (leaf.path, leaf.axes)]
+        below = [
+            f for f in finer if f.path[: len(leaf.path)] == leaf.path and (f.path, f.axes) != (leaf.path, leaf.axes)
+        ]
         if not below or not all(set(leaf.axes) <= set(f.axes) for f in below):
             found.append(leaf)
             continue

@@ -80,7 +80,9 @@ def _run(template: Template, factor: str, dims: Sequence[tuple[InputDim, int, In
             raise Mismatch(f"{factor} is summed over windows of no one operand")
         count, margins = own[0][1], [(own[0][0].halo, 1)]
     else:
-        rows = [extent for c, extent in gathers if c.stride == 1] + [extent for dim, extent, _ in dims if dim.stride == 1]
+        rows = [extent for c, extent in gathers if c.stride == 1] + [
+            extent for dim, extent, _ in dims if dim.stride == 1
+        ]
         if not rows or not gathers or max(max(c.halo) for c, _ in gathers) > 0:
             raise Mismatch(f"{factor} has no steps")
         count, margins = min(rows), [((-c.halo[0], -c.halo[1]), c.stride) for c, _ in gathers]
