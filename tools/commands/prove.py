@@ -1,0 +1,56 @@
+"""`distir verify --proof`: two programs go in; whether the distributed one is proven to compute the sequential one comes out, without
+executing either, and the rules that the proof rests on."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from distir.tools.commands.model import load_executable, require_level
+from distir.tools.commands.report import progress, say
+
+if TYPE_CHECKING:
+    from distir.interpreters.proof import Proof
+
+NOT_PROVEN = 3
+"""Exit status: it may be right, and execution can tell."""
+
+
+def run_proof(args: Namespace) -> int:
+    """Exit status 0 if every output and update is proven, else `NOT_PROVEN`."""
+    from xdsl.context import Context
+
+    from distir.interpreters.entry import entry_function, machine_devices
+    from distir.interpreters.proof import prove, prove_ranks
+    from distir.passes.dtp_parallelize import prepare
+    from distir.passes.project_to_rank import project
+
+    with progress("reading the programs"):
+        sequential, distributed = load_executable(args.sequential), load_executable(args.distributed)
+        require_level(sequential, args.sequential, (1, 2), "expected the sequential program")
+    with progress("finding rules"):
+        prepare(Context(), sequential)
+    found: list[tuple[str, Proof]] = []
+    with progress("proving"):
+        found.append((args.distributed, prove(sequential, distributed)))
+        if args.ranks and found[0][1]:
+            ranks = range(machine_devices(distributed, entry_function(distributed)))
+            programs = [project(distributed, rank) for rank in ranks]
+            found.append((f"the programs of {len(ranks)} ranks", prove_ranks(sequential, programs)))
+    return _said(found)
+
+
+def _said(found: Sequence[tuple[str, Proof]]) -> int:
+    for what, proof in found:
+        if not proof:
+            say(f"{what}: not proven, {len(proof.outputs)} outputs are. The claim breaks first at")
+            say(f"  {proof.failures[0]}")
+            say("this may be a fault, or more than the proof can follow: execute both, without --proof")
+            return NOT_PROVEN
+    for rule in found[0][1].rules:
+        say(f"  {rule}")
+    probed = sum(rule.found != "exact" for rule in found[0][1].rules)
+    for what, proof in found:
+        say(f"{what}: every output is proven ({len(proof.outputs)}), by {len(proof.rules)} rules of operators, {probed} of them probed")
+    return 0
