@@ -470,7 +470,7 @@ def _blocks(dim: InputDim, extent: int, indices: Indices, extents: Mapping[str, 
         if indices.size * dim.pieces[0] % sum(dim.pieces):
             raise Mismatch(f"{indices} is no part of every segment", indices.bases)
         part = indices.slice(0, indices.size * dim.pieces[0] // sum(dim.pieces))
-        return {factors[0]: part.unscaled(first // extents[factors[0]])}
+        return {dim.factors[-1]: part.unscaled(first // extents[dim.factors[-1]])}
     rest = indices.unscaled(extent // prod(extents[factor] for factor in factors))
     found: dict[str, Indices] = {}
     for factor in reversed(factors[1:]):

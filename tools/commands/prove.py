@@ -52,5 +52,7 @@ def _said(found: Sequence[tuple[str, Proof]]) -> int:
         say(f"  {rule}")
     probed = sum(rule.found != "exact" for rule in found[0][1].rules)
     for what, proof in found:
-        say(f"{what}: every output is proven ({len(proof.outputs)}), by {len(proof.rules)} rules of operators, {probed} of them probed")
+        say(
+            f"{what}: every output is proven ({len(proof.outputs)}), by {len(proof.rules)} rules of operators, {probed} of them probed"
+        )
     return 0

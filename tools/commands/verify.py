@@ -71,7 +71,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--dtype", choices=("f64", "f32"), default="f64", help="for all floating values (default: f64)")
     parser.add_argument("--inputs", metavar="F.npz", help="values of inputs by name; the others are drawn")
     parser.add_argument("--proof", action="store_true", help="prove it instead, without executing (docs/proof.md)")
-    parser.add_argument("--ranks", action="store_true", help="with --proof: of the programs of all ranks too, messages matched")
+    parser.add_argument(
+        "--ranks", action="store_true", help="with --proof: of the programs of all ranks too, messages matched"
+    )
     parser.set_defaults(run=run)
 
 

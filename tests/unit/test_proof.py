@@ -1,0 +1,154 @@
+"""The static proof: right programs are proven, wrong ones are rejected where they are wrong."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from distir.dialects.dist import AllReduceOp, SliceOp
+from distir.interpreters.entry import entry_function, machine_devices
+from distir.interpreters.proof import Proof, prove, prove_ranks
+from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
+from distir.passes.dtp_parallelize import prepare
+from distir.passes.project_to_rank import project
+from tests.end_to_end.test_equivalence import SAMPLE, THIRDS, Degrees
+from tests.mutants import mutants
+from tests.mutated_programs import PROGRAMS
+from tests.small_models import Model, gpt2, mlp
+
+
+def both(sequential: ModuleOp, distributed: ModuleOp) -> list[Proof]:
+    count = machine_devices(distributed, entry_function(distributed))
+    ranks = [project(distributed, rank) for rank in range(count)]
+    return [prove(sequential, distributed), prove_ranks(sequential, ranks)]
+
+
+@pytest.mark.parametrize("degrees", SAMPLE, ids=str)
+@pytest.mark.parametrize("model", [gpt2, mlp])
+def test_plans_are_proven(model: Callable[..., Model], degrees: Degrees):
+    plan = model(batch=8)
+    for proof in both(plan.module, plan.distributed(**asdict(degrees))):
+        assert proof, proof.failures
+
+
+@pytest.mark.parametrize("degrees", THIRDS, ids=str)
+def test_degrees_that_are_no_powers_of_two(degrees: Degrees):
+    plan = mlp(batch=9)
+    for proof in both(plan.module, plan.distributed(**asdict(degrees))):
+        assert proof, proof.failures
+
+
+Operation_ = TypeVar("Operation_", bound=Operation)
+QUICK = ("mlp-onnx", "gpt2-onnx", "uneven")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in PROGRAMS])
+def test_programs_with_state_offsets_and_windows(name: str, tmp_path: Path):
+    sequential, distributed = PROGRAMS[name](tmp_path)
+    prepared = sequential.clone()
+    prepare(Context(), prepared)
+    for proof in both(prepared, distributed):
+        assert proof, proof.failures
+
+
+def test_time_follows_distinct_bodies():
+    """Sixteen microbatches of two replicas take a few operations more than two: calls, messages and sums of the loop."""
+    plan = mlp(batch=32)
+    few, many = (
+        prove(plan.module, plan.distributed(dp=2, tp=1, pp=2, microbatches=n, schedule="1f1b")).walked for n in (4, 16)
+    )
+    assert many - few <= 12 * 20
+
+
+def find(module: ModuleOp, kind: type[Operation_]) -> Operation_:
+    return next(op for op in module.walk() if isinstance(op, kind))
+
+
+def test_a_dropped_allreduce_is_named_where_its_addend_is_used():
+    plan = mlp(batch=8)
+    distributed = plan.distributed(dp=2, tp=1, pp=1, microbatches=1, schedule="gpipe")
+    reduction = find(distributed, AllReduceOp)
+    for result, operand in zip(reduction.results, reduction.operands, strict=True):
+        result.replace_all_uses_with(operand)
+    reduction.detach()
+    proof = prove(plan.module, distributed)
+    assert not proof
+    assert "only an addend" in proof.failures[0].reason
+    assert "0:4 of 8" in proof.failures[0].reason
+
+
+def test_a_wrong_slice_is_named():
+    plan = mlp(batch=8)
+    distributed = plan.distributed(dp=1, tp=1, pp=1, microbatches=2, schedule="gpipe")
+    cut = find(distributed, SliceOp)
+    moved = SliceOp(cut.input, [(2, 6), *cut.ranges[1:]])
+    assert cut.parent is not None
+    cut.parent.insert_op_before(moved, cut)
+    cut.output.replace_all_uses_with(moved.output)
+    proof = prove(plan.module, distributed)
+    assert not proof
+    assert "2:6" in str(proof.failures[0])
+
+
+def test_rules_that_a_proof_rests_on_are_listed():
+    plan = mlp(batch=8)
+    proof = prove(plan.module, plan.distributed(dp=2, tp=1, pp=1, microbatches=1, schedule="gpipe"))
+    expected = {
+        "onnx.MatMul",
+        "onnx.Relu",
+        "grad.matmul_grad",
+        "grad.relu_grad",
+        "grad.sgd",
+        "grad.loss",
+        "grad.loss_grad",
+    }
+    assert {use.operator for use in proof.rules} == expected - {"grad.sgd"}  # it runs whole
+    assert {use.found for use in proof.rules} == {"exact"}
+
+
+def test_without_rules_nothing_that_is_cut_is_proven():
+    plan = mlp(batch=8)
+    distributed = plan.distributed(dp=2, tp=1, pp=1, microbatches=1, schedule="gpipe")
+    assert not prove(plan.module, distributed, rules=lambda op: None)
+
+
+@pytest.mark.parametrize("name", ["mlp-onnx", pytest.param("mlp-zero", marks=pytest.mark.long)])
+def test_mutants_that_change_results_are_rejected(name: str, tmp_path: Path):
+    from tests.mutation_testing import Examiner
+
+    sequential, distributed = PROGRAMS[name](tmp_path)
+    prepared = sequential.clone()
+    prepare(Context(), prepared)
+    examiner = Examiner(sequential, distributed)
+    proven = [(what, mutant) for what, mutant in mutants(distributed, 14, seed=3) if prove(prepared, mutant)]
+    assert [what for what, mutant in proven if examiner.changes(mutant)] == []
+
+
+# --- index sets ---
+
+
+def test_index_sets_are_products_and_quotients():
+    rows = ranges([(2, 4)])
+    assert product(rows, full(3), 3) is ranges([(6, 12)])
+    assert product(rows, ranges([(0, 1)]), 3) is ranges([(6, 7), (9, 10)])
+    assert ranges([(6, 7), (9, 10)]).split(3) == (rows, ranges([(0, 1)]))
+    with pytest.raises(Mismatch):
+        ranges([(6, 7), (10, 11)]).split(3)
+
+
+def test_what_holds_for_an_unknown_set_holds_for_what_it_is():
+    base = Base("rows", 2, 4)
+    unknown = Indices.of([(base, 1, 0, 0, 2)])
+    known = ranges([(0, 1), (3, 4)])
+    merged = product(unknown, ranges([(1, 3)]), 5)
+    assert merged.substituted({base: known}) is product(known, ranges([(1, 3)]), 5)
+    assert merged.split(5) == (unknown, ranges([(1, 3)]))
+    parts = [merged.slice(0, 2), merged.slice(2, 4)]
+    assert concat(parts) is merged
+    with pytest.raises(Mismatch):
+        unknown.unscaled(2)
