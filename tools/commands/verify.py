@@ -78,10 +78,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    if args.proof:
-        from distir.tools.commands.prove import run_proof
-
-        return run_proof(args)
     import numpy as np
 
     from distir.interpreters.entry import arguments_of, entry_function
@@ -89,10 +85,18 @@ def run(args: Namespace) -> int:
     from distir.tools.commands.capacity import check_memory
     from distir.tools.commands.values import print_comparison, read_arrays
 
+    if args.proof and (args.against_eager or args.inputs is not None):
+        raise DistirError("--proof executes nothing: no --against-eager, no --inputs")
+    if args.ranks and not args.proof:
+        raise DistirError("--ranks says what to prove: give --proof too")
     if args.against_eager:
         return _against_eager(args)
     if args.distributed is None:
         raise DistirError("expected two programs to compare, got one: give DISTRIBUTED.mlir, or --against-eager")
+    if args.proof:
+        from distir.tools.commands.prove import run_proof
+
+        return run_proof(args)
     paths = args.sequential, args.distributed
     dtype = np.dtype(np.float64 if args.dtype == "f64" else np.float32)
     with progress("reading the programs"):
