@@ -5,8 +5,7 @@
 // RUN: distir verify %S/../paper/figure_sequential.mlir %S/../paper/figure8.mlir | filecheck %s
 // RUN: distir verify %S/../paper/figure_sequential.mlir %S/../paper/figure9.mlir | filecheck %s
 
-// CHECK:      weights drawn with seed 0
-// CHECK-NEXT: inputs drawn with seed 0: x, y
+// CHECK:      all values drawn: seed 0, seed 1, seed 2
 // CHECK-NEXT: output
 // CHECK-NEXT: w1 agrees
 // CHECK-NEXT: w2 agrees

@@ -1,6 +1,6 @@
 // RUN: DISTIR_DIAGNOSTICS
 
-// CHECK: expected found = exact or probed, got guessed
+// CHECK: expected found = exact, probed or unknown, got guessed
 "test.op"() {rule = #dist.rule<[S1] -> {S1: gather(0)}, found = guessed>} : () -> ()
 
 // -----
