@@ -16,6 +16,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
+from distir.frontends.onnx.contrib import expand_contributed, is_contributed
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
 from distir.frontends.onnx.protos import Array, array_of, is_floating, is_quantised
 from distir.frontends.onnx.sparse import make_dense
@@ -82,6 +83,7 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
     _refuse_unknown_domains(loaded)
     _refuse_unknown_attributes(loaded)
     _convert_to_newest(loaded)
+    expand_contributed(loaded.proto, loaded.name)
     return loaded
 
 
@@ -125,7 +127,8 @@ def _take_tensors(loaded: LoadedModel) -> None:
 def _refuse_unknown_domains(loaded: LoadedModel) -> None:
     functions = {(function.domain, function.name) for function in loaded.proto.functions}
     for node in _nodes(loaded.proto):
-        if node.domain not in DOMAINS and (node.domain, node.op_type) not in functions:
+        known = node.domain in DOMAINS or (node.domain, node.op_type) in functions or is_contributed(node)
+        if not known:
             raise DistirError(
                 f"{loaded.name}: operator {node.op_type} of node '{node.name or node.output[0]}' is in the unknown "
                 f"domain '{node.domain}': export the model with standard ONNX operators only"
@@ -200,7 +203,7 @@ def _convert_to_newest(loaded: LoadedModel) -> None:
 def _has_changed(model: str, node: onnx.NodeProto, versions: dict[str, int]) -> bool:
     """Whether the newest version of the node's operator is not the one that the model means."""
     schema = SCHEMAS.get(node.op_type)
-    if node.domain == GRADIENT_DOMAIN:
+    if node.domain == GRADIENT_DOMAIN or is_contributed(node):
         return False
     if schema is None or schema.domain != node.domain:
         if not node.domain and onnx.defs.has(node.op_type, versions.get("", OPSET_VERSION), ""):
