@@ -20,7 +20,7 @@ def decompositions() -> dict[Any, Any]:
     those that take from an operand nothing but its element type. Of norms in mixed precision. Of the gradient of a
     convolution, in one operator for each operand. Of the gradient of an embedding, whose padding index becomes one that is no position,
     so that shards of its rows need not know it. Of operators over
-    lists, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
+    lists, of products of groups, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -33,6 +33,7 @@ def decompositions() -> dict[Any, Any]:
         aten.native_layer_norm.default: partial(_norm_in_parameter_type, aten.native_layer_norm.default),
         aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
         aten.ones_like.default: _one_like,
+        aten._grouped_mm.default: _grouped_mm,
         aten._amp_foreach_non_finite_check_and_unscale_.default: unscale,
         aten._amp_update_scale_.default: update_scale,
     }
@@ -57,6 +58,28 @@ def _over_lists() -> list[Any]:
 def _each_by_itself(operator: Any, *args: Any, **kwargs: Any) -> Any:
     """An operator over lists as one operator per tensor, which is how it is defined."""
     return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)  # pyright: ignore
+
+
+def _grouped_mm(
+    a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
+    """A product for each group of rows (or of what is summed over, or of columns), which end at `offs`: as one product for all
+    groups in which the others' are zeros, since a program has no sizes that depend on values. It is as many times the work."""
+    if bias is not None or (offs is None and (a.dim(), b.dim()) != (3, 3)):
+        return NotImplemented
+    if offs is None:
+        return torch.bmm(a, b).to(out_dtype or a.dtype)
+    ends = offs.unsqueeze(1)
+    starts = torch.cat([torch.zeros_like(ends[:1]), ends[:-1]])
+    at = torch.arange(a.shape[0] if b.dim() == 3 else b.shape[-1] if a.dim() == 3 else a.shape[1])
+    inside = (at >= starts) & (at < ends)
+    if b.dim() == 3:
+        found = torch.bmm(torch.where(inside.unsqueeze(2), a, 0), b).sum(0)
+    elif a.dim() == 3:
+        found = torch.bmm(a, torch.where(inside.unsqueeze(1), b, 0)).sum(0)
+    else:
+        found = torch.bmm(torch.where(inside.unsqueeze(1), a, 0), b.expand(len(offs), *b.shape))
+    return found.to(out_dtype or a.dtype)
 
 
 def _one_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: object) -> Tensor:

@@ -22,7 +22,7 @@ from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, rest
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import draws_first, maxima_without_places, without_writes, written_constants
-from distir.frontends.pytorch.side_effects import Surroundings
+from distir.frontends.pytorch.side_effects import Surroundings, is_left
 from distir.frontends.weights import attach
 
 Key = tuple[str, str]
@@ -42,9 +42,9 @@ def trace(function: TracedFunction) -> ModuleOp:
         graph, keys = _traced_function(function, ports)
         if changes := surroundings.changes() + function.leftovers():
             again, _ = _traced_function(function, ports)
-            if again.code != graph.code:
+            if again.code != graph.code or _reads_what_was_left(again):
                 raise DistirError(
-                    f"{function.name} changes {changes[0]}, which its next run reads, and a program does not remember: make it a "
+                    f"{function.name} changes {', '.join(changes[:3])}, which its next run reads, and a program does not remember: make it a "
                     "buffer of a module, or take it out of the step"
                 )
     finally:
@@ -115,6 +115,11 @@ def _refuse_constants(function: TracedFunction, graph: fx.GraphModule) -> None:
                 f"{function.name} reaches {name} in a way that is not followed (torch.func, or an autograd Function bound before): "
                 "use it as an attribute of its module"
             )
+
+
+def _reads_what_was_left(graph: fx.GraphModule) -> bool:
+    found = (_attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr")
+    return any(is_left(tensor) for tensor in found if tensor is not None)
 
 
 def _attribute(graph: fx.GraphModule, target: Any) -> Tensor | None:

@@ -340,3 +340,25 @@ class Looking(nn.Module):
 
 
 model_case("gradients_in_the_model", Looking, classes, F.cross_entropy)
+
+
+class Experts(nn.Module):
+    """Rows sorted by expert, and one product per group of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router, self.experts, self.last = nn.Linear(8, 4), nn.Parameter(torch.randn(4, 8, 8)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, expert = self.router(x).softmax(-1).max(-1)
+        order = expert.argsort(stable=True)
+        ends = torch.nn.functional.one_hot(expert, 4).sum(0).cumsum(0).to(torch.int32)
+        found = F.grouped_mm(x[order], self.experts, offs=ends)
+        return self.last(torch.zeros_like(x).index_put((order,), found) * weight[:, None])
+
+
+@case
+@quick
+def experts_of_sorted_rows() -> Any:
+    example = torch.randn(8, 8), torch.arange(8) % 3
+    return training_step(Experts(), F.cross_entropy, lambda p: torch.optim.SGD(p, lr=0.1), example_args=example)

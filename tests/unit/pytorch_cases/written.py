@@ -9,7 +9,7 @@ import copy
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
@@ -451,3 +451,90 @@ def averages_by_state_dict() -> Any:
         return loss
 
     return written_step(step, {"model": model, "average": average}, optimizer, example_args=classes())
+
+
+class Shadow:
+    """An average as many have it in a class of their own, which is no module."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.shadow = {name: p.detach().clone() for name, p in model.named_parameters()}
+        self.calls = 0
+
+    def update(self, model: nn.Module) -> None:
+        self.calls += 1
+        for name, p in model.named_parameters():
+            self.shadow[name] = 0.9 * self.shadow[name] + 0.1 * p.detach()
+
+    def distance(self, model: nn.Module) -> Any:
+        return sum((p - self.shadow[name]).square().sum() for name, p in model.named_parameters())
+
+
+@case
+@quick
+@refused(r"changes average\.calls, average\.shadow\['0.weight'\], .*which its next run reads")
+def an_average_in_a_class() -> Any:
+    model = mlp()
+    average = Shadow(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label) + 0.1 * average.distance(model)
+        loss.backward()
+        optimizer.step()
+        average.update(model)
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+class Trainer:
+    """A step that is a method."""
+
+    def __init__(self, warms_up: bool) -> None:
+        self.model, self.steps, self.warms_up = mlp(), 0, warms_up
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.losses: list[Tensor] = []
+
+    def train(self, x: Tensor, label: Tensor) -> Tensor:
+        self.steps += 1
+        self.optimizer.zero_grad()
+        loss = F.cross_entropy(self.model(x), label)
+        (loss * (min(1.0, self.steps / 10) if self.warms_up else 1.0)).backward()
+        self.optimizer.step()
+        self.losses.append(loss.detach())
+        return loss
+
+
+@case
+def a_method_that_counts() -> Any:
+    trainer = Trainer(False)
+    return written_step(trainer.train, trainer.model, trainer.optimizer, example_args=classes())
+
+
+@case
+@refused(r"changes Trainer\.steps, which its next run reads")
+def a_method_that_warms_up() -> Any:
+    trainer = Trainer(True)
+    return written_step(trainer.train, trainer.model, trainer.optimizer, example_args=classes())
+
+
+global_count = 0
+
+
+@case
+@refused(r"changes global_count, which its next run reads")
+def a_global_count() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        global global_count
+        global_count += 1
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        (loss / global_count).backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
