@@ -45,15 +45,17 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     parameters: Sequence[str] = (),
     constants: Sequence[str] = (),
+    until: Sequence[str] = (),
 ) -> ModuleOp:
     """The model as a module with one function, @main; parameter values are attached to it.
 
     `shapes` binds the open dimensions of inputs. `parameters` and `constants` are patterns of tensors' names (`h.*.scale`) that
-    are parameters, and constants, whatever the importer would take them for. Raises DistirError, one line, for a mistake in the file or the shapes.
+    are parameters, and constants, whatever the importer would take them for. With `until`, the values of these names are the results
+    instead of the model's own. Raises DistirError, one line, for a mistake in the file or the shapes.
     """
     name = "the model" if isinstance(path_or_model, ModelProto) else str(path_or_model)
     try:
-        return _import(load_model(path_or_model), shapes, parameters, constants)
+        return _import(load_model(path_or_model, until), shapes, parameters, constants)
     except (DiagnosticException, DistirError):
         raise
     except MemoryError as error:

@@ -5,6 +5,7 @@ its graph; their values stay views of the file. Which of them are parameters is 
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from distir.frontends.onnx.contrib import expand_contributed, is_contributed
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
 from distir.frontends.onnx.protos import Array, array_of, is_floating, is_quantised
 from distir.frontends.onnx.sparse import make_dense
+from distir.frontends.onnx.until import cut_after
 from distir.frontends.onnx.validity import (
     graphs_of,
     label,
@@ -57,8 +59,8 @@ class LoadedModel:
         )
 
 
-def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedModel:
-    """Read and normalise a model; every mistake in the file is a DistirError that names it."""
+def load_model(path_or_model: str | os.PathLike[str] | ModelProto, until: Sequence[str] = ()) -> LoadedModel:
+    """Read and normalise a model, up to the values `until`; every mistake in the file is a DistirError that names it."""
     if isinstance(path_or_model, ModelProto):
         name, folder, model = "the model", None, ModelProto()
         model.CopyFrom(path_or_model)
@@ -73,6 +75,8 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto) -> LoadedMode
     name_default_domain(model)
     make_dense(model, lambda tensor: array_of(tensor, folder, name), name)
     sort_nodes(model, name)
+    if until:
+        cut_after(model, until, name)
     loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}
     for value in (*model.graph.value_info, *model.graph.output):
         (declared := onnx.TypeProto()).CopyFrom(value.type)

@@ -106,7 +106,7 @@ def sort_nodes(model: ModelProto, where: str) -> None:
 
 def _sort(nodes: RepeatedCompositeFieldContainer[NodeProto], where: str) -> None:
     giver = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    needs = [sorted({giver[name] for name in _names_used(node) if name in giver}) for node in nodes]
+    needs = [sorted({giver[name] for name in names_used(node) if name in giver}) for node in nodes]
     if all(not before or before[-1] < i for i, before in enumerate(needs)):
         return
     order: list[int] = []
@@ -133,7 +133,7 @@ def _sort(nodes: RepeatedCompositeFieldContainer[NodeProto], where: str) -> None
     nodes.extend(copies)
 
 
-def _names_used(node: NodeProto) -> Iterator[str]:
+def names_used(node: NodeProto) -> Iterator[str]:
     """By a node, and by the graphs inside it from outside."""
     yield from node.input
     for attribute in node.attribute:
@@ -141,5 +141,5 @@ def _names_used(node: NodeProto) -> Iterator[str]:
             graph = attribute.g
             own = {name for inner in graph.node for name in inner.output}
             own |= {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-            used = (*(name for inner in graph.node for name in _names_used(inner)), *(v.name for v in graph.output))
+            used = (*(name for inner in graph.node for name in names_used(inner)), *(v.name for v in graph.output))
             yield from (name for name in used if name not in own)

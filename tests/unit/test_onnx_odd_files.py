@@ -265,3 +265,40 @@ def test_what_no_reading_makes_right_is_refused_with_the_place(message: str) -> 
         import_model(REFUSED[message]())
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# Values whose shapes depend on data.
+
+
+def test_a_model_is_cut_after_the_last_static_value() -> None:
+    unknown = node("Unknown", ["n"], ["z"], domain="custom")
+    nodes = [
+        node("Mul", ["x", "w"], ["h"]),
+        node("NonZero", ["h"], ["n"]),
+        node("Cast", ["n"], ["y"], to=TensorProto.FLOAT),
+        unknown,
+    ]
+    proto = model(nodes, {"w": np.float32([1, 2]), "v": np.float32([3])}, outputs=["y", "z"])
+    module = import_model(proto, until=["h"])
+    OnnxFoldShapesPass().apply(Context(), module)
+    assert list(weights_of(module)) == ["w"]
+    (result,) = run(module, {"x": X}).items()
+    assert result[0] == "h"
+    np.testing.assert_array_equal(result[1], X * np.float32([1, 2]))
+    with pytest.raises(
+        DistirError, match=r"--until hh: no node of the main graph gives a value of this name; did you mean 'h'\?"
+    ):
+        import_model(proto, until=["hh"])
+
+
+def test_a_range_of_numbers_ends_where_shapes_say() -> None:
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"]),
+        node("Cast", ["n"], ["f"], to=TensorProto.FLOAT),
+        node("Range", ["a", "f", "one"], ["r"]),
+        node("Add", ["x", "r"], ["y"]),
+    ]
+    module = import_model(model(nodes, {"zero": np.int64(0), "a": np.float32(0), "one": np.float32(1)}))  # pyright: ignore[reportArgumentType]
+    OnnxFoldShapesPass().apply(Context(), module)
+    assert [op.name for op in next(iter(module.ops)).body.block.ops] == ["onnx.Constant", "onnx.Add", "func.return"]

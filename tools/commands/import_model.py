@@ -58,6 +58,13 @@ def add_parser(subparsers: Any) -> None:
             help=f"tensors of an ONNX file that are {what}, whatever they look like; patterns such as 'h.*.scale'; may repeat",
         )
     parser.add_argument(
+        "--until",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help="make this value of an ONNX file's graph the result, and leave out what comes after it; may repeat",
+    )
+    parser.add_argument(
         "--train",
         nargs="+",
         metavar="KEY=VALUE",
@@ -75,7 +82,8 @@ def run(args: Namespace) -> int:
         check_output(args.output)
     notes: list[str] = []
     with progress(f"importing {args.model}"):
-        module = load_model(args.model, args.shape, {"parameters": args.parameters, "constants": args.constants})
+        named = {"parameters": args.parameters, "constants": args.constants, "until": args.until}
+        module = load_model(args.model, args.shape, named)
         if args.train is not None:
             module = train(module, args.model, args.train)
         if args.weights is not None and (kept := checkpoints.bind(module, args.weights)):

@@ -46,16 +46,16 @@ def add_model_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def load_model(model: str, shapes: Sequence[str] = (), roles: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
-    """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached. `roles` are `import_model`'s
-    names of tensors that are `parameters` and `constants`, for an ONNX model."""
+def load_model(model: str, shapes: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
+    """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached. `names` are what
+    `import_model` takes for an ONNX model: tensors that are `parameters` and `constants`, values that it ends with (`until`)."""
     from distir.frontends.shapes import OtherSize, parse_shape
 
     bound: dict[str, tuple[int, ...]] = {}
     for name, shape in map(parse_shape, shapes):
         if bound.setdefault(name, shape) != shape:
             raise DistirError(f"--shape gives input '{name}' twice, as {list(bound[name])} and {list(shape)}")
-    chosen = {role: names for role, names in (roles or {}).items() if names}
+    chosen = {option: given for option, given in (names or {}).items() if given}
     if model.endswith(".onnx"):
         from distir.frontends.onnx import import_model
 
@@ -70,7 +70,7 @@ def load_model(model: str, shapes: Sequence[str] = (), roles: Mapping[str, Seque
     else:
         raise DistirError(f"{model}: no such model: expected {MODEL_HELP}")
     if chosen:
-        raise DistirError(f"--{next(iter(chosen))} is for ONNX models: {model} says itself what its parameters are")
+        raise DistirError(f"--{next(iter(chosen))} is for ONNX models: {model} says itself what it consists of")
     require_level(module, model, (1, 2), "expected a model, which is of level 1 or 2")
     return _bind(module, model, bound)
 
