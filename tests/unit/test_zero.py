@@ -12,6 +12,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import Attribute
 
+from distir.backends.torch import run as run_processes
 from distir.dialects.dist.attributes import placement
 from distir.dialects.sharding import MeshOp, Sharded, ShardingAttr
 from distir.frontends.pytorch import import_step, training_step
@@ -141,3 +142,20 @@ def test_less_memory_cuts_more(step: ModuleOp):
     assert peaks[0] > peaks[1]
     assert seen[-1] == {"parameter", "state"}
     assert seen[0] < seen[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_processes_train_as_one_does(step: ModuleOp, stage: int):
+    """Three steps on four processes; Adam divides by roots of tiny numbers, so single precision is compared loosely."""
+    module = staged(step)
+    ZeroPartitionPass(stage=stage).apply(Context(), module)
+    planned(module)
+    scheduled = lowered(module)
+    inputs = {**weights_of(step), **draw_inputs(step, 0)}
+    expected, values = dict(inputs), dict(inputs)
+    for _ in range(3):
+        expected |= run(step, expected)
+        values |= run_processes(scheduled, values, backend="gloo")
+    for name in inputs:
+        np.testing.assert_allclose(values[name], expected[name], rtol=1e-3, atol=1e-4)
