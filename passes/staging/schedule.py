@@ -45,6 +45,11 @@ class _Schedule:
         self.loop = loops[0] if loops else None
         self.body = functions(module)[self.loop.callee.string_value()].body.block if self.loop else None
         self.times = self.loop.times if self.loop else 1
+        self.given = tuple(self.loop.operands) if self.loop else ()
+        self.same = len(self.loop.same) if self.loop else 0
+        """How many of what is given are the same in every microbatch; the others are what is carried into the first."""
+        self.left = tuple(cast(ReturnOp, self.body.last_op).operands) if self.body else ()
+        """What a microbatch leaves to the next."""
         calls = [op for block in (self.source, self.body) if block for op in block.ops if is_stage_call(op)]
         self.stages = 1 + max(map(stage_of, calls), default=0)
         self.steps: Sequence[Sequence[Task]] = ()
@@ -87,16 +92,12 @@ class _Schedule:
 
     def _stands_for(self, value: SSAValue) -> SSAValue | None:
         """The value of the entry that an argument of the loop's body has, or the value of the body that a carried one has later."""
-        if self.loop is None or self.body is None:
-            return None
-        returned = cast(ReturnOp, self.body.last_op).operands
-        if isinstance(value, OpResult) and value.op is self.loop:
-            return returned[value.index]
+        if isinstance(value, OpResult):
+            return self.left[value.index] if value.op is self.loop else None
         if isinstance(value, BlockArgument) and value.block is self.body:
-            at = value.index - len(self.loop.same)
-            if at < 0:
-                return self.loop.operands[value.index]
-            return returned[at] if at < len(returned) else None
+            if value.index < self.same:
+                return self.given[value.index]
+            return self.left[value.index - self.same] if value.index < len(self.given) else None
         return None
 
     def latest(self, value: SSAValue) -> Operation | None:
@@ -159,8 +160,8 @@ class _Schedule:
         users[value][where] = None
         if (same := self._stands_for(value)) is not None:
             self._note_users(same, where, users)
-            if self.loop is not None and isinstance(value, BlockArgument):
-                self._note_users(self.loop.operands[value.index], where, users)
+            if isinstance(value, BlockArgument):
+                self._note_users(self.given[value.index], where, users)
         elif isinstance(value, OpResult) and not is_stage_call(value.op):
             for operand in value.op.operands:
                 self._note_users(operand, where, users)
@@ -182,17 +183,14 @@ class _Schedule:
         self.entry.res_attrs = ArrayAttr([DictionaryAttr(dict(port)) for port in results])
 
     def _arguments(self) -> list[Mapping[str, Attribute]]:
+        groups = [self.source.args[i : i + self.devices] for i in range(0, len(self.source.args), self.devices)]
+        placed = [(argument, stage) for group in groups for stage in self.places[group[0]] for argument in group]
+        self.block = Block(arg_types=[self._on_stage(argument.type, stage) for argument, stage in placed])
+        for (argument, stage), new in zip(placed, self.block.args, strict=True):
+            name_alike([new], argument.name_hint)
+            self.made[argument, None, stage] = new
         attributes = argument_attributes(self.entry)
-        ports: list[Mapping[str, Attribute]] = []
-        for first in range(0, len(self.source.args), self.devices):
-            group = self.source.args[first : first + self.devices]
-            for stage in self.places[group[0]]:
-                for argument in group:
-                    new = self.block.insert_arg(self._on_stage(argument.type, stage), len(self.block.args))
-                    name_alike([new], argument.name_hint)
-                    self.made[argument, None, stage] = new
-                    ports.append(attributes[argument.index])
-        return ports
+        return [attributes[argument.index] for argument, _ in placed]
 
     def _returned(self) -> tuple[list[SSAValue], list[Mapping[str, Attribute]]]:
         last = cast(ReturnOp, self.source.last_op)
@@ -269,16 +267,14 @@ class _Schedule:
         """What an argument of the body is in a microbatch, and a result of the loop in the last one. What is carried goes from one
         microbatch to that which its stage runs next: sums do not depend on the order, nor do rows."""
         while (same := self._stands_for(value)) is not None:
-            assert self.loop is not None
+            if isinstance(value, BlockArgument) and value.index < self.same:
+                value, microbatch = same, None
+                continue
             order = self._order(same)
             if isinstance(value, OpResult):
                 value, microbatch = same, order[-1]
-                continue
-            index = cast(BlockArgument, value).index
-            if index < len(self.loop.same):
-                value, microbatch = same, None
             elif microbatch == order[0]:
-                value, microbatch = self.loop.operands[index], None
+                value, microbatch = self.given[cast(BlockArgument, value).index], None
             else:
                 value, microbatch = same, order[order.index(cast(int, microbatch)) - 1]
         is_inner = isinstance(value, OpResult) and value.op.parent is self.body
