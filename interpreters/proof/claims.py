@@ -268,6 +268,8 @@ class _Claim:
 
     def _difference(self, value: Shard, expected: Term, site: Site) -> Failure | None:
         what = f"result {site.port.name} of device {site.device}"
+        if value.is_zero:
+            return Failure(what, f"it is zeros, expected {expected}")
         if unified(value.term, expected) is not expected:
             return _blame(value.term, expected, what)
         if value.addend is not None:

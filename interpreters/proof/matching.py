@@ -17,7 +17,7 @@ import numpy as np
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Gather, InputDim, Outside, OutsideKind, PartialRule, Reduce, Rule, Shift
 from distir.interpreters.proof import windows
-from distir.interpreters.proof.indices import FREE, Base, Indices, Mismatch, concat, full, product, special
+from distir.interpreters.proof.indices import FREE, Base, Indices, Mismatch, concat, full, product, ranges, special
 from distir.interpreters.proof.templates import Form, Template, agrees
 from distir.interpreters.proof.values import Kind, Positions, Shard
 from distir.interpreters.proof.weights import MAIN, ONE, Addend, Axis, Leaf, Weights, addend, leaves_of, region
@@ -142,6 +142,14 @@ class Application:
         told = {f for _, _, dim, _, indices in self._carried() for f in dim.factors if not indices.is_free}
         for factor, combines in self.rule.combines.items():
             extent = self.template.extents.get(factor, 0)
+            if (
+                factor not in told
+                and extent
+                and self.lookup is not None
+                and isinstance(self.rule.offsets.get(factor), Outside)
+            ):
+                rows = ranges([(self.lookup.positions.start, self.lookup.positions.stop)])
+                self.cut[factor] = rows.unscaled(self.unit(factor))
             if factor in told or factor in self.cut or not extent or factor in self.rule.windowed:
                 continue
             for kind, local, combine in zip(self.template.results, self.form.results, combines, strict=True):

@@ -8,9 +8,10 @@ from typing import TypeVar
 import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation
 
-from distir.dialects.dist import AllReduceOp, SliceOp
+from distir.dialects.dist import AllReduceOp, SliceOp, ZerosOp
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.proof import Proof, prove, prove_ranks
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
@@ -93,6 +94,19 @@ def test_a_wrong_slice_is_named():
     proof = prove(plan.module, distributed)
     assert not proof
     assert "2:6" in str(proof.failures[0])
+
+
+def test_zeros_are_an_addend_of_anything_and_the_whole_of_nothing():
+    plan = mlp(batch=8)
+    distributed = plan.distributed(dp=1, tp=1, pp=1, microbatches=1, schedule="gpipe")
+    returned = find(distributed, ReturnOp)
+    assert returned.parent is not None
+    nothing = ZerosOp(returned.operands[1].type)
+    returned.parent.insert_op_before(nothing, returned)
+    returned.operands[1] = nothing.output
+    proof = prove(plan.module, distributed)
+    assert [failure.reason[:11] for failure in proof.failures] == ["it is zeros"]
+    assert len(proof.outputs) == 4
 
 
 def test_rules_that_a_proof_rests_on_are_listed():
