@@ -2,7 +2,7 @@
 state, repeated bodies tied by being one function, operations weighted by how often they run.
 
 The objective is communication time in seconds (latency and bytes, from a cost model) with the bytes of values at one row
-of the batch, so that the choice does not depend on the batch size; a small tie-break prefers sharded parameters,
+of the batch, so that the choice does not depend on the batch size, and the time of going over parameters that are held whole; a small tie-break prefers sharded parameters,
 few conversions and few pieces. Formulation: for each use of a value, continuous flows from its produced to its needed state
 have both choices as marginals (the tight form of their product), and a conversion is paid once, by the largest of its flows
 over the uses. On the training steps of `benchmarks/pytorch_models.py` the linear relaxation is integral: no branching. `solve`
@@ -32,7 +32,7 @@ from distir.passes.distribution.tensor.tensor_network import (
     held_option,
     is_held,
     option_price,
-    parameter_shares,
+    whole_prices,
 )
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
 
@@ -84,9 +84,9 @@ def solve_program(space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Ca
     model = _Model(space, seconds, pulp.LpProblem("tensor_axis", pulp.LpMinimize))
     table = functions(space.module)
     counts = executions(space.functions, space.entry)
-    shares, held = parameter_shares(space, counts), model_values(space.functions, space.entry, table)
+    prices, held = whole_prices(space, counts), model_values(space.functions, space.entry, table)
     for function in space.functions:
-        _add_function(model, function, counts[function.sym_name.data], shares, held)
+        _add_function(model, function, counts[function.sym_name.data], prices, held)
     _tie_updates(model)
     for key, (producer, consumers, value, is_model) in model.flows.items():
         bytes_ = _bytes(value) // rows if value in cut else _bytes(value)
@@ -109,7 +109,7 @@ def _argmax(pairs: Any) -> Any:
 
 
 def _add_function(
-    model: _Model, function: FuncOp, count: int, shares: Mapping[SSAValue, float], held: Set[SSAValue]
+    model: _Model, function: FuncOp, count: int, prices: Mapping[SSAValue, float], held: Set[SSAValue]
 ) -> None:
     """Variables for the body's operations, states for its arguments and results, conversions between them."""
     producers: dict[SSAValue, States] = {}
@@ -133,8 +133,8 @@ def _add_function(
         is_input = function is model.space.entry or is_held(argument)
         states = _argument_states(model, consumers[argument], is_input)
         model.arguments[argument] = producers[argument] = states
-        if argument in shares:
-            model.ties.append(TIE_BREAK * shares[argument] * states.get(REPLICATED, 0))
+        if argument in prices:
+            model.ties.append(prices[argument] * states.get(REPLICATED, 0))
     is_entry = function is model.space.entry
     for value in returned if is_entry else ():
         for state, chosen in producers[value].items():

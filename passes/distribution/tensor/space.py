@@ -267,6 +267,8 @@ class TensorSpace(AxisSpace):
     """The tensor axis: it cuts what cuts weights, also inside each row of the batch, and never what cuts the batch."""
 
     any_length = True
+    byte_seconds = 0.0
+    """What going over one byte of a device's memory takes."""
 
     def __init__(
         self,

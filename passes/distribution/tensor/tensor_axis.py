@@ -53,8 +53,10 @@ def choose_tensors(
         ops = [op for f in program.functions for op in f.body.block.ops]
         fixed = {op: choices[_site(op)] for op in ops if SITE in op.attributes and _site(op) in choices}
         space = TensorSpace(program.module, program.local, tp, lambda: program.reach, fixed)
+        space.byte_seconds = 1 / machine.device.memory_bandwidth_bytes_per_second
         return solve(space, program.rows, program.cut, collective_seconds(machine, tp))
     space = TensorSpace(program.module, program.local, tp, lambda: program.reach)
+    space.byte_seconds = 1 / machine.device.memory_bandwidth_bytes_per_second
     contractions = [op for op in space.options if is_contraction(op)]
     if contractions and not any(isinstance(o.choice, UseFactor) for op in contractions for o in space.options[op]):
         op = contractions[0]

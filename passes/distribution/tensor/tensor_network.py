@@ -36,6 +36,8 @@ TIE_BREAK = 1e-3
 pieces: below any latency."""
 IDLE = 1e6
 """Microseconds for a contraction that is whole and could be cut: above any communication."""
+PASSES = 4
+"""How often a step goes over a parameter, or over each value of its state: it is read forward and backward, and updated."""
 SMALL = 1 << 12
 """Entries of the largest table that elimination makes without more ado."""
 MOST_JOINT = 1 << 12
@@ -107,7 +109,7 @@ class TensorNetwork:
         self._alike: dict[object, int] = {}
         self._counts = executions(space.functions, space.entry)
         self._model = model_values(space.functions, space.entry, self._table)
-        self._shares = parameter_shares(space, self._counts)
+        self._whole = whole_prices(space, self._counts)
         self._options: dict[Operation, int] = {}
         self._produced: dict[SSAValue, View] = {}
         self._needed: dict[SSAValue, list[View]] = {}
@@ -188,8 +190,8 @@ class TensorNetwork:
         for argument in arguments:
             self._produced[argument] = self._argument(self._needed[argument], is_entry or is_held(argument))
         for argument in arguments:
-            if argument in self._shares:
-                self._charge_whole(self._produced[argument], self._shares[argument])
+            if argument in self._whole:
+                self._charge_whole(self._produced[argument], self._whole[argument])
         self._results[name] = [self._produced[v] if is_entry else self._returned(v) for v in returned]
         for view in self._results[name] if is_entry else ():
             if any(map(is_scattered, view.states)):
@@ -287,8 +289,8 @@ class TensorNetwork:
         self._need(value, view)
         return view
 
-    def _charge_whole(self, view: View, share: float) -> None:
-        self._charge(view.variable, [TIE_BREAK * share * (state == REPLICATED) for state in view.states])
+    def _charge_whole(self, view: View, price: float) -> None:
+        self._charge(view.variable, [price * (state == REPLICATED) for state in view.states])
 
     def _charge(self, variable: int, costs: Sequence[float]) -> None:
         import numpy as np
@@ -436,8 +438,9 @@ def _is_call(op: object) -> TypeGuard[CallOp]:
     return isinstance(op, CallOp)
 
 
-def parameter_shares(space: TensorSpace, counts: Mapping[str, int]) -> dict[SSAValue, float]:
-    """The part of all parameter bytes that each argument of the entry is, and each that calls of a function have of their own.
+def whole_prices(space: TensorSpace, counts: Mapping[str, int]) -> dict[SSAValue, float]:
+    """Microseconds for each argument of the entry that is a parameter or state, and for each that calls of a function have of their
+    own, where it is whole rather than cut: the time of going over what a cut spares, and a tie-break by the part of all bytes that it is.
     `counts` says how often functions run."""
     from distir.interpreters.work import type_bytes
 
@@ -447,4 +450,5 @@ def parameter_shares(space: TensorSpace, counts: Mapping[str, int]) -> dict[SSAV
             if isinstance(op, HeldOp):
                 sizes[op.output] = type_bytes(op.output.type) * counts[function.sym_name.data]
     total = sum(sizes.values()) or 1
-    return {v: size / total for v, size in sizes.items()}
+    spared = PASSES * MICROSECONDS * space.byte_seconds * (1 - 1 / space.shards)
+    return {v: size * spared + TIE_BREAK * size / total for v, size in sizes.items()}
