@@ -155,7 +155,9 @@ def test_overlap_puts_messages_on_streams(gpt2: Path) -> None:
     """What is written is what was simulated."""
     assert main([*SEARCH, "--microbatches", "2", "--overlap", "--csv", "plans.csv", "-o", "best.mlir"]) == 0
     for plan in plans(gpt2 / "plans.csv"):
-        assert sum(float(plan[f"{kind}_share"]) for kind in ("compute", "communication", "idle")) == pytest.approx(1)
+        assert sum(float(plan[f"{kind}_share"]) for kind in ("compute", "communication", "idle")) == pytest.approx(
+            1, abs=2e-6
+        )  # of six digits each
     assert simulate(load("best.mlir"), "dgx-2").makespan_seconds == pytest.approx(
         float(plans(gpt2 / "plans.csv")[0]["latency_seconds"])
     )
