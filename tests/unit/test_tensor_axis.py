@@ -4,9 +4,11 @@ and what it refuses."""
 import re
 from collections import Counter
 from collections.abc import Callable
+from time import process_time
 from typing import Any
 
 import pytest
+from xdsl.context import Context
 from xdsl.dialects.builtin import IntAttr, IntegerAttr, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.dialects.test import TestOp
@@ -19,8 +21,10 @@ from distir.passes.distribution.tensor import tensor_axis
 from distir.passes.distribution.tensor.choices import PlanByPosition
 from distir.passes.distribution.tensor.ilp import solve, solve_program
 from distir.passes.distribution.tensor.tensor_network import Plan, choose
+from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.structure import functions
 from tests.small_models import gpt2, mlp
+from tests.unit.sharding_problems import parsed
 
 MACHINE = "dgx-a100"
 LAYERS = 4
@@ -257,3 +261,31 @@ def test_a_known_plan_is_not_taken_for_stages_cut_elsewhere():
     assert known.on([stage(0, 1), stage(2)], 2) is not None
     assert known.on([stage(0), stage(1, 2)], 2) is None
     assert known.on([stage(0, 1)], 2) is None
+
+
+def test_an_unrolled_cell_is_planned_in_bounded_work():
+    """Every step takes the same weights, so everything depends on everything: 26 steps of two products, sums and gates."""
+    rows, lines = "tensor<8x32xf32>", list[str]()
+    for t in range(26):
+        lines += [
+            f'%a{t} = "onnx.MatMul"(%h{t}, %w) : ({rows}, tensor<32x32xf32>) -> {rows}',
+            f'%b{t} = "onnx.MatMul"(%x, %u) : ({rows}, tensor<32x32xf32>) -> {rows}',
+            f'%s{t} = "onnx.Add"(%a{t}, %b{t}) : ({rows}, {rows}) -> {rows}',
+            f'%g{t} = "onnx.Sigmoid"(%s{t}) : ({rows}) -> {rows}',
+            f'%c{t} = "onnx.Tanh"(%s{t}) : ({rows}) -> {rows}',
+            f'%m{t} = "onnx.Mul"(%g{t}, %c{t}) : ({rows}, {rows}) -> {rows}',
+            f'%n{t} = "onnx.Add"(%m{t}, %v) : ({rows}, tensor<32xf32>) -> {rows}',
+            f'%h{t + 1} = "onnx.Mul"(%n{t}, %g{t}) : ({rows}, {rows}) -> {rows}',
+        ]
+    weights = ", ".join(
+        f'%{n}: tensor<{d}xf32> {{dist.name = "{n}", dist.role = "parameter"}}'
+        for n, d in (("w", "32x32"), ("u", "32x32"), ("v", "32"))
+    )
+    text = f"""func.func @main(%x: {rows} {{dist.name = "x", dist.role = "input"}}, %h0: {rows} {{dist.name = "h", dist.role = "input"}},
+        {weights}) -> ({rows} {{dist.name = "y", dist.role = "output"}}) {{
+        {chr(10).join(lines)}
+        func.return %h26 : {rows} }}"""
+    module = parsed(text)
+    start = process_time()
+    DtpParallelizePass(tp=2).apply(Context(), module)
+    assert process_time() - start < 60

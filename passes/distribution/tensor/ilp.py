@@ -6,7 +6,7 @@ of the batch, so that the choice does not depend on the batch size, and the time
 few conversions and few pieces. Formulation: for each use of a value, continuous flows from its produced to its needed state
 have both choices as marginals (the tight form of their product), and a conversion is paid once, by the largest of its flows
 over the uses. On the training steps of `benchmarks/pytorch_models.py` the linear relaxation is integral: no branching. `solve`
-asks the solver only where elimination (`tensor_network`), of the same choices and costs, would need too large tables."""
+asks the solver only where elimination (`tensor_network`), of the same choices and costs, finds no assignment at all."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The tensor axis as a network of tables, solved exactly by elimination (`sharding_search/elimination`): the same choices and
-costs as the integer program's (`ilp`), which remains for a program whose tables would be too large.
+"""The tensor axis as a network of tables, solved by elimination (`sharding_search/elimination`), exactly where tables stay small: the same choices
+and costs as the integer program's (`ilp`).
 
 One variable per operation, and per argument or result that is free; one table per value for its conversions. Programs are
 chains with few values alive across them, so this takes a fraction of the solver's time. Options are chosen first, on a network
@@ -40,6 +40,8 @@ PASSES = 4
 """How often a step goes over a parameter, or over each value of its state: it is read forward and backward, and updated."""
 SMALL = 1 << 12
 """Entries of the largest table that elimination makes without more ado."""
+LARGEST = 1 << 16
+"""Entries of the largest table that it makes at all: of a program that needs larger ones, the best assignment found so far is taken."""
 MOST_JOINT = 1 << 12
 """Entries of the largest table of one value's conversions; a value that more choices depend on has one per pair."""
 
@@ -78,7 +80,7 @@ class _Conversions(NamedTuple):
 def choose(
     space: TensorSpace, rows: int, cut: Set[SSAValue], seconds: Callable[[str, int], float]
 ) -> dict[Operation, Option] | None:
-    """The best option of every operation; None if elimination does not find it."""
+    """The best option of every operation; None if elimination finds none."""
     return TensorNetwork(space, rows, cut, seconds, joined=True).best_options()
 
 
@@ -125,14 +127,14 @@ class TensorNetwork:
             self._add_table(conversions, weight)
 
     def best_options(self) -> dict[Operation, Option] | None:
-        """The options of a cheapest plan; None if elimination does not find it."""
+        """The options of a cheapest plan; None if elimination finds none."""
         decided = self._decided()
         if decided is None:
             return None
         return {op: self.space.options[op][decided[v]] for op, v in self._options.items()}
 
     def best_plan(self) -> Plan | None:
-        """A cheapest plan; None if elimination does not find it."""
+        """A cheapest plan; None if elimination finds none."""
         decided = self._decided()
         if decided is None:
             return None
@@ -153,13 +155,15 @@ class TensorNetwork:
 
     def _decided(self) -> list[int] | None:
         """The choice of every variable. Where all tables are small, looking for choices that others beat takes longer than it saves.
-        Of choices that cost the same, replication comes first and is not taken."""
-        from distir.passes.sharding_search.bounds import cheapest
+        Of choices that cost the same, replication comes first and is not taken. Of a program in which everything depends on everything (a cell
+        that is unrolled), it is the best that was found, which need not be the best: work is bounded, and the same at any load."""
+        from distir.passes.sharding_search.bounds import minimum
+        from distir.passes.sharding_search.deadline import NEVER
 
         at_once = self.network.copy()
         if at_once.eliminate(SMALL, is_dropping=False):
             return at_once.decided(takes_last=True)
-        return cheapest(self.network)
+        return minimum(self.network, NEVER, SMALL, LARGEST).choices
 
     # --- functions ---
 
