@@ -134,6 +134,7 @@ def an_average_by_data() -> Any:
 
 
 @case
+@refused("it reads the value of a tensor as a number")
 def averaged_model_of_swa_utils() -> Any:
     model = mlp()
     average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
