@@ -57,10 +57,18 @@ def run_together(programs: Sequence[Program]) -> list[PythonValues]:
         waiting[number] = meeting
         if all(meeting.agrees(waiting.get(member)) for member in meeting.members):
             sides = [waiting.pop(member) for member in meeting.members]
-            ready.extend(zip(meeting.members, meeting.happen(sides), strict=True))
+            ready.extend(zip(meeting.members, _happening(meeting, sides), strict=True))
     if waiting:
         raise DistirError(f"deadlock: {_explain(waiting, len(programs))}")
     return [results[r] for r in range(len(programs))]
+
+
+def _happening(meeting: Meeting, sides: Sequence[Meeting]) -> Sequence[PythonValues]:
+    """What each side gets. Raises DistirError, which names the communication, for sides that do not fit together."""
+    try:
+        return meeting.happen(sides)
+    except Exception as error:  # shapes, parts or groups that do not agree
+        raise DistirError(f"{meeting}: {error or type(error).__name__}") from error
 
 
 def _explain(waiting: dict[int, Meeting], count: int) -> str:
