@@ -32,11 +32,14 @@ inputs of each, by name, to the results of each, by name. What a step remembers 
 the first step is the framework's own."""
 
 _attached: WeakKeyDictionary[ModuleOp, Steps] = WeakKeyDictionary()
+_examples: WeakKeyDictionary[ModuleOp, Mapping[str, Array]] = WeakKeyDictionary()
 
 
-def attach_eager(module: ModuleOp, steps: Steps) -> None:
-    """Say what this program was imported from."""
+def attach_eager(module: ModuleOp, steps: Steps, examples: Mapping[str, Array] | None = None) -> None:
+    """Say what this program was imported from. Of integer inputs there are examples: which numbers are valid, the framework's
+    user knows."""
     _attached[module] = steps
+    _examples[module] = examples or {}
 
 
 def eager_of(module: ModuleOp) -> Steps | None:
@@ -91,25 +94,25 @@ def _moves(module: ModuleOp, values: dict[str, Array]) -> Mapping[str, Array]:
 def _eager_steps(
     module: ModuleOp, eager: Steps, kept: Mapping[str, Array], steps: int
 ) -> tuple[dict[str, Array], list[dict[str, Array]], list[dict[str, Array]]]:
-    """The values before the first step, the inputs of each, and its results. Labels that the loss of the program ignores are left
-    out where the framework does not take them."""
+    """The values before the first step, the inputs of each, and its results."""
     roles = {port.name: port.role for port in arguments_of(entry_function(module))}
-    for special in (True, False):
-        values, *drawn = (_drawn(module, number, special) for number in range(steps + 1))
-        batches = [{name: value for name, value in batch.items() if roles[name] in INPUTS} for batch in drawn]
-        values |= kept
-        try:
-            return values, batches, eager(values, batches)
-        except DistirError:
-            raise
-        except Exception as error:  # the user's own code
-            if not special:
-                reason = (str(error).strip() or "no reason given").splitlines()[0]
-                raise DistirError(f"the step itself failed: {type(error).__name__}: {reason}") from error
-    raise AssertionError
+    values, *drawn = (_drawn(module, number) for number in range(steps + 1))
+    batches = [{name: value for name, value in batch.items() if roles[name] in INPUTS} for batch in drawn]
+    values |= kept
+    try:
+        return values, batches, eager(values, batches)
+    except DistirError:
+        raise
+    except Exception as error:  # the user's own code
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise DistirError(f"the step itself failed: {type(error).__name__}: {reason}") from error
 
 
-def _drawn(module: ModuleOp, seed: int, special: bool) -> dict[str, Array]:
-    values = drawings(module, count=1, seed=seed, special=special)[0].candidates[0]()
+def _drawn(module: ModuleOp, seed: int) -> dict[str, Array]:
+    """Values of all arguments; integers are those of the examples, in another order."""
+    random = np.random.default_rng(seed)
+    names = {port.name for port in arguments_of(entry_function(module))}
+    examples = {n: random.permutation(a) if a.ndim else a for n, a in _examples[module].items() if n in names}
+    values = drawings(module, examples, count=1, seed=seed)[0].candidates[0]()
     assert values is not None
     return values

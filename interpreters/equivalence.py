@@ -196,15 +196,12 @@ class Drawing:
 
 
 def drawings(
-    module: ModuleOp, given: Mapping[str, Array] | None = None, count: int = DRAWS, seed: int = 0, special: bool = True
+    module: ModuleOp, given: Mapping[str, Array] | None = None, count: int = DRAWS, seed: int = 0
 ) -> list[Drawing]:
-    """`count` draws of all values that are not `given`, and after the first of them the model's own. With `special`, labels
-    have what the loss ignores among them."""
+    """`count` draws of all values that are not `given`, and after the first of them the model's own."""
     from distir.frontends.weights import weights_of
 
-    source = _Source(
-        module, dict(given or {}), {n: np.asarray(v) for n, v in weights_of(module).items()}, seed, special
-    )
+    source = _Source(module, dict(given or {}), {n: np.asarray(v) for n, v in weights_of(module).items()}, seed)
     plan = [source.drawing(number) for number in range(count if source.drawn else 1)]
     if set(source.own) & set(source.drawn):
         plan.insert(1, Drawing("the model's own values", [source.as_the_model_has_them]))
@@ -220,7 +217,6 @@ class _Source:
     own: Values
     """The model's."""
     seed: int
-    with_special: bool
 
     def __post_init__(self) -> None:
         function = entry_function(self.module)
@@ -228,7 +224,7 @@ class _Source:
         self.drawn = [name for name in self.ports if name not in self.given]
         updated = {port.name for port in results_of(function)}
         self.state = [n for n in self.drawn if self.ports[n].role == "state" and n in updated]
-        indices = [n for n in self.drawn if self.ports[n].role in ("input", "label")] if self.with_special else []
+        indices = [n for n in self.drawn if self.ports[n].role in ("input", "label")]
         self.special = {name: special_indices(self.module, name) for name in indices}
 
     def drawing(self, number: int) -> Drawing:

@@ -77,7 +77,9 @@ def import_step(
         module, {path: np.asarray(leaf) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)}
     )
     structure = jax.tree_util.tree_structure(tuple(example_args))
-    attach_eager(module, _steps(function, structure, [path for path, _, _ in leaves], [path for path, _ in returned]))
+    steps = _steps(function, structure, [path for path, _, _ in leaves], [path for path, _ in returned])
+    inputs = {path: np.asarray(leaf) for path, role, leaf in leaves if role in ("input", "label") and _has_value(leaf)}
+    attach_eager(module, steps, {path: array for path, array in inputs.items() if array.dtype.kind in "iub"})
     return module
 
 

@@ -39,14 +39,14 @@ def import_step(
     lists and dictionaries of tensors may be among them, and what is not a tensor is fixed. A step that carries its own
     example arguments needs none. Raises DistirError, one line, for what cannot be a program, with the operator named.
     """
-    from distir.frontends.pytorch.eager import eager_steps
+    from distir.frontends.pytorch.eager import eager_steps, integer_examples
     from distir.frontends.pytorch.steps import traceable
     from distir.frontends.pytorch.tracing import trace
 
     traced: TracedFunction = traceable(function, example_args)
     try:
         module = trace(traced)
-        attach_eager(module, eager_steps(traced))
+        attach_eager(module, eager_steps(traced), integer_examples(traced))
         return module
     except DistirError:
         raise

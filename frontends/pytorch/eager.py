@@ -54,6 +54,13 @@ def eager_steps(function: TracedFunction) -> Steps:
     return run
 
 
+def integer_examples(function: TracedFunction) -> dict[str, Array]:
+    """The inputs among the examples that are whole numbers and have values."""
+    inputs = [port for port in function.ports if port.role in ("input", "label") and not port.example.is_meta]
+    integers = [p for p in inputs if not p.example.is_floating_point() and not p.example.is_complex()]
+    return {port.name: _array(port.example) for port in integers}
+
+
 def _tensor(given: Array | None, example: Tensor) -> Tensor:
     """A value of an input; the example where the program has no such input, since nothing reads it."""
     if given is None:
