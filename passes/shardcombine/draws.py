@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import TensorType
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Reduce
-from distir.interpreters.exact_scalars import beyond_ring
 from distir.passes.shardcombine.arithmetic import Arithmetic, Exact, Floats, draw_integers
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.standins import StandIn
@@ -68,7 +67,7 @@ class Draws:
         self.arithmetic: Arithmetic = Exact()
         self.drawn: list[Draw] = []
         self._floats: Trial | None = None
-        """For an op that only adds and multiplies exact scalars: a draw of floats, on which it runs much faster."""
+        """For an op that runs on exact scalars: a draw of floats, on which it runs much faster."""
         self._enough = 0
         self._redraws = True
         """Whether draws of which results say little are drawn again at other scales: not where that was of no use."""
@@ -81,9 +80,8 @@ class Draws:
             previous = self.arithmetic, self.drawn
             self.arithmetic, self.drawn = arithmetic, []
             try:
-                before = beyond_ring()
                 self.drawn = [self.draw(arithmetic, 0)]
-                if isinstance(arithmetic, Exact) and beyond_ring() == before:
+                if isinstance(arithmetic, Exact):
                     self._draw_floats()
                 self.drawn.append(self.draw(arithmetic, 1))
             except Exception:
@@ -148,10 +146,15 @@ class Draws:
         """A few draws of floats, on which any op runs fast; positive ones where others are not accepted."""
         for arithmetic in (Floats(positive=False), Floats(positive=True)):
             try:
-                draws = [self.draw(arithmetic, number) for number in range(FLOAT_DRAWS)]
+                first = self.draw(arithmetic, 0)
             except Exception:
                 continue
-            yield from (Trial(draw, 1, arithmetic) for draw in draws)
+            yield Trial(first, 1, arithmetic)
+            for number in range(1, FLOAT_DRAWS):
+                try:
+                    yield Trial(self.draw(arithmetic, number), 1, arithmetic)
+                except Exception:
+                    return
             return
 
     @property

@@ -25,6 +25,7 @@ from distir.passes.shardcombine.isolation import NoAnswer, answers
 from distir.tools.distir import main
 from tests.unit.aten_instances import Call, operation
 from tests.unit.onnx_operations import onnx_operation
+from tests.unit.rule_sweep import SOURCES, sweep
 from tests.unit.shard_executor import violations
 from tests.unit.test_offsets import triangle
 
@@ -196,3 +197,16 @@ def test_the_cache_is_shown_and_cleared(
     assert [file.name for file in tmp_path.iterdir()] == ["other.json"]
     monkeypatch.setenv("DISTIR_NO_CACHE", "1")
     assert RuleCache.on_disk().path is None
+
+
+# --- a sweep ---
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dialect", SOURCES)
+def test_rules_at_extreme_numbers_hold(dialect: str) -> None:
+    outcome = sweep(SOURCES[dialect](np.random.default_rng(1), ""), 3600, 1500)
+    assert not outcome.false
+    assert not outcome.slow
+    assert outcome.tried > 10_000

@@ -1,0 +1,281 @@
+"""Rules of operators at extreme numbers, against the executor of `shard_executor`.
+
+    python -m tests.unit.rule_sweep [aten] [onnx] [--seed N] [--seconds S] [--only PREFIX]
+
+Instances are not drawn as discovery draws: calls of torch's own samples, and the node tests of ONNX, with one or two of their numbers
+changed (zero, negative, just within and just beyond the dims, up to 2^31, thresholds that no usual float reaches), or with dims that are
+twice or three times as long. Each is asked for its rule and run whole and in two and three uneven shards in doubles, on its own operands, on
+others, on larger ones and on whole numbers. Prints every rule that does not hold, and every operator that crashes or is slow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from onnx import ModelProto, helper, numpy_helper
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+from xdsl.rewriter import Rewriter
+
+from distir.frontends.onnx import import_model
+from distir.interpreters.mixed import infer
+from distir.passes.shardcombine import discovery as discovery_module
+from distir.passes.shardcombine import isolation
+from distir.passes.shardcombine.discovery import Discovery
+from distir.passes.shardcombine.domains import InterpreterDomains
+from distir.passes.shardcombine_annotate import is_operator
+from tests.unit.aten_instances import LARGEST, Call, operation, recorded
+from tests.unit.node_rules import single_operator_tests, variants
+from tests.unit.shard_executor import violations
+
+Instance = tuple[Operation, Sequence[Any]]
+"""An operation with operands on which it runs."""
+_INTEGERS = (0, 1, -1, 2, 3, 5, 31, -31, 63, -63, 100, -100, 1025, -1500, 2**31 - 1, 2**31, -(2**31))
+_FLOATS = (0.0, 1.0, -1.0, 1e-30, 1e-3, 0.5, 7.0, 100.0, -100.0, 1e4, 1e30, -1e30)
+_SLOW_SECONDS = 30
+
+
+@dataclass
+class Outcome:
+    """What was asked: how many instances, of how many operators, factors and partial operands that were run, and what went wrong."""
+
+    instances: int = 0
+    operators: Counter[str] = field(default_factory=Counter[str])
+    tried: int = 0
+    refused: int = 0
+    """Instances that the operator itself does not accept."""
+    false: list[str] = field(default_factory=list[str])
+    without: list[str] = field(default_factory=list[str])
+    """Operators that have no rule because they crash or take too long."""
+    slow: list[str] = field(default_factory=list[str])
+
+
+class _InThisProcess(InterpreterDomains):
+    def is_forked(self, op: Operation) -> bool:
+        return False
+
+
+# --- instances ---
+
+
+def changed(call: Call, rng: np.random.Generator) -> Call:
+    """The call with one or two numbers changed, or with longer dims."""
+    leaves, structure = tree_flatten((call.args, dict(call.kwargs)))
+    numbers = [i for i, leaf in enumerate(leaves) if isinstance(leaf, bool | int | float)]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    extents = sorted({n for tensor in tensors for n in tensor.shape if n > 1})
+    if extents and (not numbers or rng.random() < 0.3):
+        extent, times = int(rng.choice(extents)), int(rng.integers(2, 4))
+        leaves = [_longer(leaf, extent, times) for leaf in leaves]
+    for i in rng.choice(numbers, min(len(numbers), int(rng.integers(1, 3))), replace=False) if numbers else ():
+        leaves[i] = _other(leaves[i], extents, rng)
+    args, kwargs = tree_unflatten(leaves, structure)
+    return Call(call.function, args, kwargs)
+
+
+def _longer(leaf: Any, extent: int, times: int) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.repeat([times if n == extent else 1 for n in leaf.shape]) if leaf.dim() else leaf
+    return leaf * times if leaf == extent and type(leaf) is int else leaf
+
+
+def _other(number: Any, extents: Sequence[int], rng: np.random.Generator) -> Any:
+    if isinstance(number, bool):
+        return not number
+    if isinstance(number, float):
+        return float(rng.choice([*_FLOATS, 2 * number, -number]))
+    near = [n + by for n in (*extents, number) for by in (-1, 0, 1)]
+    return int(rng.choice([*_INTEGERS, *near, *(-n for n in extents), 2 * number, 3 * number]))
+
+
+def of_aten(rng: np.random.Generator, only: str) -> Iterator[tuple[str, Callable[[], Instance]]]:
+    """Calls as they were recorded, then changed ones, without end."""
+    calls = [call for call in recorded(12, 8) if call.name.startswith(only)]
+    by_name: dict[str, list[Call]] = {}
+    for call in calls:
+        by_name.setdefault(call.name, []).append(call)
+    while by_name:
+        for name in rng.permutation(sorted(by_name)):
+            call = by_name[name][int(rng.integers(len(by_name[name])))]
+            yield name, partial(operation, changed(call, rng))
+
+
+def of_onnx(rng: np.random.Generator, only: str) -> Iterator[tuple[str, Callable[[], Instance]]]:
+    cases = [(name, model, inputs) for case in single_operator_tests() for name, model, inputs in variants(case)]
+    by_operator: dict[str, list[Any]] = {}
+    for case in cases:
+        operator = case[1].graph.node[0].op_type
+        if f"onnx.{operator}".startswith(only or "onnx"):
+            by_operator.setdefault(operator, []).append(case)
+    while by_operator:
+        for operator in rng.permutation(sorted(by_operator)):
+            _, model, inputs = by_operator[operator][int(rng.integers(len(by_operator[operator])))]
+            yield f"onnx.{operator}", partial(_imported, _changed_model(model, rng), inputs)
+
+
+def _changed_model(model: ModelProto, rng: np.random.Generator) -> ModelProto:
+    """With one attribute or constant integer changed."""
+    found = ModelProto()
+    found.CopyFrom(model)
+    (node,) = found.graph.node
+    extents = [d.dim_value for v in found.graph.input for d in v.type.tensor_type.shape.dim if d.dim_value > 1]
+    constants = [i for i in found.graph.initializer if numpy_helper.to_array(i).dtype.kind in "iu"]
+    choices = [*range(len(node.attribute)), *(-1 - i for i in range(len(constants)))]
+    for choice in rng.choice(choices, min(len(choices), int(rng.integers(1, 3))), replace=False) if choices else ():
+        if choice < 0:
+            array = np.array(numpy_helper.to_array(constants[-1 - choice]))
+            if array.size:
+                place = int(rng.integers(array.size))
+                number = _other(int(array.reshape(-1)[place]), extents, rng)
+                limits = np.iinfo(array.dtype)
+                array.reshape(-1)[place] = np.clip(number, limits.min, limits.max)
+                constants[-1 - choice].CopyFrom(numpy_helper.from_array(array, constants[-1 - choice].name))
+            continue
+        attribute = node.attribute[int(choice)]
+        value = helper.get_attribute_value(attribute)
+        if isinstance(value, int | float):
+            attribute.CopyFrom(helper.make_attribute(attribute.name, _other(value, extents, rng)))
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], int | float):
+            values = [*value]
+            place = int(rng.integers(len(values)))
+            values[place] = _other(values[place], extents, rng)
+            attribute.CopyFrom(helper.make_attribute(attribute.name, values))
+    for value in found.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return found
+
+
+def _imported(model: ModelProto, inputs: Sequence[Any]) -> Instance:
+    module = import_model(model)
+    known = infer(module)
+    (function,) = (f for f in module.ops if isinstance(f, FuncOp))
+    values: dict[Any, Any] = dict(zip(function.args, inputs, strict=False))
+    domains = InterpreterDomains()
+    for op in function.body.block.ops:
+        if op.dialect_name() == "func":
+            break
+        operands = [values.get(v) for v in op.operands]
+        if is_operator(op):
+            for result in op.results:
+                if isinstance(type_ := known.get(result), TensorType):
+                    Rewriter.replace_value_with_new_type(result, type_)
+            return op, operands
+        values.update(zip(op.results, domains.evaluate(op, operands), strict=True))
+    raise ValueError("no operator")
+
+
+# --- checks ---
+
+
+def asked(instance: Callable[[], Instance], seed: int) -> str:
+    """What came out of one instance, as text; empty if the operator does not accept it."""
+    rng, domains = np.random.default_rng(seed), _InThisProcess()
+    try:
+        op, operands = instance()
+        wholes = domains.evaluate(op, operands)
+    except Exception:
+        return ""
+    arrays = [array for array in (*operands, *wholes) if isinstance(array, np.ndarray)]
+    if not arrays or max(array.size for array in arrays) > 50 * LARGEST:
+        return ""
+    start = time.process_time()
+    rule = Discovery(domains).rule(op)
+    seconds = time.process_time() - start
+    false, tried = list[str](), 0
+    for number in range(5):
+        given = [_redrawn(array, number, rng) for array in operands]
+        try:
+            for i, array in domains.kept(op, given).items():
+                given[i] = array
+            found = violations(op, rule, given, rng)
+        except Exception:
+            continue
+        false += found.violations
+        tried += found.factors + found.windows + found.offsets + found.partials
+    text = f"{op.name} {dict(op.properties)} on {[getattr(a, 'shape', None) for a in operands]}: {rule}: {false[:2]}"
+    return json.dumps({"false": text if false else "", "tried": tried, "seconds": seconds})
+
+
+def _redrawn(array: Any, number: int, rng: np.random.Generator) -> Any:
+    """Floats as they are, as normal numbers, large ones, whole ones, and small ones."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return array
+    if number == 0:
+        return np.nan_to_num(array.astype(np.float64), posinf=3.0, neginf=-3.0)
+    scale = (1.0, 1.0, 200.0, 0.0, 1e-2)[number]
+    drawn = (
+        rng.integers(-2, 3, array.shape).astype(np.float64) if not scale else scale * rng.standard_normal(array.shape)
+    )
+    return np.abs(drawn) + 0.1 if array.size and array.min() > 0 and scale else drawn
+
+
+def sweep(
+    instances: Iterator[tuple[str, Callable[[], Instance]]], seconds: float, most: int = 10**9, batch: int = 40
+) -> Outcome:
+    """As many instances as fit in the time, each in a fork with limits."""
+    outcome, end = Outcome(), time.monotonic() + seconds
+    isolation.CPU_SECONDS = discovery_module.CPU_SECONDS = 2.0 * _SLOW_SECONDS
+    while time.monotonic() < end and outcome.instances < most:
+        chosen = [next(instances) for _ in range(min(batch, most - outcome.instances))]
+        questions = [partial(asked, make, number) for number, (_, make) in enumerate(chosen)]
+        for (name, _), found in zip(chosen, isolation.answers(questions, lambda: None), strict=True):
+            outcome.instances += 1
+            if isinstance(found, isolation.NoAnswer):
+                outcome.without.append(f"{name}: {found.reason}")
+                if found.raised:
+                    outcome.false.append(f"{name}: {found.reason}")
+                continue
+            if not found:
+                outcome.refused += 1
+                continue
+            told = json.loads(found)
+            outcome.operators[name] += 1
+            outcome.tried += told["tried"]
+            outcome.false += [told["false"]] if told["false"] else []
+            outcome.slow += [f"{name}: {told['seconds']:.0f} s"] if told["seconds"] > _SLOW_SECONDS else []
+    return outcome
+
+
+SOURCES = {"aten": of_aten, "onnx": of_onnx}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="rules at extreme numbers")
+    parser.add_argument("dialects", nargs="*", choices=[*SOURCES, []], default=[*SOURCES])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    for dialect in options.dialects:
+        with np.errstate(all="ignore"):
+            outcome = sweep(SOURCES[dialect](np.random.default_rng(options.seed), options.only), options.seconds)
+        for line in outcome.false:
+            print("false:", line)
+        for line, count in Counter(outcome.without).most_common():
+            print("no answer:", line, count)
+        for line in outcome.slow:
+            print("slow:", line)
+        accepted = outcome.operators.total()
+        print(
+            f"{dialect}: {outcome.instances} instances, {accepted} accepted, of {len(outcome.operators)} operators; "
+            f"{outcome.tried} factors and partial operands run; {len(outcome.false)} do not hold"
+        )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
