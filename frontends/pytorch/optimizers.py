@@ -218,7 +218,7 @@ class OptimizerMemory:
 
     def _initial(self, path: tuple[Any, ...], example: Tensor, start: Any) -> Tensor:
         if isinstance(start, Tensor):
-            return start.detach().to(example.dtype)
+            return start.detach().to(example.dtype, copy=True)  # the optimizer's own is written to by its next step
         parameter = self.parameters.get(path[1]) if path[0] == "state" else None
         if start is _PARAMETER and parameter is not None:
             return parameter.detach().to(example.dtype)
