@@ -1,7 +1,7 @@
-"""GPT-3 175B's training step in mixed precision (`examples/gpt3_pytorch.py`) on 1,024 H100s: import, outlining, rules, and the
+"""GPT-3 175B's training step in mixed precision (`examples/gpt3_pytorch.py`) on 1,024 GPUs: import, outlining, rules, and the
 search over D, T, P, K and gpipe | 1f1b, in CPU seconds, with the ranked plans.
 
-    python -m benchmarks.gpt3_search [--layers 96] [--microbatches 6,12,24,48,96,192] [--most-tensor 8] [--top 10]
+    python -m benchmarks.gpt3_search [--layers 96] [--microbatches 6,12,24,48,96,192] [--most-tensor 8] [--top 10] [--machine dgx-h100]
 
 `--most-tensor` bounds T: 8 keeps a tensor group within a node. The rules come from the user's cache where it has them (warm); an
 empty `DISTIR_CACHE_DIR` measures them cold.
@@ -38,11 +38,12 @@ def timed(what: str, run: Callable[[], T]) -> T:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="GPT-3 175B's training step searched on 1,024 H100s.")
+    parser = argparse.ArgumentParser(description="GPT-3 175B's training step searched on 1,024 GPUs.")
     parser.add_argument("--layers", type=int, default=gpt3_pytorch.LAYERS)
     parser.add_argument("--microbatches", default="6,12,24,48,96,192")
     parser.add_argument("--top", type=int, default=10)
     parser.add_argument("--most-tensor", type=int, default=8)
+    parser.add_argument("--machine", default="dgx-h100")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     leave_collector_off()  # as `distir search` does
@@ -52,7 +53,7 @@ def main() -> None:
     timed("outline", lambda: OutlineRepeatsPass().apply(Context(), module))
     print(f"{sum(1 for _ in module.walk())} operations")
     timed("rules", lambda: prepare(Context(), module))
-    machine = load_machine("dgx-h100")
+    machine = load_machine(args.machine)
     capacity = machine.device.memory_capacity_bytes
     search = Search(lambda _: module.clone(), machine, "analytic", capacity, wanted=args.top)
     microbatches = [int(k) for k in args.microbatches.split(",")]

@@ -5,11 +5,17 @@ Where it stands: from a level 1 program to level 3. It is the composition of `on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
+
+from distir.dialects.errors import DistirError
+
+CONVERTING_SECONDS = 60.0
+"""For a search that `sharding=auto` asks for."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +25,9 @@ class DtpParallelizePass(ModulePass):
     With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
 
     With `sharding=dtp`, replicas hold all state and the tensor axis is chosen by minimising communication over the rules, as `machine`
-    has it. With `sharding=ilp` the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
+    has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch and a tensor axis divides; a program of
+    one stage and one microbatch where they do not is distributed as by `sharding=ilp`, which converts values where an operation needs them
+    otherwise, and a note on stderr says why. With `sharding=ilp` the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
     is stored in parts. Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
@@ -34,7 +42,7 @@ class DtpParallelizePass(ModulePass):
     batch: str = ""
     machine: str = "dgx-a100"
     overlap: bool = False
-    sharding: str = "dtp"
+    sharding: str = "auto"
     zero: int = 0
     memory_limit: str = ""
     restrict: str = "dp=batch,tp=model"
@@ -50,7 +58,7 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.pipeline_stages import PipelineStagesPass
         from distir.passes.zero_partition import ZeroPartitionPass
 
-        if self.sharding == "dtp":
+        if self.sharding != "ilp":
             return (self,)
         mesh = f"dp={self.dp},tp={self.tp}"
         search = IlpShardPass(
@@ -90,9 +98,32 @@ class DtpParallelizePass(ModulePass):
             return
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
-        distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
+        converts = self.sharding == "auto" and self.pp == self.microbatches == 1 and not self.overlap
+        untouched = op.clone() if converts else None
+        try:
+            distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
+        except DistirError as refusal:
+            if untouched is None:
+                raise
+            self._convert(ctx, op, untouched, refusal)
         if self.overlap:
             overlap_communication(op, entry_function(op))
+
+    def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: DistirError) -> None:
+        """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, and puts it into the module. Raises
+        the refusal if that does not do either."""
+        limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
+        try:
+            replace(self, sharding="ilp", time_limit=limit).apply(ctx, untouched)
+        except DistirError:
+            raise refusal from None
+        op.attributes.update(untouched.attributes)
+        for function in list(op.body.block.ops):
+            op.body.block.erase_op(function, safe_erase=False)
+        for function in list(untouched.body.block.ops):
+            function.detach()
+            op.body.block.add_op(function)
+        print(f"distir: note: dtp-parallelize converts values between operations: {refusal}", file=sys.stderr)
 
 
 def prepare(ctx: Context, module: ModuleOp) -> None:
@@ -114,11 +145,9 @@ def preparing() -> tuple[ModulePass, ...]:
 
 
 def _check(options: DtpParallelizePass) -> None:
-    from distir.dialects.errors import DistirError
-
-    if options.sharding not in ("dtp", "ilp"):
-        raise DistirError(f"sharding: expected dtp or ilp, got '{options.sharding}'")
-    if options.sharding == "dtp" and (options.zero or options.memory_limit):
+    if options.sharding not in ("auto", "dtp", "ilp"):
+        raise DistirError(f"sharding: expected auto, dtp or ilp, got '{options.sharding}'")
+    if options.sharding != "ilp" and (options.zero or options.memory_limit):
         raise DistirError("zero and memory-limit: only sharding=ilp stores state in parts")
 
     for name in ("dp", "tp", "pp", "microbatches"):

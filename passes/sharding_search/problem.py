@@ -17,6 +17,7 @@ from distir.dialects.dist import AccumulateOp, MicrobatchesOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, Windowed
 from distir.interpreters.entry import entry_function
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import Option
@@ -241,6 +242,10 @@ def _has_blocks(option: Option) -> bool:
 
 def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Prices, pins: Pins) -> list[JointOption]:
     """All combinations of one option per axis whose shards exist, even ones first; of those with the same states, the cheapest."""
+    if len(values_read(op)) > len(op.operands):
+        raise DistirError(
+            f"{op.name} uses values from outside in its graphs, which the sharding search does not follow"
+        )
     mesh = prices.mesh
     best: dict[tuple[tuple[AxisStates, ...], tuple[AxisStates, ...]], JointOption] = {}
     rejected = False

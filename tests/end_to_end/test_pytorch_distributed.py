@@ -172,16 +172,35 @@ def step_with_batch_norm(training: bool) -> ModuleOp:
 
 
 def test_statistics_of_the_batch_are_not_those_of_its_parts() -> None:
-    """Batch norm in training mode: refused, with the operator, the value and what was cut; other axes may be cut."""
+    """Batch norm in training mode: refused, with the operator, the value and what was cut, where it is not to be converted; other axes
+    may be cut."""
     for plan in ({"dp": 2}, {"pp": 2, "microbatches": 2}):
         with pytest.raises(
             DistirError,
             match=r"aten\.sub\.Tensor takes %\S+ \[8, 4\], of which each of 2 parts .* with %\S+ \[1, 4\], to which all parts are "
             r"reduced: statistics of a batch are not those of its parts \(batch norm in training mode; call model.eval\(\)",
         ) as raised:
-            DtpParallelizePass(**plan).apply(Context(), step_with_batch_norm(training=True))
+            DtpParallelizePass(**plan, sharding="dtp").apply(Context(), step_with_batch_norm(training=True))
         assert "\n" not in str(raised.value)
     DtpParallelizePass(tp=2).apply(Context(), step_with_batch_norm(training=True))
+
+
+def test_what_the_batch_axis_refuses_is_converted(capsys: pytest.CaptureFixture[str]) -> None:
+    """One stage and one microbatch: the statistics are those of the whole batch, and a note says why it is not cut as others are."""
+    step = step_with_batch_norm(training=True)
+    distributed = step.clone()
+    DtpParallelizePass(dp=2, tp=2).apply(Context(), distributed)
+    assert "converts values between operations: aten.sub.Tensor takes" in capsys.readouterr().err
+    verify_equal(step, distributed)
+
+
+def verify_equal(step: ModuleOp, distributed: ModuleOp) -> None:
+    batch = {"input": np.linspace(-1, 1, 48).reshape(8, 6) ** 3, "label": np.arange(8) % 3}
+    values = {name: np.asarray(value) for name, value in weights_of(step).items()} | batch
+    expected, found = (run(module, values, dtype=np.float64) for module in (step, distributed))
+    assert set(found) == set(expected) >= {"1.running_mean", "1.running_var"}
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("mesh", ["dp=2", "dp=2,tp=2"])
@@ -193,12 +212,7 @@ def test_batch_norm_is_synchronised_when_asked(mesh: str) -> None:
     if "tp" in mesh:
         IlpShardPass(mesh=mesh, restrict="tp=model").apply(Context(), distributed)
     ApplyShardingPass().apply(Context(), distributed)
-    batch = {"input": np.linspace(-1, 1, 48).reshape(8, 6) ** 3, "label": np.arange(8) % 3}
-    values = {name: np.asarray(value) for name, value in weights_of(step).items()} | batch
-    expected, found = (run(module, values, dtype=np.float64) for module in (step, distributed))
-    assert set(found) == set(expected) >= {"1.running_mean", "1.running_var"}
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
+    verify_equal(step, distributed)
     assert "tensor<4x6xf32, #dist.on<0>>" in str(distributed)
 
 

@@ -326,7 +326,7 @@ def explain(error: NeedsWhole, shards: int) -> DistirError:
     captured = " inside its graphs" if error.operand >= len(error.op.operands) else ""
     return DistirError(
         f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}{captured}, which the batch axis of {shards} parts "
-        f"holds as {_describe(error.state)}: {known}; choose other batch dims or one part"
+        f"holds as {_describe(error.state)}: {known}; choose other batch dims, or one stage and one microbatch, where values are converted"
     )
 
 

@@ -9,7 +9,7 @@
 
 // NAMES: onnx-fold-shapes,outline-repeats,shardcombine-annotate,pipeline-stages{stages=2 batch="x:0" microbatches=4},microbatch{count=4 batch="x:0"},zero-partition{stage=2},ilp-shard{mesh="dp=2,tp=2" memory_limit="1GB" restrict="dp=batch,tp=model" batch="x:0"},apply-sharding,pipeline-schedule,simulate
 // OVERLAP: pipeline-schedule,overlap-communication
-// WHICH: sharding: expected dtp or ilp, got 'other'
+// WHICH: sharding: expected auto, dtp or ilp, got 'other'
 // ZERO: zero and memory-limit: only sharding=ilp stores state in parts
 
 // Two stages of two devices: the pass is its passes one by one.
