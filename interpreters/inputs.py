@@ -2,13 +2,18 @@
 
 Floating values are drawn so that every one of them matters in the outputs: were parameters as small as at the start of
 a training, a wrong gradient in a deep network would be too small to see. Integers that a program indexes with must lie
-inside what they index; where they end up is found by running, not from a list of operators (`index_limit`).
+inside what they index; where they end up is found by running, not from a list of operators (`index_limit`). It takes
+running on indices out of range, which kernels may not check: operators are tried in a fork of the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import os
+import warnings
+from collections.abc import Collection, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, cast
 from zlib import crc32
@@ -24,6 +29,8 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
 from distir.interpreters.entry import Port, arguments_of, entry_function
 from distir.interpreters.global_arrays import Array
+from distir.interpreters.isolation import NoAnswer, answers
+from distir.interpreters.operator_dialects import MEANINGS
 from distir.interpreters.reference import run_operator
 from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
 from distir.interpreters.walk import Walk, values_read
@@ -120,14 +127,18 @@ def index_limit(module: ModuleOp, name: str, entry: str = "main") -> int | None:
 
     The input is followed, filled with one number, through everything that is computed from it and from constants (a
     reshape, a cast, an added offset). Wherever it meets an operand that it is not computed with, such as a table of
-    embeddings, the operation is tried: if it works on n - 1 everywhere and fails on n, with n an extent of the table,
-    then n is the limit there.
+    embeddings, the operation is tried: if it works on n - 1 everywhere and raises on n, with n an extent of the table,
+    then n is the limit there. One that ends its process does not check its indices, and tells no limit.
     """
-    met = _follow(module, entry, name, 0)
+    return _limit(module, entry, name, Tried())
+
+
+def _limit(module: ModuleOp, entry: str, name: str, tried: Tried) -> int | None:
+    met = _followed(module, entry, name, 0, tried).met
     if not met:
         return None
     limit = max(1, min(extent - largest for largest, extent in met))
-    while limit > 1 and any(largest >= extent for largest, extent in _follow(module, entry, name, limit - 1)):
+    while limit > 1 and any(n >= extent for n, extent in _followed(module, entry, name, limit - 1, tried).met):
         limit //= 2  # what is indexed with grows faster than the input
     return limit
 
@@ -136,24 +147,32 @@ def special_indices(module: ModuleOp, name: str, entry: str = "main") -> list[in
     """Numbers that are no positions and that the program takes in this input all the same: a label that a loss ignores, an
     index that counts from the end. They are looked for among the numbers in the operations that the input meets, and
     tried: all that index with it must run on them."""
-    if (limit := index_limit(module, name, entry)) is None:
+    tried = Tried()
+    if (limit := _limit(module, entry, name, tried)) is None:
         return []
-    told = _followed(module, entry, name, 0).told
-    tried = {number: _followed(module, entry, name, number) for number in sorted(told) if not 0 <= number < limit}
-    return [number for number, walk in tried.items() if walk.met and not walk.refused]
+    told = _followed(module, entry, name, 0, tried).told
+    outside = [number for number in sorted(told) if not 0 <= number < limit]
+    walks = {number: _followed(module, entry, name, number, tried) for number in outside}
+    return [number for number, walk in walks.items() if walk.met and not walk.refused]
 
 
-def _follow(module: ModuleOp, entry: str, name: str, number: int) -> list[tuple[int, int]]:
-    """The largest value and the extent, wherever something computed from the input indexes when it is `number`."""
-    return _followed(module, entry, name, number).met
-
-
-def _followed(module: ModuleOp, entry: str, name: str, number: int) -> IndexWalk:
-    walk = IndexWalk(module)
+def _followed(module: ModuleOp, entry: str, name: str, number: int, tried: Tried) -> IndexWalk:
+    """What meets the input when it is `number` everywhere."""
+    walk = IndexWalk(module, tried=tried)
     walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions()])
     arguments = [_argument(port, name, number) for port in arguments_of(entry_function(module, entry))]
     walk.call(entry, tuple(arguments))
     return walk
+
+
+@dataclass
+class Tried:
+    """What trying operations told, for all walks through a program."""
+
+    extents: dict[tuple[Operation, int], int | None] = field(default_factory=dict[tuple[Operation, int], int | None])
+    """The extent that an operand of an operation indexes, or None."""
+    unchecked: set[Operation] = field(default_factory=set[Operation])
+    """Operations that ended their process on some index."""
 
 
 @dataclass(frozen=True)
@@ -180,20 +199,21 @@ def _argument(port: Port, name: str, number: int) -> object:
     return Known(np.full(type_.get_shape(), number if port.name == name else 0, dtype), port.name == name)
 
 
+@dataclass
 class IndexWalk(Walk):
     """Computes what it can from constants and integer inputs, and tries operations that index with those."""
 
-    met: list[tuple[int, int]]
-    told: set[int]
+    tried: Tried = field(default_factory=Tried)
+    met: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """The largest value and the extent, wherever something computed from the input indexes."""
+    told: set[int] = field(default_factory=set[int])
     """Whole numbers that the operations which meet the input have beside it."""
-    refused: bool
+    refused: bool = False
     """Whether an operation that indexes did not take the input."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.default = run_operator
-        self.met, self.told, self.refused = [], set(), False
-        self._extents: dict[tuple[Operation, int], int | None] = {}
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
         if isinstance(op, PASS_ON):
@@ -203,7 +223,7 @@ class IndexWalk(Walk):
             self._meet(op, i, operands)
         if followed:
             self.told |= _numbers(op, operands)
-        if not all(isinstance(value, Known) for value in operands):
+        if op in self.tried.unchecked or not all(isinstance(value, Known) for value in operands):
             return (UNKNOWN,) * len(op.results)
         try:
             results = super().run(op, tuple(value.array for value in operands))
@@ -216,13 +236,39 @@ class IndexWalk(Walk):
         array = cast(Known, operands[position]).array
         if array is None or not array.size or not _is_integer(array.dtype):
             return
-        if (op, position) not in self._extents:
-            self._extents[op, position] = _indexed_extent(op, position, operands)
-        if (extent := self._extents[op, position]) is not None:
-            largest = int(array.max())
+        extents = self.tried.extents
+        if (op, position) not in extents:
+            extents[op, position] = self._indexed_extent(op, position, operands)
+        largest = int(array.max())
+        if (extent := extents[op, position]) is not None:
             self.met.append((largest, extent))
             inside = 0 <= int(array.min()) and largest < extent
-            self.refused |= not inside and not _works(op, _operands(op, operands))
+            self.refused |= not inside and [*_tries(op, [_operands(op, operands)])] != [True]
+        elif op in self.tried.unchecked:
+            least = min(_extents(_operands(op, operands), position), default=1)
+            self.refused |= not (0 <= int(array.min()) and largest < least)
+
+    def _indexed_extent(self, op: Operation, position: int, operands: PythonValues) -> int | None:
+        arrays = _operands(op, operands)
+        indices = cast(Array, arrays[position])
+        if any(array is None and value is UNKNOWN for array, value in zip(arrays, operands, strict=True)):
+            return None
+        extents = _extents(arrays, position)
+        filled = [np.full(indices.shape, n, indices.dtype) for extent in extents for n in (extent - 1, extent)]
+        tries = [[*arrays[:position], each, *arrays[position + 1 :]] for each in filled]
+        with closing(_tries(op, tries)) as found:
+            for extent, last, beyond in zip(extents, found, found, strict=False):
+                if last is None or beyond is None:
+                    self.tried.unchecked.add(op)
+                    return None
+                if last and not beyond:
+                    return extent
+        return None
+
+
+def _extents(arrays: Sequence[Array | None], position: int) -> list[int]:
+    """Of all arrays but the one at this position, from the least on."""
+    return sorted({n for i, array in enumerate(arrays) if i != position and array is not None for n in array.shape})
 
 
 def _numbers(op: Operation, operands: PythonValues) -> set[int]:
@@ -237,34 +283,32 @@ def _numbers(op: Operation, operands: PythonValues) -> set[int]:
     return found
 
 
-def _indexed_extent(op: Operation, position: int, operands: PythonValues) -> int | None:
-    """The extent that this operand indexes, or None."""
-    arrays = _operands(op, operands)
-    indices = cast(Array, arrays[position])
-    if any(array is None and value is UNKNOWN for array, value in zip(arrays, operands, strict=True)):
-        return None
-    extents = {n for i, array in enumerate(arrays) if i != position and array is not None for n in array.shape}
-    for extent in sorted(extents):
-        arrays[position] = np.full(indices.shape, extent - 1, indices.dtype)
-        if not _works(op, arrays):
-            continue
-        arrays[position] = np.full(indices.shape, extent, indices.dtype)
-        if not _works(op, arrays):
-            return extent
-    return None
-
-
 def _operands(op: Operation, operands: PythonValues) -> list[Array | None]:
     """The operands, or what stands in for them."""
     return [_stand_in(value, operand) for value, operand in zip(operands, values_read(op), strict=True)]
 
 
-def _works(op: Operation, operands: Sequence[Array | None]) -> bool:
+def _tries(op: Operation, tries: Sequence[Sequence[Array | None]]) -> Generator[bool | None]:
+    """Whether the operation works on each of these operands; None where it ends its process, or does not end."""
+    questions = [partial(_works, op, operands) for operands in tries]
+    if op.dialect_name() not in MEANINGS or not (hasattr(os, "fork") and MEANINGS[op.dialect_name()].is_forkable):
+        yield from (question() == WORKS for question in questions)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a library that has threads, and is not asked in the fork
+        for found in answers(questions):
+            yield None if isinstance(found, NoAnswer) else found == WORKS
+
+
+WORKS, RAISES = "works", "raises"
+
+
+def _works(op: Operation, operands: Sequence[Array | None]) -> str:
     try:
         run_operator(op, operands)
     except Exception:  # an implementation may raise anything, and that it does is the answer
-        return False
-    return True
+        return RAISES
+    return WORKS
 
 
 def _stand_in(value: object, operand: SSAValue[Attribute]) -> Array | None:

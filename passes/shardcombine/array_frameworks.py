@@ -238,11 +238,10 @@ class Torch:
         return integers.found
 
     def before_unchecked(self, dtypes: Sequence[np.dtype[Any]]) -> Callable[[], None] | None:
-        """A fork has none of the threads that kernels and autograd may have had."""
+        """A fork has none of the threads that autograd may have had."""
         import torch
 
         def prepare() -> None:
-            torch.set_num_threads(1)
             torch.ones(1, requires_grad=True).sum().backward()
 
         return prepare if _has_integers(dtypes) else None

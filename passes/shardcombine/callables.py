@@ -20,11 +20,11 @@ from xdsl.irdl import IRDLOperation, irdl_op_definition, var_operand_def, var_re
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.dialects.sharding import Rule
+from distir.interpreters.isolation import in_child
 from distir.passes.shardcombine.array_frameworks import Framework, framework_of, leaves, rebuilt
 from distir.passes.shardcombine.cache import parse_rule, rule_text
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import Abstract, Array
-from distir.passes.shardcombine.isolation import in_child
 
 
 def discover(callable: Callable[..., Any], example_args: Sequence[Any]) -> Rule:

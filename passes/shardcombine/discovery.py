@@ -22,12 +22,12 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
 from distir.dialects.sharding import Rule
+from distir.interpreters.isolation import CPU_SECONDS, NoAnswer, answers
 from distir.interpreters.shared import Shared
 from distir.passes.shardcombine.cache import RuleCache, fits, parse_rule, rule_text
 from distir.passes.shardcombine.class_rules import discover
 from distir.passes.shardcombine.classes import stand_in, stands_for
 from distir.passes.shardcombine.domains import Domains
-from distir.passes.shardcombine.isolation import CPU_SECONDS, NoAnswer, answers
 from distir.passes.shardcombine.last_check import LastCheck
 from distir.passes.shardcombine.rule_forms import rule_without_factors
 from distir.passes.shardcombine.standins import StandIn
@@ -120,7 +120,7 @@ class Discovery:
                 import_module(name)
         _imported.clear()
         questions = [partial(self._told, each) for each in unknown]
-        for each, found in zip(unknown, answers(questions, lambda: None), strict=True):
+        for each, found in zip(unknown, answers(questions), strict=True):
             if isinstance(found, NoAnswer):
                 self._note(each, found.reason)
                 continue

@@ -30,9 +30,9 @@ from xdsl.ir import Operation
 from xdsl.rewriter import Rewriter
 
 from distir.frontends.onnx import import_model
+from distir.interpreters import isolation
 from distir.interpreters.mixed import infer
 from distir.passes.shardcombine import discovery as discovery_module
-from distir.passes.shardcombine import isolation
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
@@ -230,7 +230,7 @@ def sweep(
     while time.monotonic() < end and outcome.instances < most:
         chosen = [next(instances) for _ in range(min(batch, most - outcome.instances))]
         questions = [partial(asked, make, number) for number, (_, make) in enumerate(chosen)]
-        for (name, _), found in zip(chosen, isolation.answers(questions, lambda: None), strict=True):
+        for (name, _), found in zip(chosen, isolation.answers(questions), strict=True):
             outcome.instances += 1
             if isinstance(found, isolation.NoAnswer):
                 outcome.without.append(f"{name}: {found.reason}")

@@ -15,13 +15,12 @@ import pytest
 import torch
 from xdsl.ir import Operation
 
-from distir.interpreters import operator_dialects
+from distir.interpreters import isolation, operator_dialects
+from distir.interpreters.isolation import NoAnswer, answers
 from distir.interpreters.operator_dialects import MEANINGS, Meaning
-from distir.passes.shardcombine import isolation
 from distir.passes.shardcombine.cache import RuleCache, current_file, read_entries
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
-from distir.passes.shardcombine.isolation import NoAnswer, answers
 from distir.tools.distir import main
 from tests.unit.aten_instances import Call, operation
 from tests.unit.onnx_operations import onnx_operation

@@ -8,6 +8,7 @@ from torch import nn
 from distir.dialects.errors import DistirError
 from distir.frontends.eager import verify_against_eager
 from distir.frontends.pytorch import import_step, training_step, written_step
+from distir.interpreters.inputs import index_limit, special_indices
 from tests.unit.pytorch_cases import hooks, losses, models, optimizers, written
 from tests.unit.pytorch_cases.losses import Output, Returning
 from tests.unit.pytorch_cases.optimizers import ClippedSGD
@@ -16,21 +17,11 @@ from tests.unit.pytorch_cases.registry import CASES, QUICK, REFUSED, classes, cl
 FILES = hooks, losses, models, optimizers, written
 """Which add their steps to CASES."""
 
-CRASHES = {
-    name: [
-        pytest.mark.xfail(
-            run=False, reason="drawing indices runs _embedding_bag beyond its rows, which ends the process"
-        )
-    ]
-    for name in CASES
-    if name.startswith("bag_of_")
-}
-
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long, *CRASHES.get(name, ())]) for name in CASES],
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in CASES],
 )
 def test_a_step_is_that_of_eager_pytorch(name: str) -> None:
     torch.manual_seed(0)
@@ -154,3 +145,13 @@ def test_a_plain_function_that_trains_is_refused() -> None:
     with pytest.raises(DistirError, match=r"train has a backward pass: give a step .* as written_step"):
         import_step(train, classes()[:1])
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["bag_of_sums", "bag_of_maxima"])
+def test_indices_are_drawn_for_kernels_that_do_not_check_them(name: str) -> None:
+    """The gradient of torch's bags writes wherever an index says."""
+    module = import_step(CASES[name]())
+    assert index_limit(module, "x") == 7
+    assert special_indices(module, "x") == []
+    assert index_limit(module, "label") == 3
+    assert special_indices(module, "label") == [-100]

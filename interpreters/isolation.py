@@ -1,7 +1,8 @@
 """Questions about operators and their answers, found in a fork of this process: a kernel that crashes, hangs or takes all memory ends the
 fork, and the question has no answer.
 
-Kernels do not check all the integers and sizes that they are given, and discovery must give them some that nobody has tried. One fork
+Kernels do not check all the integers and sizes that they are given, and discovery, and who draws indices, must give them some that nobody
+has tried. One fork
 answers question after question; where it ends early, another goes on behind the question that ended it. A fork limits itself, by
 signals and limits of the operating system that end it whatever code it is in."""
 
@@ -38,7 +39,9 @@ class NoAnswer:
     """Whether the code that was to answer raised an exception."""
 
 
-def answers(questions: Sequence[Callable[[], str]], prepare: Callable[[], None]) -> Iterator[str | NoAnswer]:
+def answers(
+    questions: Sequence[Callable[[], str]], prepare: Callable[[], None] = lambda: None
+) -> Iterator[str | NoAnswer]:
     """The texts that the questions give, in order, in forks in each of which `prepare` has run."""
     answered = 0
     while answered < len(questions):
@@ -88,6 +91,10 @@ def _answer_all(questions: Sequence[Callable[[], str]], prepare: Callable[[], No
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         _limit_memory()
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.set_num_threads(
+                1
+            )  # a fork has none of the threads that kernels may have had, and would wait for them
         for number in (signal.SIGPROF, signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         prepare()
