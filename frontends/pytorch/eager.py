@@ -74,25 +74,29 @@ def _put_back(function: TracedFunction) -> Generator[None]:
     remembering = function.remembering
     surroundings = Surroundings(function.keeps)
     tensors = [] if remembering is None else [*remembering.parameters.values(), *remembering.buffers.values()]
+    datas = [tensor.data for tensor in tensors]
     values = [tensor.detach().clone() for tensor in tensors]
     gradients = [tensor.grad for tensor in tensors]
-    optimizers: list[Any] = [] if remembering is None else [memory.optimizer for memory in remembering.memories]
-    if remembering is not None:
-        optimizers += [table.scheduler for table in remembering.tables]
-        optimizers += [each.scaler for each in remembering.scalers]
-    states = [copy.deepcopy(optimizer.state_dict()) for optimizer in optimizers]
+    memories = [] if remembering is None else remembering.memories
+    held = [(each, each.detach().clone()) for memory in memories for each in memory.held()]
+    others = [] if remembering is None else [table.scheduler for table in remembering.tables]
+    others += [] if remembering is None else [each.scaler for each in remembering.scalers]
+    states = [copy.deepcopy(each.state_dict()) for each in others]
     for tensor in tensors:
         tensor.grad = None if tensor.grad is None else tensor.grad.clone()
     try:
         yield
     finally:
-        surroundings.restore()
+        surroundings.restore()  # optimizers too, which may share what `load_state_dict` would make anew for each
         with torch.no_grad():
-            for tensor, value, gradient in zip(tensors, values, gradients, strict=True):
+            for tensor, data, value, gradient in zip(tensors, datas, values, gradients, strict=True):
+                tensor.data = data
                 tensor.copy_(value)
                 tensor.grad = gradient
-        for optimizer, state in zip(optimizers, states, strict=True):
-            optimizer.load_state_dict(state)
+            for tensor, value in held:
+                tensor.copy_(value)
+        for each, state in zip(others, states, strict=True):
+            each.load_state_dict(state)
 
 
 def _array(tensor: Tensor) -> Array:

@@ -131,6 +131,10 @@ class OptimizerMemory:
         now = dict(leaves_of(self._read()))
         return {each.name: torch.as_tensor(now[each.path]) for each in self.tensors if each.path in now}
 
+    def held(self) -> list[Tensor]:
+        """The tensors that the optimizer has, parameters aside."""
+        return [leaf for _, leaf in leaves_of(self._read()) if isinstance(leaf, Tensor)]
+
     @contextmanager
     def _traceable(self) -> Generator[None]:
         """Options are those of a step that can be traced; numbers may be tensors while it runs, behind the hooks before

@@ -66,6 +66,25 @@ def test_importing_leaves_everything_as_it_was() -> None:
     assert torch.equal(torch.random.get_rng_state(), drawn)
 
 
+def test_running_leaves_everything_as_it_was() -> None:
+    """Also what an optimizer shares with one that it wraps, and where its state is."""
+    torch.manual_seed(0)
+    model = mlp()
+    optimizer = written.Sharpness(model.parameters(), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    base, parameters = optimizer.base, list(model.parameters())
+    step = written.sharpness_aware_step(model, optimizer)
+    step.function(*classes())
+    tensors = [*parameters, *(base.state[p]["momentum_buffer"] for p in parameters)]
+    before = [(each, each.data_ptr(), each.detach().clone()) for each in tensors]
+    assert verify_against_eager(import_step(step)).holds
+    assert optimizer.param_groups is base.param_groups
+    now = [*model.parameters(), *(base.state[p]["momentum_buffer"] for p in parameters)]
+    for tensor, (then, place, value) in zip(now, before, strict=True):
+        assert tensor is then
+        assert tensor.data_ptr() == place
+        assert torch.equal(tensor, value)
+
+
 def classes_without_draws() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.ones(8, 6, dtype=torch.float64), torch.arange(8) % 3
 

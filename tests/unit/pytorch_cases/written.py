@@ -292,11 +292,7 @@ class Sharpness(torch.optim.Optimizer):
         return loss
 
 
-@case
-def sharpness_aware() -> Any:
-    model = mlp()
-    optimizer = Sharpness(model.parameters(), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
-
+def sharpness_aware_step(model: nn.Module, optimizer: Sharpness) -> Any:
     def step(x: Tensor, label: Tensor) -> Tensor:
         def closure() -> Tensor:
             optimizer.zero_grad()
@@ -307,6 +303,14 @@ def sharpness_aware() -> Any:
         return optimizer.step(closure)
 
     return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+def sharpness_aware() -> Any:
+    model = mlp()
+    return sharpness_aware_step(
+        model, Sharpness(model.parameters(), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9))
+    )
 
 
 @case
