@@ -30,7 +30,7 @@ from distir.dialects.onnx import numpy_dtype
 from distir.interpreters.entry import Port, arguments_of, entry_function
 from distir.interpreters.global_arrays import Array
 from distir.interpreters.isolation import NoAnswer, answers
-from distir.interpreters.operator_dialects import MEANINGS
+from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.reference import run_operator
 from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
 from distir.interpreters.walk import Walk, values_read
@@ -304,8 +304,12 @@ WORKS, RAISES = "works", "raises"
 
 
 def _works(op: Operation, operands: Sequence[Array | None]) -> str:
+    meaning = MEANINGS.get(op.dialect_name())
     try:
-        run_operator(op, operands)
+        if meaning is None or meaning.checked is None:
+            run_operator(op, operands)
+        else:
+            function_of(meaning.checked)(op, operands)
     except Exception:  # an implementation may raise anything, and that it does is the answer
         return RAISES
     return WORKS

@@ -3,7 +3,7 @@
     reference   run(op, arrays, floats) -> arrays               what it computes (`distir.interpreters.reference`)
     types       infer(op, operand types) -> result types        (`distir.interpreters.mixed`)
     exact       run(op, arrays) -> arrays                       as reference, on arrays of residues (discovery)
-    checked     run(op, arrays) -> arrays                       as reference, raising on an index out of range (discovery)
+    checked     run(op, arrays) -> arrays                       as reference, raising on an index out of range (discovery, draws)
     kept        kept(op, arrays) -> {operand: array}            integers that another operator gave on the others (discovery)
     work        work(op) -> Work | None                         flops of contractions; None: the default holds
 

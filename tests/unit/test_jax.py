@@ -21,6 +21,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.jax import Jax
 from distir.dialects.onnx import Onnx
 from distir.frontends.weights import weights_of
+from distir.interpreters.inputs import index_limit, special_indices
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
 
@@ -163,6 +164,25 @@ def test_computed_in_float64() -> None:
         np.add.at(y, [0, 3, 3, 6], X.astype(np.float64) * np.float64(np.float32(0.1)))
         expected = np.exp(y) / np.exp(y).sum(-1, keepdims=True)
     np.testing.assert_allclose(outputs["output"], expected, rtol=1e-14)
+
+
+def test_indices_are_drawn_inside_what_they_index() -> None:
+    """JAX takes every number for an index; those out of range are clipped, or give NaN."""
+    import jax
+    import jax.numpy as jnp
+
+    from distir.frontends.jax import import_step
+
+    def loss(table: Any, last: Any, x: Any, y: Any) -> Any:
+        logs = jax.nn.log_softmax(table[x] @ last)
+        picked = jnp.take_along_axis(logs, y[:, None], axis=1)[:, 0]
+        return jnp.where(y == -100, 0.0, -picked).sum()
+
+    places = np.arange(4)
+    module = import_step(jax.grad(loss), (np.ones((11, 5), np.float32), np.ones((5, 7), np.float32), places, places))
+    assert index_limit(module, "x") == 11
+    assert index_limit(module, "y") == 7
+    assert special_indices(module, "x") == []
 
 
 def test_primitives_on_arrays_are_those_of_jax() -> None:
