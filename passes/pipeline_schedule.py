@@ -16,7 +16,7 @@ class PipelineSchedulePass(ModulePass):
     """Writes out the loop over microbatches in the order of `schedule` (gpipe, 1f1b or pipedream), each stage on devices of its own.
 
     Requires: a staged entry, placed over the devices of one stage (one device, if it is not placed). Ensures: level 3 on as many devices
-    for each stage; values cross stages by `dist.send`; no loop, rule, stage or phase is left. Equal semantics."""
+    for each stage; values cross stages by `dist.send`; the first microbatch adds to no sums; no loop, rule, stage or phase is left. Equal semantics."""
 
     name = "pipeline-schedule"
     schedule: str = "1f1b"
@@ -27,6 +27,7 @@ class PipelineSchedulePass(ModulePass):
         from distir.passes.distribution.pipeline.tasks import check_schedule
         from distir.passes.staging.placing import check_is_staged, place_on_one_device
         from distir.passes.staging.schedule import write_schedule
+        from distir.passes.staging.zeros import remove_zeros
 
         check_schedule(self.schedule)
         entry = entry_function(op)
@@ -34,3 +35,4 @@ class PipelineSchedulePass(ModulePass):
             place_on_one_device(ctx, op, entry)
         check_is_staged(op, entry)
         write_schedule(op, entry, self.schedule)
+        remove_zeros(op, entry)

@@ -158,8 +158,7 @@ class Beam:
         if isinstance(op, CallOp | ReturnOp):
             yield from ((candidate.score, candidate, None) for candidate in beam)
             return
-        times = self.problem.counts[step.function.sym_name.data]
-        yield from OptionCosts(self.problem, op, times, self.limit).cheapest_first(beam)
+        yield from OptionCosts(self.problem, op, step.function, self.limit).cheapest_first(beam)
 
     def _done(self, start: Candidate, number: int, option: JointOption | None) -> list[Candidate]:
         """One step, by each way to choose what is not chosen yet."""
@@ -170,7 +169,7 @@ class Beam:
         if isinstance(op, CallOp):
             return self._call(start, op, times)
         assert option is not None
-        chosen = start.paying(times * option.picoseconds).choosing(op, option)
+        chosen = start.paying(self.problem.runs(op, step.function) * option.picoseconds).choosing(op, option)
         if self.limit is not None and chosen.ahead is not None:
             chosen = chosen.remembering(self.limit.memory.chosen(chosen.ahead, op, option))
         ready = self._need_all(chosen, op, option.operands, times)

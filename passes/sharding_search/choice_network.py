@@ -229,7 +229,7 @@ class ChoiceNetwork:
                     assert view is not None
                     self.produced[result], self.uses[result] = view, []
             else:
-                self._add_operation(op, runs)
+                self._add_operation(op, problem.runs(op, function))
         for value in (*function.body.block.args, *(r for op in function.body.block.ops for r in op.results)):
             produced = self.produced[value]
             needed = tuple(use.view for use in self.uses[value] if use.view != produced)

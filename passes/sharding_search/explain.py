@@ -151,7 +151,7 @@ def _ranked(found: list[tuple[float, str]], best: float) -> list[str]:
 def _count(problem: Problem, op: Operation) -> int:
     function = op.parent_op()
     assert isinstance(function, FuncOp)
-    return problem.counts[function.sym_name.data]
+    return problem.runs(op, function)
 
 
 def memory_lines(problem: Problem, result: Result, limit: int | None) -> list[str]:

@@ -330,7 +330,7 @@ class _Walk:
 
     def loop(self, op: MicrobatchesOp, given: Sequence[int], path: tuple[AnyCall, ...]) -> list[int]:
         """Executes one of several microbatches: there is another one after it, for which what it was given is there, and what is carried
-        there. The first and the last need no more."""
+        there. The first, which adds to no sums, and the last need no more, and may need less."""
         callee = self.problem.callee(op)
         counter = self.allocate(callee.body.block.args[-1], 0)
         results = self.run(callee, [*given, counter], (*path, op))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from distir.passes.sharding_search.candidates import Candidate, Holding
@@ -19,14 +20,15 @@ if TYPE_CHECKING:
 
 
 class OptionCosts:
-    """Of an operation that runs so many times."""
+    """Of one operation of a function."""
 
-    def __init__(self, problem: Problem, op: Operation, times: int, limit: Limit | None):
+    def __init__(self, problem: Problem, op: Operation, function: FuncOp, limit: Limit | None):
         import numpy as np
 
-        self._problem, self._operation, self._times, self._limit = problem, op, times, limit
+        self._problem, self._operation, self._limit = problem, op, limit
+        self._times = problem.counts[function.sym_name.data]
         self._options = problem.options[op]
-        self._own: Array = times * np.array([option.picoseconds for option in self._options])
+        self._own: Array = problem.runs(op, function) * np.array([option.picoseconds for option in self._options])
         self._tables: dict[tuple[int, Holding], tuple[Array, Array]] = {}
 
     def cheapest_first(self, beam: Sequence[Candidate]) -> Iterator[tuple[int, Candidate, JointOption]]:

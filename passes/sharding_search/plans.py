@@ -98,8 +98,9 @@ def picoseconds(problem: Problem, plan: Plan) -> int:
     """The time of one run of the entry on one stream: options and conversions, as often as their functions run."""
     total = 0
     for function in problem.functions:
-        once = sum(plan.options[op].picoseconds for op in function.body.block.ops if op in plan.options)
-        once += sum(conversion.picoseconds for _, _, conversion in conversions(problem, plan, function))
+        operations = [op for op in function.body.block.ops if op in plan.options]
+        total += sum(problem.runs(op, function) * plan.options[op].picoseconds for op in operations)
+        once = sum(conversion.picoseconds for _, _, conversion in conversions(problem, plan, function))
         total += problem.counts[function.sym_name.data] * once
     return total
 

@@ -26,6 +26,7 @@ from distir.passes.distribution.tensor.space import AxisSpace, Reach, model_valu
 from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.pins import Pins
 from distir.passes.sharding_search.prices import Price, Prices
+from distir.passes.staging.zeros import spared_runs
 from distir.passes.structure import (
     AnyCall,
     argument_attributes,
@@ -67,6 +68,8 @@ class Problem:
     """Callees first."""
     counts: Mapping[str, int]
     """How often each function runs."""
+    spared: Mapping[Operation, int] = field(default_factory=dict[Operation, int])
+    """Of operations that the schedule runs less often than their function, by how much."""
     options: dict[Operation, list[JointOption]] = field(default_factory=dict[Operation, list[JointOption]])
     arguments: dict[BlockArgument, list[AxisStates]] = field(default_factory=dict[BlockArgument, list[AxisStates]])
     results: dict[str, list[list[AxisStates]]] = field(default_factory=dict[str, list[list[AxisStates]]])
@@ -104,6 +107,10 @@ class Problem:
         given = (self.callee(cast(AnyCall, use.operation)).body.block.args[use.index] for use in uses)
         return tuple(self._alike.get(each, each) for each in given)
 
+    def runs(self, op: Operation, function: FuncOp) -> int:
+        """How often an operation of a function runs."""
+        return self.counts[function.sym_name.data] - self.spared.get(op, 0)
+
     def note_alike(self, argument: BlockArgument, first: BlockArgument) -> None:
         """Says that an argument is passed as another of its function is."""
         self._alike[argument] = first
@@ -137,7 +144,7 @@ def build(
     leaves an operation no option, OutOfTime at the deadline."""
     main = entry_function(module, entry)
     ordered = calls_first(module, entry)
-    problem = Problem(module, main, prices, ordered, executions(ordered, main))
+    problem = Problem(module, main, prices, ordered, executions(ordered, main), spared_runs(module, main))
     pins = Pins(prices.mesh)
     per_axis = _axis_options(module, main, prices, batch, restrictions or {})
     for function in ordered:

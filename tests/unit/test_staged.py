@@ -76,7 +76,7 @@ def planned(module: ModuleOp, machine: str, **options: Any) -> tuple[float, int]
     return seconds.value.data, peak.value.data
 
 
-@pytest.mark.parametrize(("count", "mesh"), [(2, "dp=2"), (4, "dp=2,tp=2")])
+@pytest.mark.parametrize(("count", "mesh"), [(1, "dp=2"), (2, "dp=2"), (4, "dp=2,tp=2")])
 def test_a_plan_of_accumulation_takes_what_it_says(count: int, mesh: str, tmp_path: Any):
     """On a machine so slow that sharding pays."""
     machine = written(tmp_path)

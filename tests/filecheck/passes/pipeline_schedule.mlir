@@ -3,7 +3,8 @@
 
 // Two stages, three microbatches of 4 of the 12 rows. With 1f1b the last stage alternates (F0 B0 F1 B1 F2 B2) and the first
 // runs one ahead (F0 F1 B0 F2 B1 B2). With gpipe all forwards come first, and the backwards in reverse. Messages follow each step;
-// gradients are added up as they come, and so are the rows of the loss.
+// gradients are added up as they come, and so are the rows of the loss. The first gradients are added to nothing: their functions do not
+// take the sum so far.
 func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
                 %z: tensor<12x4xf32> {dist.name = "z", dist.role = "label"},
                 %n: tensor<f32> {dist.name = "n", dist.role = "input"},
@@ -39,30 +40,34 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK-NEXT: %[[ALL:.*]] = dist.zeros : tensor<12x4xf32, #dist.on<1>>
 // CHECK-NEXT: %[[PUT0:.*]] = dist.insert %loss into %[[ALL]] dim 0 at 0 : tensor<4x4xf32, #dist.on<1>>, tensor<12x4xf32, #dist.on<1>>
 // CHECK-NEXT: %a0_3 = dist.send %a0_2 to 1
-// CHECK-NEXT: %dw1 = dist.zeros : tensor<6x4xf32, #dist.on<1>>
-// CHECK-NEXT: %da0, %dw1_1 = dist.call @backward_1(%h1, %z_1, %n, %a0_1, %w1, %dw1) on [1]
+// CHECK-NEXT: %da0, %dw1 = dist.call @backward_1_first(%h1, %z_1, %n, %a0_1, %w1) on [1]
 // CHECK-NEXT: %da0_1 = dist.send %da0 to 0
-// CHECK-NEXT: %dw0 = dist.zeros : tensor<8x6xf32, #dist.on<0>>
-// CHECK-NEXT: %dw0_1 = dist.call @backward_0(%h0, %da0_1, %x_1, %w0, %dw0) on [0]
+// CHECK-NEXT: %dw0 = dist.call @backward_0_first(%h0, %da0_1, %x_1, %w0) on [0]
 // CHECK-NEXT: %z_2 = dist.slice %z [4:8, 0:4]
 // CHECK-NEXT: %h1_1, %[[LOSS1:.*]] = dist.call @forward_1(%a0_3, %w1, %z_2, %n) on [1]
 // CHECK-NEXT: %[[PUT1:.*]] = dist.insert %[[LOSS1]] into %[[PUT0]] dim 0 at 4
 // CHECK-NEXT: %x_3 = dist.slice %x [8:12, 0:8]
 // CHECK-NEXT: %h0_2, %a0_4 = dist.call @forward_0(%x_3, %w0) on [0]
-// CHECK-NEXT: %da0_2, %dw1_2 = dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1_1) on [1]
+// CHECK-NEXT: %da0_2, %dw1_1 = dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1) on [1]
 // CHECK-NEXT: %a0_5 = dist.send %a0_4 to 1
 // CHECK-NEXT: %da0_3 = dist.send %da0_2 to 0
-// CHECK-NEXT: %dw0_2 = dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0_1) on [0]
+// CHECK-NEXT: %dw0_1 = dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0) on [0]
 // CHECK-NEXT: %z_3 = dist.slice %z [8:12, 0:4]
 // CHECK-NEXT: %h1_2, %[[LOSS2:.*]] = dist.call @forward_1(%a0_5, %w1, %z_3, %n) on [1]
 // CHECK-NEXT: %[[PUT2:.*]] = dist.insert %[[LOSS2]] into %[[PUT1]] dim 0 at 8
-// CHECK-NEXT: %da0_4, %dw1_3 = dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1_2) on [1]
+// CHECK-NEXT: %da0_4, %dw1_2 = dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1_1) on [1]
 // CHECK-NEXT: %da0_5 = dist.send %da0_4 to 0
-// CHECK-NEXT: %dw0_3 = dist.call @backward_0(%h0_2, %da0_5, %x_3, %w0, %dw0_2) on [0]
-// CHECK-NEXT: %w0_new = dist.call @update_0(%w0, %dw0_3) on [0]
-// CHECK-NEXT: %w1_new = dist.call @update_1(%w1, %dw1_3) on [1]
+// CHECK-NEXT: %dw0_2 = dist.call @backward_0(%h0_2, %da0_5, %x_3, %w0, %dw0_1) on [0]
+// CHECK-NEXT: %w0_new = dist.call @update_0(%w0, %dw0_2) on [0]
+// CHECK-NEXT: %w1_new = dist.call @update_1(%w1, %dw1_2) on [1]
 // CHECK-NEXT: func.return %[[PUT2]], %w0_new, %w1_new
 // CHECK-NOT:  dist.microbatches
+// CHECK:      func.func private @backward_1(%h1: {{.*}}, %dw1: tensor<6x4xf32, #dist.on<0>>) ->
+// CHECK:      dist.accumulate
+// CHECK:      func.func private @backward_1_first(
+// CHECK-NEXT: grad.loss_grad
+// CHECK-NEXT: grad.matmul_grad
+// CHECK-NEXT: func.return
 
 // With gpipe the sums are carried from the last microbatch to the first.
 // GPIPE:      dist.call @forward_0(%x_1, %w0) on [0]
@@ -71,12 +76,10 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // GPIPE:      dist.call @forward_0(%x_3, %w0) on [0]
 // GPIPE:      %h1_1, %{{.*}} = dist.call @forward_1(%a0_3, %w1, %z_2, %n) on [1]
 // GPIPE:      %h1_2, %{{.*}} = dist.call @forward_1(%a0_5, %w1, %z_3, %n) on [1]
-// GPIPE:      %dw1 = dist.zeros
-// GPIPE-NEXT: dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1) on [1]
+// GPIPE:      %{{.*}}, %dw1 = dist.call @backward_1_first(%h1_2, %z_3, %n, %a0_5, %w1) on [1]
 // GPIPE-NEXT: dist.send
-// GPIPE-NEXT: %dw0 = dist.zeros
-// GPIPE-NEXT: dist.call @backward_0(%h0_2, %da0_1, %x_3, %w0, %dw0) on [0]
-// GPIPE-NEXT: dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1_1) on [1]
-// GPIPE:      dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0_1) on [0]
-// GPIPE:      dist.call @backward_1(%h1, %z_1, %n, %a0_1, %w1, %dw1_2) on [1]
-// GPIPE:      dist.call @backward_0(%h0, %da0_5, %x_1, %w0, %dw0_2) on [0]
+// GPIPE-NEXT: %dw0 = dist.call @backward_0_first(%h0_2, %da0_1, %x_3, %w0) on [0]
+// GPIPE-NEXT: dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1) on [1]
+// GPIPE:      dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0) on [0]
+// GPIPE:      dist.call @backward_1(%h1, %z_1, %n, %a0_1, %w1, %dw1_1) on [1]
+// GPIPE:      dist.call @backward_0(%h0, %da0_5, %x_1, %w0, %dw0_1) on [0]

@@ -1,0 +1,86 @@
+"""The first microbatch adds to no sums: zeros go, with what moves them, and nothing else."""
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.parser import Parser
+
+from distir.dialects.dist import Dist
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import load_machine
+from distir.interpreters.module_check import check_module
+from distir.interpreters.simulate import simulate
+from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.passes.staging.zeros import remove_zeros
+from tests.small_models import mlp
+
+
+def without_zeros(body: str) -> list[str]:
+    """The names of the operations of the entry and of the functions that it calls, after zeros were removed."""
+    context = Context()
+    for dialect in (Builtin, Dist, Func):
+        context.load_dialect(dialect)
+    text = f"""builtin.module attributes {{dist.devices = 2 : i64}} {{
+      func.func @main(%a: tensor<4xf32, #dist.on<0>>, %b: tensor<4xf32, #dist.on<1>>) -> (tensor<4xf32, #dist.on<0>>) {{ {body} }}
+      func.func private @add(%sum: tensor<4xf32>, %x: tensor<4xf32>) -> tensor<4xf32> {{
+        %y = dist.accumulate sum %sum, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+        func.return %y : tensor<4xf32>
+      }}
+      func.func private @most(%sum: tensor<4xf32>, %x: tensor<4xf32>) -> tensor<4xf32> {{
+        %y = dist.accumulate max %sum, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+        func.return %y : tensor<4xf32>
+      }}
+    }}"""
+    module = Parser(context, text).parse_module()
+    check_module(module)
+    remove_zeros(module, entry_function(module))
+    module.verify()
+    check_module(module)
+    return [op.name for op in module.walk() if op.name.startswith("dist.")]
+
+
+ON = "tensor<4xf32, #dist.on<0>>"
+RETURN = f"func.return %y : {ON}"
+
+
+def test_a_function_makes_zeros_that_it_still_needs():
+    """The largest of zeros and something is not that."""
+    call = f"%z = dist.zeros : {ON} %y = dist.call @{{}}(%z, %a) on [0] : ({ON}, {ON}) -> {ON}"
+    assert without_zeros(call.format("add") + RETURN) == ["dist.call"]
+    assert without_zeros(call.format("most") + RETURN) == ["dist.call", "dist.zeros", "dist.accumulate"]
+
+
+def test_zeros_that_two_need_stay():
+    calls = [f"%{y} = dist.call @add(%z, %{x}) on [0] : ({ON}, {ON}) -> {ON}" for y, x in (("h", "a"), ("y", "h"))]
+    found = without_zeros(f"%z = dist.zeros : {ON} {' '.join(calls)}" + RETURN)
+    assert found == ["dist.zeros", "dist.call", "dist.call", "dist.accumulate"]
+
+
+def test_what_moves_zeros_goes_with_them():
+    """A sum of partial sums that are all zeros, and a message of zeros; one that has something else in it stays."""
+    other = ON.replace("0>", "1>")
+    moved = f"""%z0 = dist.zeros : {ON} %z1 = dist.zeros : {other}
+      %r0, %r1 = dist.allreduce sum %z0, %{{}} : ({ON}, {other}) -> ({ON}, {other})
+      %m = dist.send %r1 to 0 : {other} -> {ON}
+      %s = dist.accumulate sum %r0, %m, %a : ({ON}, {ON}, {ON}) -> {ON}
+      %y = dist.accumulate sum %s, %r0 : ({ON}, {ON}) -> {ON} """
+    assert without_zeros(moved.format("z1") + RETURN) == []
+    assert without_zeros(moved.format("b") + RETURN) == [
+        "dist.zeros",
+        "dist.allreduce",
+        "dist.send",
+        "dist.accumulate",
+        "dist.accumulate",
+    ]
+
+
+@pytest.mark.parametrize(("stages", "count"), [(1, 2), (2, 4), (2, 1)])
+def test_both_ways_to_distribute_add_as_often(stages: int, count: int):
+    """Each gradient is added to that of the microbatch before."""
+    added: list[int] = []
+    for sharding in ("dtp", "ilp"):
+        module: ModuleOp = mlp(widths=(12, 24, 24, 12)).module.clone()
+        DtpParallelizePass(pp=stages, microbatches=count, sharding=sharding).apply(Context(), module)
+        added.append(simulate(module, load_machine("dgx-a100")).counts.get("dist.accumulate", 0))
+    assert added == [3 * (count - 1)] * 2
