@@ -14,7 +14,7 @@ from distir.passes.shardcombine.lookups import Lookup
 from distir.passes.shardcombine.own_stand_ins import own_stand_ins
 from distir.passes.shardcombine.partial_operands import copies, partial_candidates, passes_partial
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.reach import reaching
+from distir.passes.shardcombine.reach import confirmed, reaching
 from distir.passes.shardcombine.rule_forms import rule_of, rule_without_factors
 from distir.passes.shardcombine.shifts import shifted
 from distir.passes.shardcombine.standins import StandIn, strided
@@ -101,7 +101,7 @@ def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
     untried = list(small.factors)
     while untried:
         factor = untried.pop(0)
-        if (found := _try_factor(probe, factor, survivors)) is None:
+        if (found := _try_factor(probe, factor, survivors)) is None or not confirmed(probe, found, survivors):
             failed.append(factor)
             continue
         survivors.append(found)

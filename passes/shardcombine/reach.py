@@ -13,12 +13,15 @@ from distir.dialects.sharding import Gather
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, local_point
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.subject import Subject
-from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
 
 LARGEST_NUMBER = 1024
 """Numbers above are flags and codes, or do not fit a stand-in."""
 _MOST_ELEMENTS = 50 * LARGEST_STAND_IN
+_FEWEST_BLOCKS = 4
+"""Of a factor that is cut in three uneven shards."""
 
 
 def stated(subject: Subject, scaled: frozenset[int]) -> set[int]:
@@ -45,6 +48,43 @@ def reaching(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     left = [*survivors]
     for factor, larger in grown(probe, max(hidden)):
         left = [s for s in left if not _is_plain(s) or _holds(larger, s, factor)]
+    return left
+
+
+def confirmed(probe: Probe, survivor: Survivor, others: Sequence[Survivor]) -> bool:
+    """Whether a cut holds with the op's own numbers too, where the stand-in has others in the dims that are cut: what lies side by side
+    in a few rows may overlap in more, and is then looked for as windows."""
+    subject, small, cut = probe.subject, probe.small, survivor.cut
+    left = _own_leftovers(subject, small)
+    if all(i not in small.altered or left[i] == small.leftovers[i] for i in cut.factor.slots):
+        return True
+    elsewhere = {i for other in others for i in other.cut.factor.slots}
+    if elsewhere & {*cut.factor.slots}:
+        return False
+    point = tuple(
+        n if i in elsewhere else own for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True))
+    )
+    if (shapes := subject.infer(point)) is None:
+        return False
+    sizes = [point[i] for i in cut.factor.slots]
+    sizes += [shape[d] for r, d in cut.factor.results if (shape := shapes[r]) is not None]
+    own = replace(cut.factor, extent=math.gcd(*sizes))
+    if own.extent < _FEWEST_BLOCKS:
+        point, own = local_point(replace(small, point=point), own, cut.factor.extent), cut.factor
+    if (shapes := subject.infer(point)) is None or elements(subject, point, shapes) > _MOST_ELEMENTS:
+        return False
+    factors = tuple(own if f.slots == own.slots else f for f in small.factors)
+    as_found = Probe(subject, replace(small, point=point, shapes=shapes, factors=factors))
+    return as_found.start(exact=False, draws=1) and _holds(as_found, survivor, own)
+
+
+def _own_leftovers(subject: Subject, small: StandIn) -> list[int]:
+    """What the op has of every slot without the factors."""
+    left = [*subject.point]
+    for factor in small.factors:
+        extent = math.gcd(*(left[i] for i in factor.slots))
+        for i in factor.slots:
+            left[i] //= extent
     return left
 
 

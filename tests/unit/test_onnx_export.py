@@ -25,6 +25,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.frontends.onnx import import_model
 from distir.frontends.weights import weights_of
+from distir.interpreters.entry import entry_function, results_of
 from distir.interpreters.reference import run
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
@@ -167,9 +168,13 @@ def test_rank_programs_compute_the_whole_when_communication_is_given() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    for rank in range(4):
-        half = expected[:2] if rank < 2 else expected[2:]
-        np.testing.assert_allclose(outputs[rank], half, atol=1e-5)
+    ports = results_of(entry_function(module))
+    assert len(ports) == 4
+    for port in ports:
+        assert port.part is not None
+        assert port.on is not None
+        whole = expected[np.ix_(*[np.concatenate([np.arange(*r) for r in dim]) for dim in port.part.dims])]
+        np.testing.assert_allclose(outputs[port.on.device], whole, atol=1e-5)
 
 
 def local(ops: list[Operation], block: Block) -> ModuleOp:

@@ -170,7 +170,7 @@ class FirstRank:
         first_goes_on = results[0] is scratch.args[0]
         if not self.alike(scratch.args, ops, results, since=1 if first_goes_on else 0):
             raise RanksDiffer(f"tensor ranks differ in the conversion from {source} to {target}")
-        rank = self.ranks - 1
+        rank = self.ranks - 1 if first_goes_on else 0
         own = Block(arg_types=[value.type])
         values: dict[SSAValue, SSAValue] = {scratch.args[rank]: own.args[0]}
         numbers: dict[SSAValue, int] = {own.args[0]: 0}
