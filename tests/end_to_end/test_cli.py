@@ -88,7 +88,7 @@ def test_import_from_a_function(folder: Path, capsys: pytest.CaptureFixture[str]
     assert run("import", "my_models:module") == 0
     assert "func.call @dense" in capsys.readouterr().out
     assert run("import", "my_models:number") == 1
-    expected = "returned a int: expected an xDSL ModuleOp, an onnx ModelProto, a training_step of "
+    expected = "returned a int: expected an xDSL ModuleOp, an onnx ModelProto, a training_step or written_step of "
     assert expected in capsys.readouterr().err
     assert run("import", "my_models:broken") == 1
     assert capsys.readouterr().err == "distir: error: my_models:broken raised ValueError: no such size\n"
