@@ -25,8 +25,8 @@ class DtpParallelizePass(ModulePass):
     With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
 
     With `sharding=dtp`, replicas hold all state and the tensor axis is chosen by minimising communication over the rules, as `machine`
-    has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch and a tensor axis divides; a program of
-    one stage and one microbatch where they do not is distributed as by `sharding=ilp`, which converts values where an operation needs them
+    has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch; a program of one stage and one
+    microbatch where they do not is distributed as by `sharding=ilp`, which converts values where an operation needs them
     otherwise, and a note on stderr says why. With `sharding=ilp` the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
     is stored in parts. Requires: level 1 or 2 with
@@ -83,7 +83,7 @@ class DtpParallelizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
-        from distir.passes.distribution.batch.batch_axis import parse_batch
+        from distir.passes.distribution.batch.batch_axis import BatchRefused, parse_batch
         from distir.passes.distribution.pipeline.layout import Layout
         from distir.passes.distribution.pipeline.streams import overlap_communication
         from distir.passes.distribution.plan import distribute
@@ -102,7 +102,7 @@ class DtpParallelizePass(ModulePass):
         untouched = op.clone() if converts else None
         try:
             distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
-        except DistirError as refusal:
+        except BatchRefused as refusal:
             if untouched is None:
                 raise
             self._convert(ctx, op, untouched, refusal)

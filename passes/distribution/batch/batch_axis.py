@@ -52,6 +52,10 @@ class NeedsWhole(Exception):
         self.op, self.operand, self.state, self.beside = op, operand, state, beside
 
 
+class BatchRefused(DistirError):
+    """Rules do not let every operation follow the batch."""
+
+
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
     """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one."""
     attributes = argument_attributes(entry)
@@ -306,13 +310,13 @@ def _follow_after(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, 
     axis.states.update((result, REPLICATED) for result in op.results)
 
 
-def explain(error: NeedsWhole, shards: int) -> DistirError:
+def explain(error: NeedsWhole, shards: int) -> BatchRefused:
     """The user's view of a program whose batch cannot be cut: the op and the rule that forbids it."""
     value = values_read(error.op)[error.operand]
     name = value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
     if error.beside is not None:
         whole = f"%{error.beside.name_hint or 'value'} {list(shape_of(error.beside))}"
-        return DistirError(
+        return BatchRefused(
             f"{error.op.name} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
             f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts (batch norm "
             "in training mode; call model.eval(), synchronise it with batch-shard (docs/pytorch.md), or do not cut the batch)"
@@ -324,7 +328,7 @@ def explain(error: NeedsWhole, shards: int) -> DistirError:
         else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
     )
     captured = " inside its graphs" if error.operand >= len(error.op.operands) else ""
-    return DistirError(
+    return BatchRefused(
         f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}{captured}, which the batch axis of {shards} parts "
         f"holds as {_describe(error.state)}: {known}; choose other batch dims, or one stage and one microbatch, where values are converted"
     )
