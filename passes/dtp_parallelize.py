@@ -111,12 +111,14 @@ class DtpParallelizePass(ModulePass):
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: DistirError) -> None:
         """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, and puts it into the module. Raises
-        the refusal if that does not do either."""
+        the refusal if that does not do either, or if it is fastest to cut nothing."""
         limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
         try:
             replace(self, sharding="ilp", time_limit=limit).apply(ctx, untouched)
         except DistirError:
             raise refusal from None
+        if not _is_cut(untouched):
+            raise refusal
         op.attributes.update(untouched.attributes)
         for function in list(op.body.block.ops):
             op.body.block.erase_op(function, safe_erase=False)
@@ -124,6 +126,15 @@ class DtpParallelizePass(ModulePass):
             function.detach()
             op.body.block.add_op(function)
         print(f"distir: note: dtp-parallelize converts values between operations: {refusal}", file=sys.stderr)
+
+
+def _is_cut(module: ModuleOp) -> bool:
+    """Whether an argument or a result of the entry is cut."""
+    from distir.interpreters.entry import arguments_of, entry_function, results_of
+
+    entry = entry_function(module)
+    parts = [port.part for port in (*arguments_of(entry), *results_of(entry)) if port.part is not None]
+    return any(part.local_shape != part.global_shape for part in parts)
 
 
 def prepare(ctx: Context, module: ModuleOp) -> None:
