@@ -1,0 +1,1 @@
+"""Models that nobody wrote for this project, and what each step does to them."""
