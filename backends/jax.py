@@ -18,9 +18,9 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Operation, SSAValue
 
 from distir.dialects.errors import DistirError
+from distir.dialects.jax.jaxprs import bind
+from distir.dialects.jax.library import library
 from distir.dialects.sharding import MeshOp, Partial, Replicate, Sharded, State, StrategyAttr
-from distir.frontends.jax.jaxprs import bind
-from distir.frontends.jax.library import library
 from distir.interpreters.entry import entry_function
 from distir.passes.distribution.lower import STRATEGY
 from distir.passes.distribution.options import chosen_option

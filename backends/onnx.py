@@ -27,13 +27,13 @@ from distir.dialects.dist import MoveOp, PackOp, UnpackOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import GradOp
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS, NoValue, OnnxOperation
+from distir.dialects.onnx.protos import node_proto, type_proto
 from distir.dialects.rank import RankOp
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN
-from distir.frontends.onnx.protos import node_proto, type_proto
 from distir.frontends.shapes import argument_dims
-from distir.frontends.weights import weights_of, write_atomically
 from distir.interpreters.entry import DEVICES, PART, RANK, Port, arguments_of, attributes_of, entry_function, results_of
 from distir.interpreters.global_arrays import Array, Site, distribute
+from distir.interpreters.weights import weights_of, write_atomically
 
 __all__ = ["FUNCTION_DOMAIN", "RANK_DOMAIN", "export_model", "save_model"]
 

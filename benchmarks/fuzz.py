@@ -210,7 +210,7 @@ class Inputs:
 
     def __init__(self, folder: Path) -> None:
         from distir.frontends.onnx import import_model
-        from distir.frontends.weights import write_weights
+        from distir.interpreters.weights import write_weights
 
         self.folder = folder
         bases = models()
@@ -261,7 +261,7 @@ class Inputs:
             simulate(module, load_machine("dgx-2"))
 
     def weights_file(self, dice: random.Random) -> None:
-        from distir.frontends.weights import WeightFile
+        from distir.interpreters.weights import WeightFile
 
         path = self.folder / "case.safetensors"
         path.write_bytes(damaged(dice.choice(self.weights), dice))

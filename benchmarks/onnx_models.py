@@ -24,8 +24,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import attach, weights_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import attach, weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 

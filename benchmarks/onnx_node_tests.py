@@ -27,10 +27,10 @@ from xdsl.printer import Printer
 
 from distir.dialects.onnx import Onnx
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import attach, weights_of
 from distir.interpreters.mixed import infer
 from distir.interpreters.onnx_reference import run_onnx
 from distir.interpreters.walk import Walk
+from distir.interpreters.weights import attach, weights_of
 
 BY_TEXT, REFERENCE, TORCH, ONNX = "text and types", "reference", "torch with fallback", "onnx.reference"
 

@@ -31,8 +31,8 @@ from benchmarks.arguments import one_of
 from distir.backends.torch import execute
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import counted_draws, import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.batch_shard import BatchShardPass
 from distir.passes.dtp_parallelize import DtpParallelizePass

@@ -18,8 +18,8 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
-from distir.frontends.weights import Array, WeightFile, attach, weights_of, write_weights
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
+from distir.interpreters.weights import Array, WeightFile, attach, weights_of, write_weights
 
 
 def bind(module: ModuleOp, path: str | os.PathLike[str]) -> list[str]:

@@ -13,12 +13,12 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
-from distir.frontends.weights import weights_of
 from distir.interpreters.comparison import Comparison, compare, moves_of, tolerance_of, worst
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.equivalence import Verification, drawings
 from distir.interpreters.global_arrays import joined
 from distir.interpreters.reference import run, run_pieces
+from distir.interpreters.weights import weights_of
 
 Array = np.ndarray[Any, Any]
 

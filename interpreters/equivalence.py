@@ -199,7 +199,7 @@ def drawings(
     module: ModuleOp, given: Mapping[str, Array] | None = None, count: int = DRAWS, seed: int = 0
 ) -> list[Drawing]:
     """`count` draws of all values that are not `given`, and after the first of them the model's own."""
-    from distir.frontends.weights import weights_of
+    from distir.interpreters.weights import weights_of
 
     source = _Source(module, dict(given or {}), {n: np.asarray(v) for n, v in weights_of(module).items()}, seed)
     plan = [source.drawing(number) for number in range(count if source.drawn else 1)]

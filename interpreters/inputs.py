@@ -61,7 +61,7 @@ def draw_inputs(
     element counts steps and is a whole number of 1 to 4. Integers are uniform in their valid range, at its ends too;
     those of role `seed` count from 0. Raises DistirError for an argument that cannot be drawn.
     """
-    from distir.frontends.weights import weights_of
+    from distir.interpreters.weights import weights_of
 
     ports = {port.name: port for port in reversed(arguments_of(entry_function(module, entry)))}
     if names is None:

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import AnyFloat, TensorType
 from xdsl.ir import Operation
 
 from distir.dialects.jax import JaxOperation
-from distir.frontends.jax.jaxprs import bind, parameters_of
+from distir.dialects.jax.jaxprs import bind, parameters_of
 from distir.interpreters.exact_arrays import moved, opaque, scalars
 from distir.interpreters.exact_scalars import PRIME, Scalar
 

@@ -15,10 +15,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax import Constant, JaxOperation
+from distir.dialects.jax.jaxprs import bind, parameters_of, primitive_of, shape_of
+from distir.dialects.jax.library import library
+from distir.dialects.jax.parameters import tensor_type
 from distir.dialects.onnx.tensors import numpy_dtype
-from distir.frontends.jax.jaxprs import bind, parameters_of, primitive_of, shape_of
-from distir.frontends.jax.library import library
-from distir.frontends.jax.trace import tensor_type
 from distir.interpreters.jax_arrays import on_arrays
 from distir.interpreters.jax_small import LARGEST, interpret
 

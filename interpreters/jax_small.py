@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distir.frontends.jax.library import library
+from distir.dialects.jax.library import library
 
 LARGEST = 1 << 14
 """Elements of operands and results together; the interpreter takes about a microsecond for each."""

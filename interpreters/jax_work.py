@@ -8,7 +8,7 @@ from typing import Any, cast
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from distir.frontends.jax.parameters import decode
+from distir.dialects.jax.parameters import decode
 from distir.interpreters.work import Kind, Work, moved_bytes
 
 

@@ -21,8 +21,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import SCHEMAS, Constant, NoValue, OnnxOperation, numpy_dtype
+from distir.dialects.onnx.protos import node_proto, type_proto
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME, ELEMENT_OF_TYPE
-from distir.frontends.onnx.protos import node_proto, type_proto
 from distir.interpreters.onnx_bodies import has_bodies, run_with_bodies
 from distir.interpreters.onnx_exact import run_exactly
 from distir.interpreters.onnx_kernels import REPLACED

@@ -15,9 +15,9 @@ from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OnnxOperation
+from distir.dialects.onnx.apart import crashes, is_safe
+from distir.dialects.onnx.protos import node_proto, type_of, type_proto
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
-from distir.frontends.onnx.apart import crashes, is_safe
-from distir.frontends.onnx.protos import node_proto, type_of, type_proto
 from distir.interpreters.onnx_extents import disagreement
 
 Array = np.ndarray[Any, Any]

@@ -168,7 +168,7 @@ class _Values(Mapping[str, Array]):
     """The inputs, then the weights that the modules carry."""
 
     def __init__(self, inputs: Mapping[str, Array], modules: Sequence[ModuleOp]) -> None:
-        from distir.frontends.weights import weights_of
+        from distir.interpreters.weights import weights_of
 
         self._layers = [inputs, *(weights_of(module) for module in modules)]
 

@@ -373,7 +373,7 @@ def _named(
 
 def _carry_weights(source: ModuleOp, target: ModuleOp) -> None:
     """Values attached in memory go with the program. There are none if nothing has attached or loaded any."""
-    weights: Any = sys.modules.get("distir.frontends.weights")
+    weights: Any = sys.modules.get("distir.interpreters.weights")
     if weights is not None:
         with suppress(DistirError):  # a file that is missing is missed when the values are asked for
             weights.attach(target, weights.weights_of(source))

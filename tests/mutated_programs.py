@@ -17,9 +17,9 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp
 
 from distir.dialects.sharding import REPLICATED, MeshOp, Sharded, ShardingAttr, StrategyAttr
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import attach, weights_of
 from distir.interpreters.entry import entry_function
 from distir.interpreters.module_check import check_module
+from distir.interpreters.weights import attach, weights_of
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.lower import canonical_options

@@ -15,9 +15,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import weights_of
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -22,9 +22,9 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.backends.dtensor.plan import parallelize, placements, plan_of
 from distir.backends.torch.exchange import Job, inputs_path, load_arrays, outputs_path, program_path, save_arrays
 from distir.backends.torch.launch import Workers
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import arguments_of, results_of
 from distir.interpreters.global_arrays import Array, Site, distribute
+from distir.interpreters.weights import weights_of
 
 __all__ = ["parallelize", "placements", "run"]
 

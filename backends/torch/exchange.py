@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from distir.frontends.weights import FilePart
+from distir.interpreters.weights import FilePart
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

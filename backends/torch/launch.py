@@ -45,9 +45,9 @@ from distir.backends.torch.heartbeat import Watch
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import GroupOp
-from distir.frontends.weights import FilePart, file_part
 from distir.interpreters.entry import Port, arguments_of, entry_function, machine_devices, results_of
 from distir.interpreters.global_arrays import Array, Site, assemble, distribute
+from distir.interpreters.weights import FilePart, file_part
 
 BACKENDS = ("gloo", "nccl")
 POLL_SECONDS = 0.01
@@ -97,7 +97,7 @@ def execute(
     an input that is missing or does not fit, for a rank that fails or dies, and where no rank begins an operation for
     `timeout_seconds` (None: for ever). With `debug`, torch.distributed checks before each collective that all its ranks are at the
     same one, of the same shape."""
-    from distir.frontends.weights import weights_of
+    from distir.interpreters.weights import weights_of
     from distir.passes.project_to_rank import project
 
     _check(backend, dtype)

@@ -24,9 +24,9 @@ from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.remembering import Port, Tensors
 from distir.frontends.pytorch.steps import training_function
 from distir.frontends.pytorch.tracing import trace
-from distir.frontends.weights import attach, weights_of
 from distir.interpreters.entry import Port as EntryPort
 from distir.interpreters.entry import arguments_of, entry_function, results_of
+from distir.interpreters.weights import attach, weights_of
 
 CLASSIFYING = ("cross_entropy", "nll_loss")
 """Losses whose label is an index for each row of classes."""

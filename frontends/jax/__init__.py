@@ -26,9 +26,9 @@ from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
+from distir.dialects.jax.library import library
 from distir.frontends.eager import Steps, attach_eager
-from distir.frontends.jax.library import library
-from distir.frontends.weights import attach
+from distir.interpreters.weights import attach
 
 __all__ = ["import_step"]
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from distir.dialects.errors import DistirError
+from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import PRIMITIVES, REGIONS, Constant, Yield
+from distir.dialects.jax.parameters import encode, tensor_type
 from distir.dialects.onnx.tensors import TensorAttr
-from distir.frontends.jax.library import library
-from distir.frontends.jax.parameters import element_type, encode
 
 Values = Sequence[SSAValue]
 
@@ -26,13 +26,6 @@ CALLS = frozenset(
     "jit pjit closed_call core_call call custom_jvp_call custom_vjp_call custom_lin remat remat2 checkpoint".split()
 )
 """Primitives that run a jaxpr once: they are replaced by it."""
-
-
-def tensor_type(aval: Any, what: str) -> TensorType[Attribute]:
-    """The tensor type of an abstract value; DistirError for what is no array of fixed shape."""
-    if not hasattr(aval, "shape") or not all(isinstance(dim, int) for dim in aval.shape):
-        raise DistirError(f"{what} is a {type(aval).__name__} without a fixed shape, which no tensor holds")
-    return TensorType(element_type(aval.dtype, what), aval.shape)
 
 
 class Tracer:
@@ -169,7 +162,7 @@ class _Writer:
         return self._traced(lambda *xs: numpy.stack(xs), rows)
 
     def _traced(self, function: Callable[..., Any], operands: Values) -> SSAValue:
-        from distir.frontends.jax.jaxprs import shape_of
+        from distir.dialects.jax.jaxprs import shape_of
 
         closed = library().make_jaxpr(function)(*(shape_of(value.type) for value in operands))
         return self.run(closed.jaxpr, closed.consts, operands)[0]

@@ -5,7 +5,7 @@ with plain tensors, and `dist.name` and `dist.role` on every argument and result
 
 * graph inputs are arguments of role `input`; metadata `dist.role:<input>` of the model says `label`, `seed`, `state`..
 * parameters (weights, biases, tables that are looked up: `parameters` says which tensors are) are arguments of role `parameter`;
-  their values are attached (`distir.frontends.weights`). Statistics, and large constants, are arguments of role `buffer`
+  their values are attached (`distir.interpreters.weights`). Statistics, and large constants, are arguments of role `buffer`
 * all other tensors are `onnx.Constant`: shapes are computed from them, and masks are folded
 * graph outputs are results of role `output`; metadata `dist.update:<output>` = `<parameter>` says that a result is the
   update of that parameter or state, and gives it its name and role
@@ -32,7 +32,7 @@ from distir.frontends.onnx.parameters import assign_roles
 from distir.frontends.onnx.tensors import choose, held_tensors, settle
 from distir.frontends.onnx.value_types import value_types
 from distir.frontends.shapes import DIM_PARAMS, Dim, bind_dims, dim_params
-from distir.frontends.weights import attach
+from distir.interpreters.weights import attach
 
 __all__ = ["import_model"]
 

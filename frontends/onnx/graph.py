@@ -14,11 +14,12 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import Grad
 from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, NoValue, OperatorSchema, TensorAttr, Yield
+from distir.dialects.onnx.apart import crashes, integers, is_safe
 from distir.dialects.onnx.operators import is_element_type
+from distir.dialects.onnx.protos import type_of, type_proto
 from distir.dialects.value_names import name_values
-from distir.frontends.onnx.apart import crashes, integers, is_safe
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
-from distir.frontends.onnx.protos import array_of, attribute_of, type_of, type_proto
+from distir.frontends.onnx.protos import array_of, attribute_of
 from distir.frontends.onnx.validity import label
 from distir.frontends.onnx.value_types import value_types
 

@@ -17,9 +17,10 @@ from onnx import ModelProto, TensorProto, helper
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
+from distir.dialects.onnx.protos import is_floating, is_quantised
 from distir.frontends.onnx.contrib import expand_contributed, is_contributed
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
-from distir.frontends.onnx.protos import Array, array_of, is_floating, is_quantised
+from distir.frontends.onnx.protos import Array, array_of
 from distir.frontends.onnx.sparse import make_dense
 from distir.frontends.onnx.until import cut_after
 from distir.frontends.onnx.validity import (

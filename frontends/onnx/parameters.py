@@ -24,9 +24,9 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute
 
+from distir.dialects.onnx.protos import element_code, is_floating, is_quantised
 from distir.frontends.onnx.computed import Origin, is_zero, origin_of
 from distir.frontends.onnx.loading import GRADIENT_DOMAIN
-from distir.frontends.onnx.protos import element_code, is_floating, is_quantised
 
 Array = np.ndarray[Any, Any]
 

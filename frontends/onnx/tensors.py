@@ -12,9 +12,10 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
 from distir.dialects.errors import DistirError
+from distir.dialects.onnx.protos import is_floating, is_quantised
 from distir.frontends.onnx.loading import LoadedModel
 from distir.frontends.onnx.parameters import Held
-from distir.frontends.onnx.protos import array_of, is_floating, is_quantised
+from distir.frontends.onnx.protos import array_of
 from distir.frontends.onnx.validity import graphs_in, graphs_of
 
 LARGEST_WRITTEN = 64 * 1024

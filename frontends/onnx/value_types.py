@@ -6,8 +6,8 @@ from onnx import ModelProto
 from xdsl.dialects.builtin import UnrankedTensorType
 from xdsl.ir import Attribute
 
-from distir.frontends.onnx.apart import crashes, integers, is_safe
-from distir.frontends.onnx.protos import type_of
+from distir.dialects.onnx.apart import crashes, integers, is_safe
+from distir.dialects.onnx.protos import type_of
 
 
 def value_types(model: ModelProto) -> dict[str, Attribute]:

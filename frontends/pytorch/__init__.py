@@ -10,7 +10,7 @@ operator that runs is recorded (`make_fx`), the optimizer's too, and nothing is 
 * the optimizer's state is `state.<parameter>.<key>`, as torch.distributed.checkpoint names it
 * inputs have the names of the function's arguments; a training step's first result is `loss`
 
-Values that the model has are attached to the program (`distir.frontends.weights`).
+Values that the model has are attached to the program (`distir.interpreters.weights`).
 """
 
 from __future__ import annotations

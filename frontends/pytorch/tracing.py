@@ -23,7 +23,7 @@ from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import draws_first, maxima_without_places, without_writes, written_constants
 from distir.frontends.pytorch.side_effects import Surroundings, is_left
-from distir.frontends.weights import attach
+from distir.interpreters.weights import attach
 
 Key = tuple[str, str]
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from distir.dialects.errors import DistirError
-from distir.frontends.jax.library import library
+from distir.dialects.jax.library import library
 from distir.interpreters.exact_arrays import with_scalars
 from distir.interpreters.residues import EXACT
 from distir.passes.shardcombine.domains import Array

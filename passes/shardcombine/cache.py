@@ -32,7 +32,7 @@ from distir.interpreters.operator_dialects import MEANINGS
 _LIBRARIES = ("xdsl", "numpy", "onnx", "torch", "jax", "jaxlib", "ml_dtypes")
 _ROOT = Path(__file__).parents[2]
 _OWN = __name__.partition(".")[0]
-_SOURCES = ("passes/shardcombine", "interpreters", "dialects", "frontends/jax")
+_SOURCES = ("passes/shardcombine", "interpreters", "dialects")
 NO_CACHE = "DISTIR_NO_CACHE"
 """The variable of the environment that, set, keeps rules in memory only."""
 _PREFIX = "rules-"

@@ -15,8 +15,9 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from distir.frontends.weights import load, weights_of
+from distir.frontends.weights import load
 from distir.interpreters import reference
+from distir.interpreters.weights import weights_of
 from distir.tools.distir import main
 
 ROOT = Path(__file__).parents[2]

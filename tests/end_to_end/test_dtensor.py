@@ -139,7 +139,7 @@ def test_a_searched_training_step_trains_on_dtensors() -> None:
     from torch import nn
 
     from distir.frontends.pytorch import import_step, training_step
-    from distir.frontends.weights import weights_of
+    from distir.interpreters.weights import weights_of
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))

@@ -12,9 +12,10 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import load, weights_of
+from distir.frontends.weights import load
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.batch_shard import BatchShardPass
 from distir.passes.dtp_parallelize import DtpParallelizePass

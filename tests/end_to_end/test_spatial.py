@@ -16,9 +16,9 @@ from distir.backends.torch import run as run_processes
 from distir.dialects.dist import Dist
 from distir.dialects.onnx import Onnx
 from distir.dialects.sharding import Gather, MeshOp, StrategyAttr, UseFactor
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.beam_shard import BeamShardPass
 from distir.passes.distribution.options import rule_of

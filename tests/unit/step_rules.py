@@ -26,9 +26,9 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Block, Operation
 
 from distir.dialects.sharding import Rule
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import Reference, run_operator
+from distir.interpreters.weights import weights_of
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine.instances import factor_extent

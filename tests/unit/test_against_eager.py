@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.frontends.eager import attach_eager, eager_of, verify_against_eager
 from distir.frontends.pytorch import TrainingStep, import_step, training_step
-from distir.frontends.weights import attach, weights_of
+from distir.interpreters.weights import attach, weights_of
 from distir.tools.distir import main
 
 

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 from distir.dialects.errors import DistirError
 from distir.frontends.checkpoints import bind, save
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 
 X, LABEL = torch.linspace(-1, 1, 48).reshape(8, 6), torch.arange(8) % 3
 

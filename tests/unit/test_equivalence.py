@@ -11,11 +11,11 @@ from xdsl.parser import Parser
 from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
-from distir.frontends.weights import attach
 from distir.interpreters.comparison import compare, whole_pieces
 from distir.interpreters.equivalence import drawings, expectations, verify
 from distir.interpreters.inputs import special_indices
 from distir.interpreters.reference import run_pieces
+from distir.interpreters.weights import attach
 
 
 def parse(text: str) -> ModuleOp:

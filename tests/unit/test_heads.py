@@ -17,11 +17,11 @@ from xdsl.dialects.func import FuncOp
 from distir.dialects.dist import CallOp
 from distir.dialects.dist.attributes import placements
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import entry_function
 from distir.interpreters.inputs import draw_inputs
 from distir.interpreters.machines import load_machine
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.interpreters.work import Kind, work_of
 from distir.passes.distribution.search.configurations import Configuration
 from distir.passes.distribution.search.search import Search

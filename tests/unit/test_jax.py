@@ -20,10 +20,10 @@ from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.jax import Jax
 from distir.dialects.onnx import Onnx
-from distir.frontends.weights import weights_of
 from distir.interpreters.inputs import index_limit, special_indices
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]

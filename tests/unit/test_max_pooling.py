@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from tests.unit.shard_executor import violations

@@ -24,9 +24,9 @@ from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import entry_function, results_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 from distir.passes.outline_repeats import OutlineRepeatsPass

@@ -20,10 +20,11 @@ from distir.dialects.errors import DistirError
 from distir.dialects.grad import Grad
 from distir.dialects.onnx import Constant, Onnx
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import attach, load, save, weights_of
+from distir.frontends.weights import load, save
 from distir.interpreters.onnx_reference import run_onnx
 from distir.interpreters.reference import run
 from distir.interpreters.walk import Walk
+from distir.interpreters.weights import attach, weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 

@@ -20,8 +20,8 @@ from distir.dialects.onnx import Onnx
 from distir.frontends.onnx import import_model
 from distir.frontends.shapes import bind_dims
 from distir.frontends.text import parse_program
-from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 
 node = helper.make_node

@@ -16,9 +16,10 @@ from distir.backends.onnx import export_model
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx import import_model
 from distir.frontends.onnx.computed import Origin, origin_of
-from distir.frontends.weights import load, save, weights_of
+from distir.frontends.weights import load, save
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 
 Array = np.ndarray[Any, Any]

@@ -18,8 +18,9 @@ from distir.backends import torch as torch_backend
 from distir.backends.torch import launch
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import FilePart, WeightFile, file_part, load, save, weights_of
+from distir.frontends.weights import load, save
 from distir.interpreters.reference import run
+from distir.interpreters.weights import FilePart, WeightFile, file_part, weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

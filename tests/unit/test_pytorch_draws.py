@@ -17,11 +17,11 @@ from distir.backends.torch import execute
 from distir.dialects.errors import DistirError
 from distir.dialects.random import BernoulliOp, UniformOp
 from distir.frontends.pytorch import counted_draws, import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.random import bits, mix, run_random
 from distir.interpreters.random_tensors import bernoulli, uniform
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.outline_repeats import OutlineRepeatsPass
 

@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 
 Example = tuple[torch.Tensor, torch.Tensor]
 

@@ -12,6 +12,7 @@ from distir.dialects.dist import ScaleOp
 from distir.dialects.errors import DistirError
 from distir.frontends import weights
 from distir.interpreters.reference import run, run_ranks
+from distir.interpreters.weights import attach
 from distir.passes.project_to_rank import project
 
 PAPER = Path(__file__).parents[1] / "filecheck" / "paper"
@@ -55,7 +56,7 @@ def test_wrong_inputs(parse, inputs, message: str) -> None:
 
 def test_weights_stand_in_for_missing_inputs_and_inputs_override_them(parse) -> None:
     module = parse(HALVE)
-    weights.attach(module, {"x": np.ones((2, 2), np.float32), "arg1": np.float32(0)})
+    attach(module, {"x": np.ones((2, 2), np.float32), "arg1": np.float32(0)})
     assert run(module, {})["z"][0, 0] == 1
     assert run(module, {"x": np.full((2, 2), 5.0)})["z"][0, 0] == 5
 

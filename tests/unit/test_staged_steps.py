@@ -9,10 +9,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.inputs import draw_inputs
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 
 TOKENS = 12

@@ -8,8 +8,8 @@ from xdsl.context import Context
 
 from distir.dialects.dist import SendOp
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.structure import shape_of
 

@@ -17,9 +17,9 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.backends.torch.training import LOSSES
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx import import_model
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.tools.commands.train_option import OPTIMIZERS, TRAIN_HELP, train
 

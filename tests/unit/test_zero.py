@@ -16,12 +16,12 @@ from distir.backends.torch import run as run_processes
 from distir.dialects.dist.attributes import placement
 from distir.dialects.sharding import MeshOp, Sharded, ShardingAttr
 from distir.frontends.pytorch import import_step, training_step
-from distir.frontends.weights import weights_of
 from distir.interpreters.entry import entry_function
 from distir.interpreters.inputs import draw_inputs
 from distir.interpreters.machines import load_machine
 from distir.interpreters.reference import run
 from distir.interpreters.simulate import simulate
+from distir.interpreters.weights import weights_of
 from distir.interpreters.work import type_bytes
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.dtp_parallelize import prepare

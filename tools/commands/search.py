@@ -299,11 +299,12 @@ def _csv(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> str:
 
 def _write_best(search: Search, configuration: Configuration, model: ModuleOp, path: str) -> None:
     """Writes the program of a configuration; values that the model came with are named, or written beside it."""
-    from distir.frontends import weights
+    from distir.frontends.weights import save
+    from distir.interpreters.weights import attach, weights_of
 
     program = search.program(configuration)
-    weights.attach(program, weights.weights_of(model))
-    weights.save(program, path)
+    attach(program, weights_of(model))
+    save(program, path)
     c = configuration
     print(f"wrote the best plan (batch {c.batch}, D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}) to {path}")
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[ModuleOp] = ()) -> dict[str, Array]:
     """A global array for every argument of the program: given in the file, or the program's weights, or those of
     `others`, or drawn. Prints what was drawn."""
-    from distir.frontends.weights import weights_of
     from distir.interpreters.entry import arguments_of, entry_function
     from distir.interpreters.inputs import draw_inputs
+    from distir.interpreters.weights import weights_of
 
     ports = {port.name: port for port in arguments_of(entry_function(module, "main"))}
     given = {} if path is None else read_arrays(path, list(ports))

@@ -11,11 +11,11 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
+from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import REGIONS, Constant, JaxOperation, Yield
+from distir.dialects.jax.parameters import decode
 from distir.dialects.onnx import Constant as FoldedConstant
 from distir.dialects.onnx import numpy_dtype
-from distir.frontends.jax.library import library
-from distir.frontends.jax.parameters import decode
 
 OPEN = "[open]"
 """Ends the name of a region that is a jaxpr without constants of its own, as scatters take."""

@@ -29,14 +29,15 @@ from xdsl.dialects.builtin import (
     IntegerAttr,
     IntegerType,
     StringAttr,
+    TensorType,
     UnitAttr,
 )
 from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
+from distir.dialects.jax.library import library
 from distir.dialects.onnx.tensors import TensorAttr, numpy_dtype
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME, ELEMENT_OF_TYPE
-from distir.frontends.jax.library import library
 
 _CLASS, _VALUE = "class", "value"
 
@@ -59,6 +60,13 @@ def element_type(dtype: Any, what: str) -> Attribute:
         hint = ": make keys with jax.random.PRNGKey, and random numbers outside the step" if "key<" in name else ""
         raise DistirError(f"{what} has elements of type {name}, which no tensor holds{hint}")
     return element.type
+
+
+def tensor_type(aval: Any, what: str) -> TensorType[Attribute]:
+    """The tensor type of an abstract value; DistirError for what is no array of fixed shape."""
+    if not hasattr(aval, "shape") or not all(isinstance(dim, int) for dim in aval.shape):
+        raise DistirError(f"{what} is a {type(aval).__name__} without a fixed shape, which no tensor holds")
+    return TensorType(element_type(aval.dtype, what), aval.shape)
 
 
 def encode(value: Any, what: str) -> Attribute:

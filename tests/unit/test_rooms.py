@@ -1,0 +1,52 @@
+"""The rooms of the repository: each folder imports only from those above it in README's table, and from no other of its own kind in a circle."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = re.findall(r"^\| `(\w+)/` \|", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+
+
+def imports(source: str) -> Iterator[tuple[int, str]]:
+    """The modules that a source imports, with the line: at its top, inside functions, and for types alone."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, each.name) for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.lineno, node.module
+            yield from ((node.lineno, f"{node.module}.{each.name}") for each in node.names)
+
+
+def beyond(room: str, source: str) -> list[str]:
+    """What a file of a room imports of the rooms after it."""
+    later = ROOMS[ROOMS.index(room) + 1 :]
+    return [f"{line}: {name}" for line, name in imports(source) if name.split(".")[:1] == ["distir"] if name.split(".")[1:2] and name.split(".")[1] in later]  # fmt: skip
+
+
+def test_readme_lists_the_rooms():
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert set(ROOMS) == packages - {"tests", "examples", "benchmarks"}
+    assert ROOMS[0] == "dialects"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_those_before_it(room: str):
+    found = {
+        str(path.relative_to(ROOT)): wrong
+        for path in sorted((ROOT / room).rglob("*.py"))
+        if (wrong := beyond(room, path.read_text("utf-8")))
+    }
+    assert found == {}
+
+
+def test_what_is_found():
+    assert beyond("interpreters", "def f():\n    from distir.frontends import weights\n") == [
+        "2: distir.frontends",
+        "2: distir.frontends.weights",
+    ]
+    assert beyond("interpreters", "from distir import passes") == ["1: distir.passes"]
+    assert beyond("tools", "import distir.dialects.dist, numpy") == []
