@@ -25,12 +25,18 @@ from typing import Any, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.passes import ModulePass
 
 from distir.dialects.dist.attributes import placement
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.equivalence import verify
+from distir.interpreters.simulate import simulate
+from distir.interpreters.weights import attach, weights_of
+from distir.interpreters.work import work_of
+from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.passes.ilp_shard import IlpShardPass
 
 PLANS = ("dp=2 tp=2", "dp=2 pp=2")
 VERIFIED, DIFFERS, REFUSED, WHOLE, LATE, CRASHED = (
@@ -54,6 +60,8 @@ class Row:
     """Parameters on the device that has most, of all."""
     inputs: float = 1.0
     """The same of inputs, labels and outputs."""
+    work: float = 1.0
+    """Flops of the device that does most, of those of the program."""
     note: str = ""
     """What the pass wrote."""
     seconds: float = 0.0
@@ -61,8 +69,20 @@ class Row:
     verify_seconds: float = 0.0
 
 
+MACHINE = "dgx-a100"
+"""Any with enough devices: only what they do is counted."""
+
+
+def passes_of(plan: str) -> tuple[ModulePass, ...]:
+    """`dp=2 tp=2 sharding=ilp` is options of `dtp-parallelize`; `ilp-shard mesh=dp=2,tp=2` of `ilp-shard`, which is then applied."""
+    name, _, options = plan.partition(" ")
+    if name == IlpShardPass.name:
+        return IlpShardPass(**options_of(options)), ApplyShardingPass()
+    return (DtpParallelizePass(**options_of(plan)),)
+
+
 def options_of(plan: str) -> dict[str, Any]:
-    """`dp=2 tp=2 sharding=ilp` as options of the pass."""
+    """Options of a pass by name."""
     pairs = (item.partition("=") for item in plan.split())
     return {
         name.replace("-", "_"): (int(v) if v.isdecimal() else v) if is_given else True for name, is_given, v in pairs
@@ -76,7 +96,9 @@ def measure(module: ModuleOp, plan: str, seconds: float = 60.0) -> Row:
     try:
         with within(seconds), contextlib.redirect_stderr(note):
             copy = module.clone()
-            DtpParallelizePass(**options_of(plan)).apply(Context(), copy)
+            attach(copy, weights_of(module))
+            for each in passes_of(plan):
+                each.apply(Context(), copy)
             copy.verify()
     except DistirError as error:
         return Row(REFUSED, str(error), seconds=_since(began), note=note.getvalue())
@@ -86,6 +108,7 @@ def measure(module: ModuleOp, plan: str, seconds: float = 60.0) -> Row:
         return Row(CRASHED, f"{type(error).__name__}: {error}", seconds=_since(began), note=note.getvalue())
     planned, began = _since(began), time.process_time()
     share, inputs = parameter_share(module, copy), _share(module, copy, ("input", "label", "output"))
+    work = work_share(module, copy)
     state, why = VERIFIED, ""
     if share == inputs == 1.0:
         state = WHOLE
@@ -99,12 +122,28 @@ def measure(module: ModuleOp, plan: str, seconds: float = 60.0) -> Row:
         state, why = LATE, "executing"
     except Exception as error:
         state, why = CRASHED, f"executing: {type(error).__name__}: {error}"
-    return Row(state, why, share, inputs, note.getvalue(), planned, _since(began))
+    return Row(state, why, share, inputs, work, note.getvalue(), planned, _since(began))
 
 
 def parameter_share(module: ModuleOp, distributed: ModuleOp) -> float:
     """Elements of parameters and state on the device that has most, of those of the program."""
     return _share(module, distributed, ("parameter", "state"))
+
+
+def work_share(module: ModuleOp, distributed: ModuleOp) -> float:
+    """Flops of the device that does most, of those of the program. Communication has none."""
+    whole = max(flops_of(module).values(), default=0)
+    return max(flops_of(distributed).values(), default=0) / whole if whole else 1.0
+
+
+def flops_of(module: ModuleOp) -> Counter[int]:
+    """By device."""
+    done: Counter[int] = Counter()
+    for placed, times in simulate(module, MACHINE).executions.items():
+        if not placed.communicates:
+            flops = times * work_of(placed.op).flops
+            done.update({device: flops for device, _ in placed.streams})
+    return done
 
 
 def _share(module: ModuleOp, distributed: ModuleOp, roles: Sequence[str]) -> float:
