@@ -1,4 +1,5 @@
-"""The work of contractions of the `jax` dialect, as XLA's HloCostAnalysis counts it: two flops per multiply-add."""
+"""The work of contractions of the `jax` dialect, as the matrix products that they are carried out as; flops are those of XLA's
+HloCostAnalysis, two per multiply-add."""
 
 from __future__ import annotations
 
@@ -9,23 +10,40 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.jax.parameters import decode
-from distir.interpreters.work import Kind, Work, moved_bytes
+from distir.interpreters.work import Contraction, Kind, Work, moved_bytes
 
 
 def jax_work(op: Operation) -> Work | None:
     """The work of a matrix product or a convolution; None for what has no flops of its own."""
     match op.name:
         case "jax.dot_general":
-            (contracted, _), _ = decode(op.properties["dimension_numbers"])
-            flops = 2 * prod(_shape(op.results[0])) * prod(_shape(op.operands[0])[d] for d in contracted)
+            product = _dot_general(op)
         case "jax.conv_general_dilated":
-            filters = _shape(op.operands[1])
-            flops = 2 * prod(_shape(op.results[0])) * prod(filters) // filters[_filter_dim(op)]
+            product = _convolution(op)
         case "jax.constant":
             return Work(Kind.NOTHING)
         case _:
             return None
-    return Work(Kind.MATMUL, flops, moved_bytes(op))
+    return Work(Kind.MATMUL, product.flops, moved_bytes(op), (product,))
+
+
+def _dot_general(op: Operation) -> Contraction:
+    """Free dims of the first operand are rows, of the second columns."""
+    contracted, batch = decode(op.properties["dimension_numbers"])
+    free: list[int] = []
+    for value, summed, shared in zip(op.operands, contracted, batch, strict=True):
+        free.append(prod(extent for d, extent in enumerate(_shape(value)) if d not in {*summed, *shared}))
+    rows, columns = free
+    first = _shape(op.operands[0])
+    return Contraction(prod(first[d] for d in batch[0]), rows, columns, prod(first[d] for d in contracted[0]))
+
+
+def _convolution(op: Operation) -> Contraction:
+    """As an implicit matrix product: a row per result position, a column per filter, and the elements of one filter contracted."""
+    filters, result = _shape(op.operands[1]), _shape(op.results[0])
+    count = filters[_filter_dim(op)]
+    groups = decode(op.properties["feature_group_count"]) * decode(op.properties["batch_group_count"])
+    return Contraction(groups, prod(result) // count, count // groups, prod(filters) // count)
 
 
 def _shape(value: SSAValue) -> tuple[int, ...]:
