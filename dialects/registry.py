@@ -9,6 +9,7 @@ from xdsl.ir import Dialect
 
 _DIALECTS = {
     "aten": "Aten",
+    "attention": "Attention",
     "dist": "Dist",
     "rank": "Rank",
     "grad": "Grad",
