@@ -17,6 +17,7 @@ PASSES = {
     "beam-shard": "BeamShardPass",
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",
+    "expand-ranks": "ExpandRanksPass",
     "ilp-shard": "IlpShardPass",
     "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",
