@@ -29,7 +29,7 @@ from distir.dialects.grad import GradOp
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS, NoValue, OnnxOperation
 from distir.dialects.onnx.protos import node_proto, type_proto
 from distir.dialects.rank import RankOp
-from distir.frontends.onnx.loading import GRADIENT_DOMAIN
+from distir.frontends.onnx.domains import GRADIENT_DOMAIN
 from distir.frontends.shapes import argument_dims
 from distir.interpreters.entry import DEVICES, PART, RANK, Port, arguments_of, attributes_of, entry_function, results_of
 from distir.interpreters.global_arrays import Array, Site, distribute

@@ -1,40 +1,43 @@
-"""Names of distir's dialects to lazy factories, for whoever registers them: the drivers, and the reader of programs."""
-
-from collections.abc import Callable
-from importlib import import_module
+"""The dialects by name, and the context that reads programs in them: what the drivers, the reader of programs and the workers use."""
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
 from xdsl.ir import Dialect
 
-_DIALECTS = {
-    "aten": "Aten",
-    "attention": "Attention",
-    "dist": "Dist",
-    "rank": "Rank",
-    "grad": "Grad",
-    "jax": "Jax",
-    "onnx": "Onnx",
-    "random": "Random",
-    "sdy": "Sdy",
-}
-"""The dialect `name` is `distir.dialects.name`'s attribute of this name."""
+from distir.dialects.plugins import Registry
 
-
-def _factory(name: str, attribute: str) -> Callable[[], Dialect]:
-    return lambda: getattr(import_module(f"distir.dialects.{name}"), attribute)
-
-
-DIALECTS: dict[str, Callable[[], Dialect]] = {name: _factory(name, attribute) for name, attribute in _DIALECTS.items()}
+DIALECTS: Registry[Dialect] = Registry(
+    "dialect",
+    {
+        "aten": "distir.dialects.aten:Aten",
+        "dist": "distir.dialects.dist:Dist",
+        "rank": "distir.dialects.rank:Rank",
+        "grad": "distir.dialects.grad:Grad",
+        "jax": "distir.dialects.jax:Jax",
+        "onnx": "distir.dialects.onnx:Onnx",
+        "random": "distir.dialects.random:Random",
+        "sdy": "distir.dialects.sdy:Sdy",
+    },
+)
 
 
 def program_context(allow_unregistered: bool = False) -> Context:
-    """A context that reads programs: functions, and distir's dialects, each loaded when the text first names it."""
+    """A context that reads programs: functions, and the dialects of xDSL, distir and plug-ins, each loaded when the text first names it."""
     from xdsl.dialects.func import Func  # tools that only list dialects do without
 
     context = Context(allow_unregistered=allow_unregistered)
     context.load_dialect(Builtin)
     context.load_dialect(Func)
-    for name, factory in DIALECTS.items():
-        context.register_dialect(name, factory)
+    register_dialects(context)
     return context
+
+
+def register_dialects(context: Context) -> None:
+    """Makes all dialects known to a context that lacks them: those of xDSL and its own plug-ins, and those of `DIALECTS`."""
+    from xdsl.universe import Universe
+
+    known = set(context.registered_dialect_names)
+    others = {n: f for n, f in Universe.get_multiverse().all_dialects.items() if n not in DIALECTS}
+    for name, factory in {**others, **{name: DIALECTS.factory(name) for name in DIALECTS}}.items():
+        if name not in known:
+            context.register_dialect(name, factory)

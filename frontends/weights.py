@@ -6,11 +6,11 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
-from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.printer import Printer
 
 from distir.dialects.errors import DistirError
+from distir.dialects.registry import program_context
 from distir.frontends.text import parse_program
 from distir.interpreters.weights import WEIGHTS, lies_in, safetensors_writer, weights_of, write_atomically
 
@@ -31,10 +31,6 @@ def save(module: ModuleOp, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> ModuleOp:
     """Parse and verify a program; its weights file is looked for in the same folder when values are asked for."""
-    from xdsl.universe import Universe
-
-    from distir.dialects.registry import DIALECTS
-
     path = Path(path)
     try:
         text = path.read_text("utf-8")
@@ -43,9 +39,6 @@ def load(path: str | os.PathLike[str]) -> ModuleOp:
         raise DistirError(f"{path}: cannot be read: {reason}") from error
     if not text.strip():
         raise DistirError(f"{path}: the file is empty: expected a program")
-    context = Context()
-    for name, factory in (Universe.get_multiverse().all_dialects | DIALECTS).items():
-        context.register_dialect(name, factory)
-    module = parse_program(context, text, str(path))
+    module = parse_program(program_context(), text, str(path))
     lies_in(module, path.parent)
     return module

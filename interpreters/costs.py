@@ -28,6 +28,7 @@ from distir.dialects.dist import (
 )
 from distir.dialects.dist.windows import overlaps
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import implementations
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.walk import Walk
 from distir.interpreters.work import Kind, type_bytes, work_of
@@ -135,12 +136,20 @@ class Beside:
     slowdown_picoseconds: int
 
 
+@dataclass
+class CostWalk(Walk):
+    """The walk of the cost domain: an `@impl` finds the cost model here."""
+
+    model: CostModel | None = None
+
+
 class Costs:
     """Costs of operations on one machine; each (operation, participants) is computed once."""
 
     def __init__(self, model: CostModel, functions: Sequence[InterpreterFunctions] = ()):
         self.model = model
-        self._domain = Walk(ModuleOp([]), default=self._compute).register([CostFunctions(model), *functions])
+        self._domain = CostWalk(ModuleOp([]), default=self._compute, model=model)
+        self._domain.register([CostFunctions(model), *implementations("costs"), *functions])
         self._memo: dict[tuple[Operation, tuple[int, ...]], Cost] = {}
 
     def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
@@ -188,8 +197,6 @@ class Costs:
         match work.kind:
             case Kind.MATMUL:
                 seconds = model.matmul_seconds(work, _dtype(op))
-            case Kind.ATTENTION | Kind.ATTENTION_GRADIENT:
-                seconds = model.attention_seconds(work, _dtype(op))
             case Kind.ELEMENTWISE:
                 seconds = model.elementwise_seconds(work, _dtype(op))
             case Kind.DATA_MOVEMENT:

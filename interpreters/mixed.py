@@ -35,10 +35,11 @@ from xdsl.traits import is_side_effect_free
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, OnnxOperation, without_encoding
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
+from distir.dialects.plugins import implementations
 from distir.interpreters.onnx_bodies import has_bodies
 from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.shared import Shared
-from distir.interpreters.walk import NAMES, Enter, Walk, values_read
+from distir.interpreters.walk import NAMES, Enter, Walk, single_operations, values_read
 
 Array = np.ndarray[Any, Any]
 MixedValue: TypeAlias = Array | Attribute | None
@@ -58,7 +59,7 @@ def infer(
     that cannot work on what is known of its operands.
     """
     walk = MixedWalk(module, default=mixed_operator)
-    walk.register_implementations(MixedFunctions())
+    walk.register([MixedFunctions(), *implementations("mixed")])
     function = walk.function(entry)
     walk.enter(function, [given(function, i, arguments or {}) for i in range(len(function.args))])
     return walk.known
@@ -93,7 +94,7 @@ class MixedWalk(Walk):
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
         if isinstance(op, OnnxOperation) and op.regions:
             results = mixed_operator(op, operands, self.remember)
-        elif op.regions or type(op) in self._impls._impl_dict:  # pyright: ignore[reportPrivateUsage]
+        elif op.regions or self.has(op):
             results = super().run(op, operands)
         else:
             key = self._question(op, operands)
@@ -279,6 +280,8 @@ def _run_bodies(
 
 def _run_abstract(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
     meaning = MEANINGS.get(op.dialect_name())
+    if meaning is None and (own := single_operations("mixed")).has(op):
+        return own.run(op, tuple(operands))
     if meaning is not None and meaning.types is not None:
         types = function_of(meaning.types)(op, [type_of(value) for value in operands if value is not None])
         return [None if isinstance(type_, NoneType) else type_ for type_ in types]

@@ -1,4 +1,5 @@
-"""Where the meaning of each operator dialect is: the one place in which an interpreter learns of a new one.
+"""Where the meaning of each operator dialect is: the one place in which an interpreter learns of a new one. A dialect of another package
+joins by `register_meaning`, single operations by `register_implementations` (`distir.dialects.plugins`).
 
     reference   run(op, arrays, floats) -> arrays               what it computes (`distir.interpreters.reference`)
     types       infer(op, operand types) -> result types        (`distir.interpreters.mixed`)
@@ -15,6 +16,8 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
+
+from distir.dialects.plugins import Registry
 
 
 class Meaning(NamedTuple):
@@ -35,36 +38,34 @@ class Meaning(NamedTuple):
     """Whether a fork of this process can run it: not where its library has threads of its own."""
 
 
-MEANINGS = {
-    "aten": Meaning(
-        reference="distir.interpreters.aten_reference:run_aten",
-        types="distir.interpreters.aten_types:infer_aten",
-        exact="distir.interpreters.aten_exact:run_exactly",
-        kept="distir.interpreters.aten_gradients:kept_integers",
-        work="distir.interpreters.aten_work:aten_work",
-    ),
-    "attention": Meaning(
-        reference="distir.interpreters.attention:run_attention",
-        types="distir.interpreters.attention:attention_types",
-        work="distir.interpreters.attention:work_of_attention",
-    ),
-    "grad": Meaning(
-        reference="distir.interpreters.grad:run_grad",
-        types="distir.interpreters.grad:grad_types",
-    ),
-    "jax": Meaning(
-        reference="distir.interpreters.jax_primitives:run_jax",
-        types="distir.interpreters.jax_primitives:infer_jax",
-        checked="distir.interpreters.jax_primitives:run_jax_in_range",
-        work="distir.interpreters.jax_work:jax_work",
-        is_forkable=False,
-    ),
-    "onnx": Meaning(reference="distir.interpreters.onnx_reference:run_onnx"),
-    "random": Meaning(
-        reference="distir.interpreters.random:run_random",
-        types="distir.interpreters.random:random_types",
-    ),
-}
+MEANINGS: Registry[Meaning] = Registry(
+    "meaning of the dialect",
+    {
+        "aten": Meaning(
+            reference="distir.interpreters.aten_reference:run_aten",
+            types="distir.interpreters.aten_types:infer_aten",
+            exact="distir.interpreters.aten_exact:run_exactly",
+            kept="distir.interpreters.aten_gradients:kept_integers",
+            work="distir.interpreters.aten_work:aten_work",
+        ),
+        "grad": Meaning(
+            reference="distir.interpreters.grad:run_grad",
+            types="distir.interpreters.grad:grad_types",
+        ),
+        "jax": Meaning(
+            reference="distir.interpreters.jax_primitives:run_jax",
+            types="distir.interpreters.jax_primitives:infer_jax",
+            checked="distir.interpreters.jax_primitives:run_jax_in_range",
+            work="distir.interpreters.jax_work:jax_work",
+            is_forkable=False,
+        ),
+        "onnx": Meaning(reference="distir.interpreters.onnx_reference:run_onnx"),
+        "random": Meaning(
+            reference="distir.interpreters.random:run_random",
+            types="distir.interpreters.random:random_types",
+        ),
+    },
+)
 
 
 @cache

@@ -30,6 +30,7 @@ from distir.dialects.dist import (
 )
 from distir.dialects.dist.attributes import on_device, placement
 from distir.dialects.dist.calls import function_devices, is_placed
+from distir.dialects.plugins import implementations
 from distir.interpreters.module_check import fail
 from distir.interpreters.walk import Walk, values_read
 
@@ -44,7 +45,8 @@ def place(
 
     The entry's arguments are where their types say. `extra` gives or overrides implementations of ops. Raises
     VerifyException, on the op, where operands are not where it needs them."""
-    walk = Placement(module, default=place_compute).register([CommunicationPlacement(), CallPlacement(), *extra])
+    walk = Placement(module, default=place_compute).register([CommunicationPlacement(), CallPlacement()])
+    walk.register([*implementations("placement"), *extra])
     function = walk.function(entry)
     arguments = tuple(placement(argument.type) for argument in function.body.block.args)
     places: dict[SSAValue, Place] = dict(zip(function.body.block.args, arguments, strict=True))

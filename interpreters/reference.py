@@ -17,13 +17,13 @@ from xdsl.interpreter import InterpreterFunctions, PythonValues
 from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import implementations
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
 from distir.interpreters.global_arrays import Array, Piece, Site, array_dtype, assemble, distribute, pieces
 from distir.interpreters.operator_dialects import MEANINGS, function_of
-from distir.interpreters.ranks import explicit
 from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
 from distir.interpreters.reference_rank import RankFunctions, run_together
-from distir.interpreters.walk import Suspended, Walk
+from distir.interpreters.walk import Suspended, Walk, single_operations
 
 Extra = Sequence[InterpreterFunctions]
 
@@ -80,14 +80,13 @@ def _execute(
     spread: np.random.Generator | None = None,
 ) -> tuple[list[Site], Sequence[Any]]:
     """The results' sites and values."""
-    values, module = _Values(inputs, [module]), explicit(module)
     function = entry_function(module, entry)
     rank, devices = rank_of(module), machine_devices(module, function)
     if rank is not None and devices > 1:
         raise DistirError(f"this is rank {rank}'s program of {devices}: run them all together, with run_ranks")
     floating = None if dtype is None else np.dtype(dtype)
     sites = [Site(p.on.device if p.on is not None else 0, p) for p in arguments_of(function)]
-    arguments = distribute(sites, values, floating, spread)
+    arguments = distribute(sites, _Values(inputs, [module]), floating, spread)
     functions = [*extra] if rank is None else [RankFunctions(rank), *extra]
     with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
         results = Reference.of(module, floating, functions).call(entry, tuple(arguments))
@@ -123,11 +122,16 @@ def _execute_ranks(
 
 
 def run_operator(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Any, ...]:
-    """One operator op (`onnx`, `aten`, `grad`) on concrete arrays, by its dialect's own definition; with `floats`, floating
-    values (constants and casts too) are of that type."""
+    """One operator op (`onnx`, `aten`, `grad`) on concrete arrays, by its dialect's own definition, or an operation by a plug-in's
+    `@impl`; with `floats`, floating values (constants and casts too) are of that type."""
     if (meaning := MEANINGS.get(op.dialect_name())) is None:
-        raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
+        return single_operations("reference").run(op, tuple(operands))
     return tuple(function_of(meaning.reference)(op, operands, floats))
+
+
+def has_reference(op: Operation) -> bool:
+    """Whether `run_operator` knows what the operation computes."""
+    return op.dialect_name() in MEANINGS or single_operations("reference").has(op)
 
 
 @dataclass
@@ -139,7 +143,8 @@ class Reference(Walk):
     @classmethod
     def of(cls, module: ModuleOp, dtype: np.dtype[Any] | None, extra: Extra = ()) -> Reference:
         walk = cls(module, default=lambda op, operands: run_operator(op, operands, dtype), dtype=dtype)
-        walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions(), *extra])
+        walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions()])
+        walk.register([*implementations("reference"), *extra])
         return walk
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:

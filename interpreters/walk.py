@@ -15,14 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.utils.exceptions import DiagnosticException
 
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import implementations
 
 Program = Generator["Suspended", PythonValues | None, PythonValues]
 """A function on its way: yields what it waits for, is sent the values, returns its results."""
@@ -156,6 +159,10 @@ class Walk(Interpreter):
             raise DistirError(f"{op.name}: {error}") from error
         raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
 
+    def has(self, op: Operation) -> bool:
+        """Whether an `@impl` says what the operation is in this domain."""
+        return type(op) in self._impls._impl_dict  # pyright: ignore[reportPrivateUsage]
+
     def _dying(self, block: Block) -> list[list[SSAValue]]:
         """Per op of the block, the values whose last use it is; uses in nested regions count for the outer op."""
         if (known := self._last_uses.get(block)) is not None:
@@ -170,3 +177,9 @@ class Walk(Interpreter):
             dying[i].append(value)
         self._last_uses[block] = dying
         return dying
+
+
+@cache
+def single_operations(domain: str) -> Walk:
+    """A walk that runs one operation by what plug-ins registered for a domain."""
+    return Walk(ModuleOp([])).register(implementations(domain))

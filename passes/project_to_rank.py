@@ -1,7 +1,7 @@
 """`project-to-rank{rank=r}`: from the program of all devices (level 3) to what device r does (level 4), in the same
 order, so that the rank programs together cannot deadlock.
 
-One lowering per communication op is registered with `lower`; all other ops are kept, without placement. Functions are
+One lowering per communication op is in `LOWERINGS`; all other ops are kept, without placement. Functions are
 projected once per group of machine ranks that they run on, and are named after it: `@stage.on_4_5`. What this rank has
 no part in is left out, and so are functions that it never reaches.
 """
@@ -9,11 +9,10 @@ no part in is left out, and so are functions that it never reaches.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import singledispatch
-from typing import Any
+from typing import Any, TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects import func
@@ -28,6 +27,7 @@ from distir.dialects.dist.attributes import MAIN_STREAM, placed, placement
 from distir.dialects.dist.calls import function_devices, is_placed
 from distir.dialects.dist.communication import CommunicationOp
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import Registry
 from distir.interpreters.entry import (
     DEVICES,
     NAME,
@@ -40,7 +40,6 @@ from distir.interpreters.entry import (
     rank_of,
     results_of,
 )
-from distir.interpreters.ranks import explicit
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,6 @@ class ProjectToRankPass(ModulePass):
 def project(module: ModuleOp, rank: int, entry: str = "main") -> ModuleOp:
     """The program of one rank, as a new module with the same weights. Raises DistirError for a rank that the program
     does not have, and for a module that already is one rank's."""
-    source, module = module, explicit(module)
     function = entry_function(module, entry)
     if (already := rank_of(module)) is not None:
         raise DistirError(f"the module already is the program of rank {already}: project the level 3 program")
@@ -75,7 +73,7 @@ def project(module: ModuleOp, rank: int, entry: str = "main") -> ModuleOp:
     projected = ModuleOp([], dict(module.attributes))
     projected.attributes |= {DEVICES: IntegerAttr(devices, i64), RANK: IntegerAttr(rank, i64)}
     projected.body.block.add_ops(projection.in_source_order())
-    _carry_weights(source, projected)
+    _carry_weights(module, projected)
     return projected
 
 
@@ -148,51 +146,70 @@ class FunctionView:
 # --- lowerings: what this rank does in each communication op that it takes part in ------------------------------------
 
 
-@singledispatch
+LOWERINGS: Registry[Callable[[Any, FunctionView], Operation]] = Registry("lowering to ranks")
+"""By the name of a communication operation: the `rank` operation of this device. `view.values` are this device's values, `view.mine` those
+of some values that it has, `view.ranks` the machine ranks of others; operations before it are added to `view.block`."""
+
+
 def lower(op: Operation, view: FunctionView) -> Operation:
-    """The `rank` op of this device for a communication op; register one for each new communication op."""
-    raise DistirError(f"{op.name} has no per-rank form: register a lowering for it")
+    """The `rank` operation of this device for a communication operation."""
+    if (lowering := LOWERINGS.get(op.name)) is None:
+        raise DistirError(f"{op.name} has no per-rank form: register one for it (register_lowering)")
+    return lowering(op, view)
 
 
-@lower.register
-def _(op: dist.SendOp, view: FunctionView) -> Operation:
+Lowering = TypeVar("Lowering", bound=Callable[[Any, FunctionView], Operation])
+
+
+def _lowers(operation: type[Operation]) -> Callable[[Lowering], Lowering]:
+    """Enters a function in the table."""
+
+    def enter(function: Lowering) -> Lowering:
+        LOWERINGS[operation.name] = function
+        return function
+
+    return enter
+
+
+@_lowers(dist.SendOp)
+def _send(op: dist.SendOp, view: FunctionView) -> Operation:
     if view.holds(op.input.type):
         return rank.SendOp(view.values[op.input], view.ranks([op.output])[0])
     return rank.RecvOp(view.ranks([op.input])[0], placed(op.output.type, None))
 
 
-@lower.register
-def _(op: dist.AllReduceOp, view: FunctionView) -> Operation:
+@_lowers(dist.AllReduceOp)
+def _all_reduce(op: dist.AllReduceOp, view: FunctionView) -> Operation:
     value = view.values[op.operands[view.index(op.operands)]]
     return rank.AllReduceOp(value, view.ranks(op.operands), op.reduction.data)
 
 
-@lower.register
-def _(op: dist.AllGatherOp, view: FunctionView) -> Operation:
+@_lowers(dist.AllGatherOp)
+def _all_gather(op: dist.AllGatherOp, view: FunctionView) -> Operation:
     i = view.index(op.operands)
     return rank.AllGatherOp(
         view.values[op.operands[i]], op.dim.value.data, view.ranks(op.operands), placed(op.results[i].type, None)
     )
 
 
-@lower.register
-def _(op: dist.ReduceScatterOp, view: FunctionView) -> Operation:
+@_lowers(dist.ReduceScatterOp)
+def _reduce_scatter(op: dist.ReduceScatterOp, view: FunctionView) -> Operation:
     i = view.index(op.operands)
     result = placed(op.results[i].type, None)
     value, group = view.values[op.operands[i]], view.ranks(op.operands)
     return rank.ReduceScatterOp(value, op.dim.value.data, group, result, op.reduction.data)
 
 
-@lower.register
-def _(op: dist.AllToAllOp, view: FunctionView) -> Operation:
+@_lowers(dist.AllToAllOp)
+def _all_to_all(op: dist.AllToAllOp, view: FunctionView) -> Operation:
     i = view.index(op.operands)
     result = placed(op.results[i].type, None)
     value, group = view.values[op.operands[i]], view.ranks(op.operands)
     return rank.AllToAllOp(value, op.split.value.data, op.concat.value.data, group, result)
 
 
-@lower.register
-def _(op: dist.ExchangeOp, view: FunctionView) -> Operation:
+@_lowers(dist.ExchangeOp)
+def _exchange(op: dist.ExchangeOp, view: FunctionView) -> Operation:
     i = view.index(op.operands)
     value, result = view.values[op.operands[i]], placed(op.results[i].type, None)
     return rank.ExchangeOp(value, op.dim.value.data, op.windows[i][0], view.ranks(op.operands), result)
@@ -203,29 +220,29 @@ def _with_root(root: int, others: Sequence[int]) -> list[int]:
     return [*([] if root in others else [root]), *others]
 
 
-@lower.register
-def _(op: dist.BroadcastOp, view: FunctionView) -> Operation:
+@_lowers(dist.BroadcastOp)
+def _broadcast(op: dist.BroadcastOp, view: FunctionView) -> Operation:
     (root,), receivers = view.ranks([op.input]), view.ranks(op.results)
     group = _with_root(root, receivers)
     return rank.BroadcastOp(view.operand([op.input]), root, group, view.result_type(op.results))
 
 
-@lower.register
-def _(op: dist.ScatterOp, view: FunctionView) -> Operation:
+@_lowers(dist.ScatterOp)
+def _scatter(op: dist.ScatterOp, view: FunctionView) -> Operation:
     (root,), receivers = view.ranks([op.input]), view.ranks(op.results)
     group, dim = _with_root(root, receivers), op.dim.value.data
     return rank.ScatterOp(view.operand([op.input]), dim, root, receivers, group, view.result_type(op.results))
 
 
-@lower.register
-def _(op: dist.GatherOp, view: FunctionView) -> Operation:
+@_lowers(dist.GatherOp)
+def _gather(op: dist.GatherOp, view: FunctionView) -> Operation:
     contributors, (root,) = view.ranks(op.operands), view.ranks([op.output])
     group, dim = _with_root(root, contributors), op.dim.value.data
     return rank.GatherOp(view.operand(op.operands), dim, root, contributors, group, view.result_type([op.output]))
 
 
-@lower.register
-def _(op: dist.ReduceOp, view: FunctionView) -> Operation:
+@_lowers(dist.ReduceOp)
+def _reduce(op: dist.ReduceOp, view: FunctionView) -> Operation:
     contributors, (root,) = view.ranks(op.operands), view.ranks([op.output])
     group, value = _with_root(root, contributors), view.operand(op.operands)
     return rank.ReduceOp(value, op.reduction.data, root, contributors, group, view.result_type([op.output]))

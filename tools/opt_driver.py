@@ -12,6 +12,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import IO
 
@@ -27,11 +28,12 @@ from xdsl.utils.exceptions import (
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from distir.dialects.errors import DistirError
+from distir.dialects.registry import register_dialects
+from distir.frontends import FRONTENDS
 from distir.frontends.program_parser import ProgramParser
 from distir.frontends.text import bound_lexer
 from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.report import say, shown
-from distir.tools.universe import DISTIR_UNIVERSE
 
 
 class DistirOptMain(xDSLOptMain):
@@ -53,32 +55,35 @@ class DistirOptMain(xDSLOptMain):
         )
 
     def register_all_dialects(self) -> None:
-        super().register_all_dialects()
-        known = set(self.ctx.registered_dialect_names)
-        for name, factory in DISTIR_UNIVERSE.all_dialects.items():
-            if name not in known:
-                self.ctx.register_dialect(name, factory)
+        register_dialects(self.ctx)
 
     def register_all_passes(self) -> None:
+        from distir.tools.universe import (
+            DISTIR_UNIVERSE,  # which loads plug-ins: what is wrong with one is a user's to know
+        )
+
         super().register_all_passes()
         self.available_passes.update(DISTIR_UNIVERSE.all_passes)
 
     def register_all_frontends(self) -> None:
         super().register_all_frontends()
         self.available_frontends["mlir"] = self._parse_program
-        self.available_frontends["onnx"] = self._parse_onnx
+        for extension in FRONTENDS:
+            self.available_frontends[extension.removeprefix(".")] = partial(self._import, extension)
 
     def _parse_program(self, stream: IO[bytes]) -> ModuleOp:
         parser = ProgramParser(self.ctx, stream.read(), self.get_input_name())
         return parser.parse_module(not self.args.no_implicit_module)
 
-    def _parse_onnx(self, stream: IO[bytes]) -> ModuleOp:
-        from distir.frontends.onnx import import_model
-
+    def _import(self, extension: str, stream: IO[bytes]) -> ModuleOp:
         self.imported = True
         if self.args.input_file is not None:
-            return import_model(self.args.input_file)
+            return FRONTENDS[extension](self.args.input_file)
+        if extension != ".onnx":
+            raise DistirError(f"a {extension} model is read from a file: give its name")
         import onnx
+
+        from distir.frontends.onnx import import_model
 
         return import_model(onnx.load_from_string(stream.read()))
 

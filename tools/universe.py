@@ -1,23 +1,20 @@
-"""The registry: names to lazy factories of dialects and passes, for `distir-opt` and (as entry point) `xdsl-opt`.
-
-Every xDSL tool in the environment imports this module, so it imports nothing heavy itself.
-"""
+"""The passes by name, and the dialects and passes as a universe of xDSL: what `distir-opt` and (as entry point) `xdsl-opt` know, those of
+plug-ins among them. Every xDSL tool in the environment imports this module, so it imports nothing heavy itself."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
 
+from distir.dialects.plugins import Registry
 from distir.dialects.registry import DIALECTS
 
-PASSES = {
+_CLASSES = {
     "apply-sharding": "ApplyShardingPass",
     "batch-shard": "BatchShardPass",
     "beam-shard": "BeamShardPass",
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",
-    "expand-ranks": "ExpandRanksPass",
     "ilp-shard": "IlpShardPass",
     "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",
@@ -32,16 +29,21 @@ PASSES = {
 }
 
 
-def _pass_factory(name: str, class_name: str) -> Callable[[], type[ModulePass]]:
+PASSES: Registry[type[ModulePass]] = Registry(
+    "pass", {name: f"distir.passes.{name.replace('-', '_')}:{class_name}" for name, class_name in _CLASSES.items()}
+)
+
+
+def _pass_factory(name: str) -> Callable[[], type[ModulePass]]:
     def found() -> type[ModulePass]:
         from distir.tools.pass_options import reading_options
 
-        return reading_options(getattr(import_module(f"distir.passes.{name.replace('-', '_')}"), class_name))
+        return reading_options(PASSES[name])
 
     return found
 
 
 DISTIR_UNIVERSE = Universe(
-    all_dialects=DIALECTS,
-    all_passes={name: _pass_factory(name, class_name) for name, class_name in PASSES.items()},
+    all_dialects={name: DIALECTS.factory(name) for name in DIALECTS},
+    all_passes={name: _pass_factory(name) for name in PASSES},
 )

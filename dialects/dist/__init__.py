@@ -16,11 +16,9 @@ from distir.dialects.dist.communication import (
     ScatterOp,
     SendOp,
 )
-from distir.dialects.dist.groups import ByRankAttr
 from distir.dialects.dist.local import (
     AccumulateOp,
     ConcatOp,
-    FirstOnlyOp,
     InsertOp,
     MoveOp,
     PackOp,
@@ -46,7 +44,6 @@ Dist = Dialect(
         CallOp,
         ConcatOp,
         ExchangeOp,
-        FirstOnlyOp,
         GatherOp,
         InsertOp,
         InsideOp,
@@ -68,7 +65,6 @@ Dist = Dialect(
     ],
     [
         AxesAttr,
-        ByRankAttr,
         OnAttr,
         PartAttr,
         RationalAttr,

@@ -8,30 +8,20 @@ import onnx
 import onnx.inliner
 import onnx.shape_inference
 from onnx import AttributeProto, GraphProto, NodeProto, helper, numpy_helper
-from xdsl.dialects.builtin import FloatAttr, NoneType, StringAttr, UnrankedTensorType, f64
+from xdsl.dialects.builtin import NoneType, StringAttr, UnrankedTensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
-from distir.dialects.grad import Grad
 from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, NoValue, OperatorSchema, TensorAttr, Yield
 from distir.dialects.onnx.apart import crashes, integers, is_safe
 from distir.dialects.onnx.operators import is_element_type
 from distir.dialects.onnx.protos import type_of, type_proto
 from distir.dialects.value_names import name_values
-from distir.frontends.onnx.loading import GRADIENT_DOMAIN, LoadedModel
+from distir.frontends.onnx.domains import ONNX_DOMAINS
+from distir.frontends.onnx.loading import LoadedModel
 from distir.frontends.onnx.protos import array_of, attribute_of
 from distir.frontends.onnx.validity import label
 from distir.frontends.onnx.value_types import value_types
-
-# The operators of the gradient domain by their ONNX names, with the operand whose type each result has.
-_GRADIENTS = {op.name: op for op in Grad.operations}
-_GRADIENT_RESULTS = {
-    "MatmulGrad": ("grad.matmul_grad", (0, 1)),
-    "ReluGrad": ("grad.relu_grad", (0,)),
-    "Loss": ("grad.loss", (0,)),
-    "LossGrad": ("grad.loss_grad", (0,)),
-    "Sgd": ("grad.sgd", (0,)),
-}
 
 _CONSTANT_DTYPES = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 
@@ -82,8 +72,8 @@ class GraphImporter:
         where = label(node)
         if node.op_type == "Constant" and not node.domain:
             op: Operation = Constant(self._constant(node, where))
-        elif node.domain == GRADIENT_DOMAIN:
-            op = self._gradient(node, where)
+        elif node.domain in ONNX_DOMAINS:
+            op = self._of_domain(node, where)
         elif _needs_its_body(node):
             self._import_body_of(node, where)
             return
@@ -106,19 +96,13 @@ class GraphImporter:
         dtype = _CONSTANT_DTYPES.get(attribute.name, "object")
         return TensorAttr.from_numpy(np.array(helper.get_attribute_value(attribute), dtype=dtype))
 
-    def _gradient(self, node: NodeProto, where: str) -> Operation:
-        if node.op_type not in _GRADIENT_RESULTS:
-            known = ", ".join(_GRADIENT_RESULTS)
-            raise DistirError(
-                f"{self.loaded.name}: no operator {node.op_type} ({where}) in domain '{GRADIENT_DOMAIN}': "
-                f"it has {known}"
-            )
-        name, typed_like = _GRADIENT_RESULTS[node.op_type]
+    def _of_domain(self, node: NodeProto, where: str) -> Operation:
+        """A node of a domain that is not ONNX's own, as who registered the domain imports it."""
         operands = [self.operand(operand, where) for operand in node.input]
-        properties = {a.name: FloatAttr(a.f, f64) for a in node.attribute if a.type == AttributeProto.FLOAT}
-        return _GRADIENTS[name].create(
-            operands=operands, result_types=[operands[i].type for i in typed_like], properties=dict(properties)
-        )
+        try:
+            return ONNX_DOMAINS[node.domain](node, operands)
+        except DistirError as error:
+            raise DistirError(f"{self.loaded.name}: {where}: {error}") from error
 
     def _operator(self, node: NodeProto, where: str) -> Operation:
         operator = OPERATORS[node.op_type]

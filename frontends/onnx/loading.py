@@ -19,6 +19,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
 from distir.dialects.onnx.protos import is_floating, is_quantised
 from distir.frontends.onnx.contrib import expand_contributed, is_contributed
+from distir.frontends.onnx.domains import ONNX_DOMAINS
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
 from distir.frontends.onnx.protos import Array, array_of
 from distir.frontends.onnx.sparse import make_dense
@@ -32,10 +33,7 @@ from distir.frontends.onnx.validity import (
     sort_nodes,
 )
 
-GRADIENT_DOMAIN = "distir.grad"
-"""The custom domain of the paper's gradient and optimizer operators."""
-
-DOMAINS = frozenset({schema.domain for schema in SCHEMAS.values()} | {GRADIENT_DOMAIN})
+STANDARD_DOMAINS = frozenset({schema.domain for schema in SCHEMAS.values()})
 
 
 @dataclass
@@ -132,11 +130,16 @@ def _take_tensors(loaded: LoadedModel) -> None:
 def _refuse_unknown_domains(loaded: LoadedModel) -> None:
     functions = {(function.domain, function.name) for function in loaded.proto.functions}
     for node in _nodes(loaded.proto):
-        known = node.domain in DOMAINS or (node.domain, node.op_type) in functions or is_contributed(node)
+        known = (
+            node.domain in STANDARD_DOMAINS
+            or node.domain in ONNX_DOMAINS
+            or (node.domain, node.op_type) in functions
+            or is_contributed(node)
+        )
         if not known:
             raise DistirError(
                 f"{loaded.name}: operator {node.op_type} of node '{node.name or node.output[0]}' is in the unknown "
-                f"domain '{node.domain}': export the model with standard ONNX operators only"
+                f"domain '{node.domain}': export the model with standard ONNX operators only, or register the domain"
             )
 
 
@@ -149,8 +152,8 @@ def _refuse_unknown_attributes(loaded: LoadedModel) -> None:
         operator = (node.op_type, node.domain)
         if operator not in known:
             version = versions.get(node.domain, OPSET_VERSION)
-            if node.domain == GRADIENT_DOMAIN or not onnx.defs.has(node.op_type, version, node.domain):
-                continue  # refused elsewhere, or of the gradient's own
+            if node.domain in ONNX_DOMAINS or not onnx.defs.has(node.op_type, version, node.domain):
+                continue  # refused elsewhere, or of another's own
             known[operator] = frozenset(onnx.defs.get_schema(node.op_type, version, node.domain).attributes)
         for attribute in node.attribute:
             if attribute.name not in known[operator] and not attribute.name.startswith("__"):
@@ -208,7 +211,7 @@ def _convert_to_newest(loaded: LoadedModel) -> None:
 def _has_changed(model: str, node: onnx.NodeProto, versions: dict[str, int]) -> bool:
     """Whether the newest version of the node's operator is not the one that the model means."""
     schema = SCHEMAS.get(node.op_type)
-    if node.domain == GRADIENT_DOMAIN or is_contributed(node):
+    if node.domain in ONNX_DOMAINS or is_contributed(node):
         return False
     if schema is None or schema.domain != node.domain:
         if not node.domain and onnx.defs.has(node.op_type, versions.get("", OPSET_VERSION), ""):

@@ -26,7 +26,7 @@ from xdsl.ir import Attribute
 
 from distir.dialects.onnx.protos import element_code, is_floating, is_quantised
 from distir.frontends.onnx.computed import Origin, is_zero, origin_of
-from distir.frontends.onnx.loading import GRADIENT_DOMAIN
+from distir.frontends.onnx.domains import ONNX_DOMAINS
 
 Array = np.ndarray[Any, Any]
 
@@ -211,7 +211,7 @@ class Uses:
         tensors = flows[position].made_of
         beside = max(flow.level for i, flow in enumerate(flows) if i != position)
         kind = node.op_type
-        if node.domain == GRADIENT_DOMAIN:
+        if node.domain in ONNX_DOMAINS:
             return self._are(tensors, "parameter")
         if position in STATISTICS.get(kind, ()):
             return self._are([tensor for tensor in tensors if tensor.role is None], "buffer")

@@ -195,4 +195,5 @@ def draws_first(graph: fx.GraphModule) -> None:
 
 def is_draw(node: fx.Node) -> bool:
     """Whether a node draws by positions."""
-    return node.target in (torch.ops.distir.bernoulli.default, torch.ops.distir.uniform.default)
+    target: Any = node.target
+    return isinstance(target, torch._ops.OpOverload) and target.namespace == "distir"  # pyright: ignore

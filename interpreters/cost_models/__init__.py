@@ -8,14 +8,15 @@ plug-in registers its class under a name (`register_cost_model`), and every tool
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 
 from xdsl.ir import Operation
 
-from distir.dialects.errors import DistirError
+from distir.dialects.plugins import Registry, register_cost_model
 from distir.interpreters.machines import Machine
 from distir.interpreters.work import Work
+
+__all__ = ["COST_MODELS", "CostModel", "cost_model_names", "make_cost_model", "register_cost_model"]
 
 
 class CostModel(ABC):
@@ -49,10 +50,6 @@ class CostModel(ABC):
     def matmul_seconds(self, work: Work, dtype: str) -> float:
         """A contraction; `dtype` is the element type as the IR prints it (`f16`)."""
 
-    def attention_seconds(self, work: Work, dtype: str) -> float:
-        """Attention, or its gradient, as one kernel; unless a model says otherwise, as a contraction of these flops and bytes."""
-        return self.matmul_seconds(Work(work.kind, work.flops, work.bytes), dtype)
-
     @abstractmethod
     def elementwise_seconds(self, work: Work, dtype: str) -> float:
         """A local operation that computes and is no contraction."""
@@ -71,31 +68,21 @@ class CostModel(ABC):
         """One message between two machine devices."""
 
 
-def _analytic() -> type[CostModel]:
-    return import_module("distir.interpreters.cost_models.analytic").AnalyticCostModel
-
-
-def _distir() -> type[CostModel]:
-    return import_module("distir.interpreters.cost_models.distir").DistirCostModel
-
-
-_REGISTRY: dict[str, Callable[[], type[CostModel]]] = {"analytic": _analytic, "distir": _distir}
-
-
-def register_cost_model(name: str, model: type[CostModel]) -> None:
-    """Makes a plug-in's model available by name."""
-    _REGISTRY[name] = lambda: model
+COST_MODELS: Registry[type[CostModel]] = Registry(
+    "cost model",
+    {
+        "analytic": "distir.interpreters.cost_models.analytic:AnalyticCostModel",
+        "distir": "distir.interpreters.cost_models.distir:DistirCostModel",
+    },
+)
 
 
 def cost_model_names() -> list[str]:
     """The models that can be asked for by name."""
-    return sorted(_REGISTRY)
+    return sorted(COST_MODELS)
 
 
 def make_cost_model(name_or_class: str | type[CostModel], machine: Machine) -> CostModel:
     """The model for a machine. Raises DistirError if no model has that name."""
-    if not isinstance(name_or_class, str):
-        return name_or_class(machine)
-    if name_or_class not in _REGISTRY:
-        raise DistirError(f"unknown cost model {name_or_class}: expected {' or '.join(cost_model_names())}")
-    return _REGISTRY[name_or_class]()(machine)
+    model = COST_MODELS.find(name_or_class) if isinstance(name_or_class, str) else name_or_class
+    return model(machine)

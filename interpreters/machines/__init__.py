@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import Registry, expected
 from distir.interpreters.machines.description import (
     Device,
     DeviceGroup,
@@ -42,18 +43,21 @@ __all__ = [
 
 BUILT_IN = Path(__file__).parent
 
+MACHINES: Registry[Path] = Registry("machine", {path.stem: path for path in sorted(BUILT_IN.glob("*.toml"))})
+"""The files of the machines that have a name."""
+
 
 def machine_names() -> list[str]:
-    """The built-in machines."""
-    return sorted(path.stem for path in BUILT_IN.glob("*.toml"))
+    """The machines that can be asked for by name."""
+    return sorted(MACHINES)
 
 
 def load_machine(name_or_path: str | Path) -> Machine:
-    """The built-in machine of that name, or the one that a `.toml` file describes. Raises DistirError."""
-    if str(name_or_path) in machine_names():
-        return read_machine(BUILT_IN / f"{name_or_path}.toml")
+    """The machine of that name, or the one that a `.toml` file describes. Raises DistirError."""
+    if str(name_or_path) in MACHINES:
+        return read_machine(MACHINES[str(name_or_path)])
     if not str(name_or_path).endswith(".toml"):
         raise DistirError(
-            f"unknown machine {name_or_path}: expected {', '.join(machine_names())} or the path of a .toml file"
+            f"unknown machine {name_or_path}: {expected(str(name_or_path), MACHINES, 'the path of a .toml file')}"
         )
     return read_machine(Path(name_or_path))

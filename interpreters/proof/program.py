@@ -19,6 +19,7 @@ from distir.dialects import rank
 from distir.dialects.dist import AccumulateOp, CallOp, ConcatOp, MoveOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
 from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
+from distir.dialects.plugins import implementations
 from distir.dialects.sharding import OutsideKind
 from distir.interpreters.proof import shards
 from distir.interpreters.proof.calls import Place, abstracted
@@ -172,7 +173,7 @@ class Prover(Walk):
         super().__post_init__()
         communication = CommunicationFunctions()
         communication.arrays = shards
-        self.register([communication, LocalShards(), CallsOfShards()])
+        self.register([communication, LocalShards(), CallsOfShards(), *implementations("proof")])
 
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
         self.walked += 1

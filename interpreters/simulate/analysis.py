@@ -5,14 +5,13 @@ it is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import InterpreterFunctions
 
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.machines import Machine
-from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate.critical import CriticalPath, critical_path
 from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.holdings import Peak, peak_of
@@ -32,20 +31,13 @@ class Analysis:
         functions: Sequence[InterpreterFunctions] = (),
         memo: SummaryMemo | None = None,
     ):
-        self.machine, self._module = machine, module
-        self._open = partial(
-            open_program, machine=machine, cost_model=cost_model, entry=entry, functions=functions, memo=memo
-        )
+        self.machine = machine
+        self.expansion = Expansion(open_program(module, machine, cost_model, entry, functions, memo))
 
     @cached_property
     def summary(self) -> Summary:
         """Clocks, peaks and counts."""
-        return self._open(self._module).summary()
-
-    @cached_property
-    def expansion(self) -> Expansion:
-        """The program, device by device."""
-        return Expansion(self._open(explicit(self._module)))
+        return self.expansion.program.summary()
 
     @cached_property
     def device_times(self) -> list[DeviceTime]:

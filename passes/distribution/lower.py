@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from typing import cast
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
@@ -25,14 +23,12 @@ from xdsl.pattern_rewriter import (
 
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import MicrobatchesOp, ScaleOp
-from distir.dialects.dist.positions import PositionOp
-from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.margins import margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
-from distir.passes.distribution.positions import Positions, positions_of, starts_of
+from distir.passes.distribution.positions import positions_of, starts_of
 from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import AnyCall, give_body, is_constant
@@ -59,35 +55,11 @@ class Lowering:
         self.returned, self.entry = returned or {}, entry
         self.results: dict[str, list[AxisStates]] = {}
         self.argument_states: dict[str, list[AxisStates]] = {}
-        self._bodies: dict[FuncOp, Block] = {}
-        """Of the functions that were lowered, as they were before."""
 
     def lower(self, function: FuncOp) -> None:
         """Makes a function a placed template, in place; callees must have been lowered before."""
         block = function.body.block
         sources, replaced = list(block.args), set(block.ops)
-        try:
-            lowered = self._lowered(function, sources)
-        except DistirError:
-            for op in reversed(list(block.ops)):
-                if op not in replaced:
-                    block.erase_op(op)
-            raise
-        for op in list(block.ops):
-            if op not in replaced:  # these go with the old body
-                op.detach()
-                lowered.add_op(op)
-        self._bodies[function] = block
-        give_body(function, lowered)
-        self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
-
-    def restore(self) -> None:
-        """Gives the functions that were lowered their bodies back."""
-        for function, block in self._bodies.items():
-            give_body(function, block)
-
-    def _lowered(self, function: FuncOp, sources: Sequence[BlockArgument]) -> Block:
-        """A block for the lowered operations, which are written among those of the function."""
         shards = self.shards(self.mesh)
         count = len(shards.devices)
         states = [self.arguments[argument] for argument in sources]
@@ -109,7 +81,12 @@ class Lowering:
         PatternRewriteWalker(
             GreedyRewritePatternApplier(patterns, dce_enabled=False), apply_recursively=False
         ).rewrite_region(function.body)
-        return lowered
+        for op in list(block.ops):
+            if op not in replaced:  # these go with the old body
+                op.detach()
+                lowered.add_op(op)
+        give_body(function, lowered)
+        self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
 
 
 @dataclass
@@ -138,18 +115,18 @@ class OperationRunsOnShards(RewritePattern):
         for number, device in enumerate(self.shards.devices):
             properties, rewritten = sizes.on(device)
             own = [
-                self._constant(rewritten[i], i, sizes, device, rewriter) if i in rewritten else values[number]
+                state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[number]
                 for i, values in enumerate(operands)
             ]
             before.append(own)
             if positions is not None:
-                own = positions.before(own, positions.range(device), self._varying(positions, rewriter))
+                own = positions.before(own, positions.range(device), rewriter.insert)
             types = [of_devices[number] for of_devices in placed]
             for i in range(len(types)):
                 for margin in margins_of(options, mesh, device, i):
                     types[i] = margin.widened(types[i])
             captured = dict(zip(read[len(op.operands) :], own[len(op.operands) :], strict=True))
-            regions = [placed_copy(region, captured, self.shards.on(device)) for region in op.regions]
+            regions = [placed_copy(region, captured, device) for region in op.regions]
             copy = type(op).create(
                 operands=own[: len(op.operands)],
                 result_types=types,
@@ -159,8 +136,6 @@ class OperationRunsOnShards(RewritePattern):
                 location=op.location,
             )
             copies.append(rewriter.insert(copy))
-            if not sizes.are_alike:
-                self.shards.vary(copy, lambda device: sizes.on(device)[0])
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
             for number, device in enumerate(self.shards.devices):
@@ -168,36 +143,16 @@ class OperationRunsOnShards(RewritePattern):
                     values[number] = margin.trimmed(values[number], rewriter.insert)
             if positions is not None:
                 values = [
-                    positions.after(v, own, positions.range(device), self._varying(positions, rewriter))
+                    positions.after(v, own, positions.range(device), rewriter.insert)
                     for device, v, own in zip(self.shards.devices, values, before, strict=True)
                 ]
             if any(i in option.means for option in options):
-                self.shards.same(partial(fraction_of, options, mesh, mean_of=i), op.name)
                 shares = [fraction_of(options, mesh, device, mean_of=i) for device in self.shards.devices]
                 values = [
                     rewriter.insert(ScaleOp(v, *by.as_integer_ratio())).output if by != 1 else v
                     for v, by in zip(values, shares, strict=True)
                 ]
             self.shards.define(result, states, values)
-
-    def _constant(
-        self, constant: Operation, index: int, sizes: LocalSizes, device: int, rewriter: PatternRewriter
-    ) -> SSAValue:
-        """A constant that takes the place of an operand."""
-        value = state_on(constant, self.shards.on(device), rewriter.insert)
-        if not sizes.are_alike:
-            self.shards.vary(cast(Operation, value.owner), lambda device: sizes.on(device)[1][index].properties)
-        return value
-
-    def _varying(self, positions: Positions, rewriter: PatternRewriter) -> Callable[[Operation], None]:
-        """Inserts operations that depend on positions."""
-
-        def insert(op: Operation) -> None:
-            rewriter.insert(op)
-            if isinstance(op, PositionOp):
-                self.shards.vary(op, lambda device: op.at(*positions.range(device)))
-
-        return insert
 
 
 class LocalSizes:
@@ -283,7 +238,7 @@ class CallRunsOnEveryDevice(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: CallOp, rewriter: PatternRewriter) -> None:
-        name = op.callee.string_value()
+        name, devices = op.callee.string_value(), self.shards.devices
         needed, given = self.lowering.argument_states[name], self.lowering.results[name]
         operands = [
             value
@@ -298,12 +253,12 @@ class CallRunsOnEveryDevice(RewritePattern):
         call = DistCallOp.create(
             operands=operands,
             result_types=types,
-            properties=DistCallOp.stating(name, tuple(self.shards.calls_on)),
+            properties=DistCallOp.stating(name, tuple(devices)),
             attributes=dict(op.attributes),
             location=op.location,
         )
         rewriter.insert(call)
-        n = len(self.shards.devices)
+        n = len(devices)
         for i, (result, states) in enumerate(zip(op.results, given, strict=True)):
             self.shards.define(result, states, list(call.results[i * n : (i + 1) * n]))
 
@@ -348,19 +303,20 @@ class ReturnListsEveryDevice(RewritePattern):
         values = [
             value for v, s in zip(op.operands, states, strict=True) for value in self.shards.get(v, s, rewriter.insert)
         ]
-        rewriter.insert(ReturnOp(*values))
+        rewriter.replace(op, ReturnOp(*values))
 
 
 def entry_ports(
-    shards: Shards,
+    mesh: Mesh,
     shapes: Sequence[Sequence[int]],
     states: Sequence[AxisStates],
     attributes: Sequence[Mapping[str, Attribute]],
 ) -> list[dict[str, Attribute]]:
     """Attributes of an entry's arguments or results after lowering, by their global shapes: those that each had, and its
-    part, for each device that has one."""
+    part, per device."""
     ports: list[dict[str, Attribute]] = []
     for shape, state, known in zip(shapes, states, attributes, strict=True):
-        kept = {k: v for k, v in known.items() if k != SHARDING}
-        ports += [{**kept, "dist.part": part} for part in shards.parts(tuple(shape), state)]
+        for device in range(mesh.devices):
+            kept = {k: v for k, v in known.items() if k != SHARDING}
+            ports.append({**kept, "dist.part": mesh.part(shape, state, device)})
     return ports

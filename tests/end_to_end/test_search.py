@@ -134,7 +134,7 @@ def test_training_tries_both_schedules(gpt2: Path) -> None:
         (("--devices", "0"), "--devices and --top: expected at least 1"),
         (("--batch-sizes", "none"), "--batch-sizes: expected positive numbers"),
         (("--machine", "dgx-9"), "dgx-9"),
-        (("--schedules", "zigzag"), "unknown schedule 'zigzag': expected 1f1b or gpipe"),
+        (("--schedules", "zigzag"), "unknown schedule zigzag: expected 1f1b, gpipe or pipedream"),
         (("--memory-limit", "much"), "--memory-limit: expected a size such as 28GB"),
         (("--cost-model", "oracle"), "oracle"),
         (("--batch", "input9:0"), "batch: no argument 'input9'"),

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.context import Context
 from xdsl.parser import Parser
-from xdsl.universe import Universe
 
-from distir.dialects.registry import DIALECTS
+from distir.dialects.registry import program_context
 from distir.frontends.program_parser import ProgramParser
 from distir.frontends.text import bound_lexer
 
@@ -71,9 +70,7 @@ PIECES = (
 
 def outcome(parser: type[Parser], text: str) -> Any:
     """What is read, or the error; then whether it is verified."""
-    context = Context(allow_unregistered=True)
-    for name, factory in (Universe.get_multiverse().all_dialects | DIALECTS).items():
-        context.register_dialect(name, factory)
+    context = program_context(allow_unregistered=True)
     try:
         module = parser(context, text, "program.mlir").parse_module()
     except Exception as error:
@@ -133,9 +130,7 @@ def test_programs_are_read_as_by_xdsl(text: str) -> None:
 
 
 def test_equal_phrases_are_one_object() -> None:
-    context = Context(allow_unregistered=True)
-    for name, factory in (Universe.get_multiverse().all_dialects | DIALECTS).items():
-        context.register_dialect(name, factory)
+    context = program_context(allow_unregistered=True)
     module = ProgramParser(context, PHRASES).parse_module()
     first, second = [op for op in module.walk() if op.name == "onnx.Constant"][:2]
     assert first is not second

@@ -49,20 +49,22 @@ def add_model_arguments(parser: ArgumentParser) -> None:
 def load_model(model: str, shapes: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
     """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached. `names` are what
     `import_model` takes for an ONNX model: tensors that are `parameters` and `constants`, values that it ends with (`until`)."""
+    from distir.frontends import FRONTENDS
     from distir.frontends.shapes import OtherSize, parse_shape
 
     bound: dict[str, tuple[int, ...]] = {}
     for name, shape in map(parse_shape, shapes):
         if bound.setdefault(name, shape) != shape:
             raise DistirError(f"--shape gives input '{name}' twice, as {list(bound[name])} and {list(shape)}")
-    chosen = {option: given for option, given in (names or {}).items() if given}
-    if model.endswith(".onnx"):
-        from distir.frontends.onnx import import_model
-
+    chosen: dict[str, Any] = {option: given for option, given in (names or {}).items() if given}
+    if (extension := Path(model).suffix) in FRONTENDS and not (chosen and extension != ".onnx"):
         try:
-            return import_model(model, bound, **chosen)
+            module = FRONTENDS[extension](model, bound, **chosen)
         except OtherSize:
-            return _bind(import_model(model, None, **chosen), model, bound)
+            module = _bind(FRONTENDS[extension](model, None, **chosen), model, bound)
+        if extension != ".onnx":
+            check(module, model)
+        return module
     if model.endswith(".mlir") or Path(model).is_file():
         module = load_program(model)
     elif ":" in model:

@@ -28,7 +28,6 @@ examples:
   distir search mlp.onnx --shape x=512,64 --shape z=512,64 --machine dgx-a100 --devices 8 -o best.mlir
 """
 
-SCHEDULES = ("1f1b", "gpipe", "pipedream")
 INTERRUPTED = 130
 MOST_DEVICES = 1 << 20
 """The grid is tried degree by degree: more would not end."""
@@ -60,7 +59,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--schedules",
         metavar="S,...",
-        help="for plans with a pipeline: 1f1b, gpipe, pipedream (default: the first two to train)",
+        help="for plans with a pipeline: 1f1b, gpipe, pipedream, or a plug-in's (default: 1f1b, and gpipe to train)",
     )
     parser.add_argument(
         "--batch", metavar="ARG:DIM,...", default="", help="batch dims (default: dim 0 of inputs and labels)"
@@ -127,6 +126,7 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine
     from distir.passes.distribution.batch.batch_axis import parse_batch
+    from distir.passes.distribution.pipeline.tasks import USUAL
     from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
     from distir.passes.distribution.search.search import Search
     from distir.passes.structure import result_attributes, text
@@ -143,7 +143,7 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     bind = _binder(model, args.model, shapes, batch)
     batches = _batch_sizes(args.batch_sizes) if args.batch_sizes else [_own_batch(args.model, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
-    schedules = _names(args.schedules, SCHEDULES) if args.schedules else SCHEDULES[: 2 if training else 1]
+    schedules = _schedules(args.schedules) if args.schedules else USUAL[: 2 if training else 1]
     microbatches = _integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
@@ -332,9 +332,10 @@ def _batch_sizes(text: str) -> list[int]:
     return [low << i for i in range((high // low).bit_length())]
 
 
-def _names(text: str, known: Sequence[str]) -> list[str]:
+def _schedules(text: str) -> list[str]:
+    from distir.passes.distribution.pipeline.tasks import check_schedule
+
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in known:
-            raise DistirError(f"unknown schedule '{name}': expected {' or '.join(known)}")
+        check_schedule(name)
     return names

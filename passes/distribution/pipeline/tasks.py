@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import Registry
 
 
 @dataclass(frozen=True)
@@ -68,32 +69,49 @@ def _follows(task: Task, stages: int) -> Task | None:
     return Task(task.stage, task.microbatch, True) if last else Task(task.stage + 1, task.microbatch)
 
 
-SCHEDULES: dict[str, Callable[[int, int, int], list[Task]]] = {
-    "gpipe": gpipe,
-    "1f1b": one_forward_one_backward,
-    "pipedream": pipedream,
-}
+Schedule = Callable[[int, int, int], list[Task]]
+"""The tasks of a stage in order, from (stage, stages, microbatches)."""
+
+SCHEDULES: Registry[Schedule] = Registry(
+    "schedule", {"1f1b": one_forward_one_backward, "gpipe": gpipe, "pipedream": pipedream}
+)
+"""Those that `distir search` tries to train, unless it is told which, come first (`USUAL`)."""
+
+USUAL = ("1f1b", "gpipe")
 
 
 def check_schedule(schedule: str) -> None:
     """Raises DistirError for a schedule that there is not."""
-    if schedule not in SCHEDULES:
-        raise DistirError(f"unknown schedule '{schedule}': expected {' or '.join(SCHEDULES)}")
+    SCHEDULES.find(schedule)
+
+
+def _tasks(schedule: str, stage: int, stages: int, microbatches: int) -> list[Task]:
+    """The tasks of a stage; DistirError if the schedule does not have each microbatch go forward once and then backward once."""
+    tasks = list(SCHEDULES.find(schedule)(stage, stages, microbatches))
+    every = {Task(stage, k, backward) for k in range(microbatches) for backward in (False, True)}
+    if len(tasks) != len(every) or set(tasks) != every:
+        raise DistirError(
+            f"the schedule {schedule} of {stages} stages and {microbatches} microbatches does not run each microbatch forward and "
+            f"backward once on stage {stage}"
+        )
+    return tasks
 
 
 @lru_cache(maxsize=64)
 def steps(schedule: str, stages: int, microbatches: int, training: bool) -> Sequence[Sequence[Task]]:
     """The tasks of each step, by stage. Without a backward part every schedule is the forward order."""
-    check_schedule(schedule)
     queues = [
-        [task for task in SCHEDULES[schedule](stage, stages, microbatches) if training or not task.backward]
+        [task for task in _tasks(schedule, stage, stages, microbatches) if training or not task.backward]
         for stage in range(stages)
     ]
     done: set[Task] = set()
     found: list[list[Task]] = []
     while any(queues):
         step = [queue[0] for queue in queues if queue and _needs(queue[0], stages) <= done]
-        assert step, "a schedule whose tasks wait for each other"
+        if not step:
+            raise DistirError(
+                f"the schedule {schedule} of {stages} stages and {microbatches} microbatches waits for itself"
+            )
         for task in step:
             queues[task.stage].pop(0)
         done.update(step)
@@ -165,7 +183,7 @@ def in_flight(schedule: str, stages: int, microbatches: int) -> tuple[int, ...]:
     found: list[int] = []
     for stage in range(stages):
         alive = most = 0
-        for task in SCHEDULES[schedule](stage, stages, microbatches):
+        for task in _tasks(schedule, stage, stages, microbatches):
             alive += -1 if task.backward else 1
             most = max(most, alive)
         found.append(most)
