@@ -10,6 +10,7 @@ DIALECTS: Registry[Dialect] = Registry(
     "dialect",
     {
         "aten": "distir.dialects.aten:Aten",
+        "attention": "distir.dialects.attention:Attention",
         "dist": "distir.dialects.dist:Dist",
         "rank": "distir.dialects.rank:Rank",
         "grad": "distir.dialects.grad:Grad",

@@ -197,6 +197,8 @@ class Costs:
         match work.kind:
             case Kind.MATMUL:
                 seconds = model.matmul_seconds(work, _dtype(op))
+            case Kind.ATTENTION | Kind.ATTENTION_GRADIENT:
+                seconds = model.attention_seconds(work, _dtype(op))
             case Kind.ELEMENTWISE:
                 seconds = model.elementwise_seconds(work, _dtype(op))
             case Kind.DATA_MOVEMENT:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from math import prod
 from typing import NoReturn
 
 from xdsl.dialects import func
@@ -14,10 +15,12 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import VerifyException
 
-from distir.dialects.dist import CallOp, MicrobatchesOp, MoveOp, OnAttr, PartAttr
-from distir.dialects.dist.attributes import placement
-from distir.dialects.dist.calls import caller_types, function_devices, is_placed
-from distir.dialects.dist.communication import CommunicationOp
+from distir.dialects.dist import CallOp, FirstOnlyOp, MicrobatchesOp, MoveOp, OnAttr, PartAttr, SendOp
+from distir.dialects.dist.attributes import placement, placements
+from distir.dialects.dist.calls import caller_types, function_devices, is_grouped, is_placed
+from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
+from distir.dialects.dist.groups import check_by_rank
+from distir.dialects.sharding import MeshOp
 
 AnyCall = CallOp | func.CallOp | MicrobatchesOp
 
@@ -65,6 +68,7 @@ class ModuleCheck:
         for function in self.functions.values():
             self._check_machine(function)
             self._check_parts(function)
+            self._check_group(function)
         for calls in self.calls.values():
             for call in calls:
                 self._check_call_types(call)
@@ -127,10 +131,9 @@ class ModuleCheck:
             outputs = caller_types(outputs, self._is_placed(name), call.devices)
         if isinstance(call, MicrobatchesOp):
             counters = [t for t in inputs[len(call.operands) :] if isinstance(t, IndexType)]
-            if len(counters) != self._devices_of(name):
-                fail(
-                    call, f"@{name}: expected {self._devices_of(name)} index arguments at the end, got {len(counters)}"
-                )
+            expected = 1 if is_grouped(self.functions[name]) else self._devices_of(name)
+            if len(counters) != expected:
+                fail(call, f"@{name}: expected {expected} index arguments at the end, got {len(counters)}")
             inputs = inputs[: len(inputs) - len(counters)]
         _check_types(call, f"@{name}: operand", inputs, [v.type for v in call.operands])
         _check_types(call, f"@{name}: result", outputs, call.result_types)
@@ -147,6 +150,57 @@ class ModuleCheck:
         if name not in self.placed:
             self.placed[name] = is_placed(self.functions[name])
         return self.placed[name]
+
+    # --- groups whose devices do the same -----------------------------------------------------------------------------
+
+    def _check_group(self, function: func.FuncOp) -> None:
+        """All that a function over groups has and does is over groups of as many devices as the mesh has, which lie side by side, and
+        every device of a group does the same, but for what `dist.by_rank` says."""
+        if not is_grouped(function):
+            return
+        name, meshes = function.sym_name.data, [op for op in self.module.ops if isinstance(op, MeshOp)]
+        if len(meshes) != 1:
+            fail(
+                function, f"@{name} is over a group of devices: expected one dist.mesh in the module, got {len(meshes)}"
+            )
+        sizes, count = meshes[0].axis_sizes, prod(meshes[0].axis_sizes.values())
+        for what, types in (
+            ("argument", function.function_type.inputs.data),
+            ("result", function.function_type.outputs.data),
+        ):
+            for i, type_ in enumerate(types):
+                self._check_in_group(function, type_, count, f"@{name}: {what} {i}")
+        for op in function.walk():
+            for i, type_ in enumerate(op.result_types):
+                self._check_in_group(op, type_, count, f"result {i}")
+            if isinstance(op, CommunicationOp) and not isinstance(op, CollectiveOp | SendOp):
+                fail(
+                    op,
+                    f"{op.name} is not symmetric: devices of a group take part in collectives over an axis and in sends",
+                )
+            if isinstance(op, CallOp):
+                if not self._is_placed(callee_of(op)):
+                    fail(op, f"@{callee_of(op)} is on no device: expected a function over a group")
+                lines = zip(op.devices[::count], op.devices[count - 1 :: count], strict=False)
+                if len(op.devices) % count or any(b - a != count - 1 or a % count for a, b in lines):
+                    fail(
+                        op,
+                        f"expected a call on groups of {count} devices that lie side by side, got {list(op.devices)}",
+                    )
+            axis = op.axis if isinstance(op, CollectiveOp) else op.over.data if isinstance(op, FirstOnlyOp) else None
+            if axis is not None and axis not in sizes:
+                fail(op, f'the mesh has no axis "{axis}"')
+            try:
+                if isinstance(op, CollectiveOp) and axis is not None:
+                    op.check_axis(sizes[axis])
+                check_by_rank(op, sizes)
+            except VerifyException as error:
+                fail(op, str(error))
+
+    def _check_in_group(self, op: Operation, type_: Attribute, count: int, what: str) -> None:
+        for on in placements([type_]):
+            if on.count != count or on.device % count:
+                fail(op, f"{what}: expected a value on a group of {count} devices, those of the mesh, got {on}")
 
     # --- the machine and the entry's parts ----------------------------------------------------------------------------
 

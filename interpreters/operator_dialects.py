@@ -48,6 +48,11 @@ MEANINGS: Registry[Meaning] = Registry(
             kept="distir.interpreters.aten_gradients:kept_integers",
             work="distir.interpreters.aten_work:aten_work",
         ),
+        "attention": Meaning(
+            reference="distir.interpreters.attention:run_attention",
+            types="distir.interpreters.attention:attention_types",
+            work="distir.interpreters.attention:work_of_attention",
+        ),
         "grad": Meaning(
             reference="distir.interpreters.grad:run_grad",
             types="distir.interpreters.grad:grad_types",

@@ -21,6 +21,7 @@ from distir.dialects.plugins import implementations
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
 from distir.interpreters.global_arrays import Array, Piece, Site, array_dtype, assemble, distribute, pieces
 from distir.interpreters.operator_dialects import MEANINGS, function_of
+from distir.interpreters.ranks import explicit
 from distir.interpreters.reference_dist import CallFunctions, CommunicationFunctions, LocalFunctions
 from distir.interpreters.reference_rank import RankFunctions, run_together
 from distir.interpreters.walk import Suspended, Walk, single_operations
@@ -80,13 +81,14 @@ def _execute(
     spread: np.random.Generator | None = None,
 ) -> tuple[list[Site], Sequence[Any]]:
     """The results' sites and values."""
+    values, module = _Values(inputs, [module]), explicit(module)
     function = entry_function(module, entry)
     rank, devices = rank_of(module), machine_devices(module, function)
     if rank is not None and devices > 1:
         raise DistirError(f"this is rank {rank}'s program of {devices}: run them all together, with run_ranks")
     floating = None if dtype is None else np.dtype(dtype)
     sites = [Site(p.on.device if p.on is not None else 0, p) for p in arguments_of(function)]
-    arguments = distribute(sites, _Values(inputs, [module]), floating, spread)
+    arguments = distribute(sites, values, floating, spread)
     functions = [*extra] if rank is None else [RankFunctions(rank), *extra]
     with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
         results = Reference.of(module, floating, functions).call(entry, tuple(arguments))

@@ -44,6 +44,10 @@ class Kind(StrEnum):
 
     MATMUL = "matmul"
     """Contractions: flops or bytes."""
+    ATTENTION = "attention"
+    """Scores, softmax and the sum of values as one kernel: its flops or bytes."""
+    ATTENTION_GRADIENT = "attention_gradient"
+    """The same of its gradient."""
     ELEMENTWISE = "elementwise"
     """Everything else that computes: bytes."""
     DATA_MOVEMENT = "data_movement"
@@ -207,15 +211,31 @@ def _convolution(op: Operation, weight: tuple[int, ...]) -> tuple[Work]:
     return _contract(op, Contraction(groups, result[0] * prod(result[2:]), weight[0] // groups, prod(weight[1:])))
 
 
+def visible_share(rows: int, keys: int, diagonal: int) -> float:
+    """The share of scores at positions (row, key) with key <= row + diagonal. Kernels compute blocks of which some are."""
+    first, last = min(max(0, -diagonal), rows), min(max(0, keys - diagonal), rows)
+    # Row r from `first` on sees r + diagonal + 1 keys, from `last` on all.
+    growing = (last - first) * (first + last + 1 + 2 * diagonal) // 2
+    return (growing + (rows - last) * keys) / max(rows * keys, 1)
+
+
+def attention_work(op: Operation, kind: Kind, products: Sequence[Contraction], diagonal: int | None) -> Work:
+    """The first product has a row per query and a column per key. Scores are no bytes; where a row sees the keys up to its own position
+    plus `diagonal`, others are not computed."""
+    share = 1.0 if diagonal is None else visible_share(products[0].m, products[0].n, diagonal)
+    return Work(kind, round(share * sum(p.flops for p in products)), moved_bytes(op), tuple(products))
+
+
 def _attention(op: Operation, query: tuple[int, ...], key: tuple[int, ...], past: int) -> tuple[Work]:
-    """`Q @ K.T` and `P @ V` per head; a fused kernel, so scores are not in its bytes. Operands are (batch, heads, length,
-    head size) or (batch, length, hidden); heads only matter for the shape of the products, not for their flops."""
+    """`Q @ K.T` and `P @ V` per head. Operands are (batch, heads, length, head size) or (batch, length, hidden); heads only
+    matter for the shape of the products, not for their flops."""
     result = _shape(op.results[0].type)
     keys = key[-2] + past
     heads = query[1] if len(query) == 4 else _integer(op, "q_num_heads", 1)
     batch, length = query[0] * heads, query[-2]
     sizes = [s[-1] if len(query) == 4 else s[-1] // heads for s in (query, result)]
-    return _contract(op, Contraction(batch, length, keys, sizes[0]), Contraction(batch, length, sizes[1], keys))
+    products = Contraction(batch, length, keys, sizes[0]), Contraction(batch, length, sizes[1], keys)
+    return (attention_work(op, Kind.ATTENTION, products, past if _integer(op, "is_causal", 0) else None),)
 
 
 def _recurrent(op: Operation, gates: int, x: tuple[int, ...], r: tuple[int, ...]) -> tuple[Work]:

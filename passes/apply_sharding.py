@@ -27,15 +27,19 @@ class ApplyShardingPass(ModulePass):
 
     Requires: one `dist.mesh`; rules and strategies on ops; optionally `dist.sharding` on arguments of functions (without
     it an argument is what its first consumer needs) and on all results of a function (without it they leave as they are).
-    Ensures: level 3 on `dist.devices` devices; the mesh, rules, strategies and shardings are gone. Raises an error on an op whose strategy does not fit its rule or shapes."""
+    Ensures: level 3 on `dist.devices` devices; the mesh, rules, strategies and shardings are gone. With `grouped`, a program whose
+    devices all do the same is written over the group of them, and the mesh stays (`expand-ranks`). Raises an error on an op whose strategy does not fit its rule or shapes."""
 
     name = "apply-sharding"
     entry: str = "main"
+    grouped: bool = False
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
+        from distir.passes.distribution.group_shards import DevicesDiffer, GroupShards
         from distir.passes.distribution.lower import Lowering, canonical_options, entry_ports
         from distir.passes.distribution.mesh import Mesh
+        from distir.passes.distribution.shards import Shards
         from distir.passes.structure import AnyCall, argument_attributes, calls_first, result_attributes, shape_of
 
         mesh_op = the_mesh(op)
@@ -50,15 +54,34 @@ class ApplyShardingPass(ModulePass):
         returned = [shape_of(v) for v in last.operands] if last is not None else []
         names, outputs = argument_attributes(entry), result_attributes(entry)
         leaving = _returned(ordered, mesh_op) | _carried(op, ordered, arguments)
-        lowering = Lowering(mesh, chosen, arguments, leaving, entry=self.entry)
-        for function in ordered:
-            lowering.lower(function)
-            _forget_shardings(function, mesh.devices)
-        states = lowering.argument_states[self.entry], lowering.results[self.entry]
-        entry.arg_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, sources, states[0], names)])
-        entry.res_attrs = ArrayAttr([DictionaryAttr(d) for d in entry_ports(mesh, returned, states[1], outputs)])
+
+        def lower(kind: type[Shards]) -> None:
+            lowering = Lowering(mesh, chosen, arguments, leaving, entry=self.entry, shards=kind)
+            try:
+                for function in ordered:
+                    lowering.lower(function)
+                states, shards = (lowering.argument_states[self.entry], lowering.results[self.entry]), kind(mesh)
+                given = (
+                    entry_ports(shards, sources, states[0], names),
+                    entry_ports(shards, returned, states[1], outputs),
+                )
+            except DevicesDiffer:
+                lowering.restore()
+                raise
+            for function in ordered:
+                _forget_shardings(function, len(shards.devices))
+            entry.arg_attrs, entry.res_attrs = (ArrayAttr([DictionaryAttr(d) for d in ports]) for ports in given)
+
+        is_explicit = not self.grouped or mesh.devices == 1
+        if not is_explicit:
+            try:
+                lower(GroupShards)
+            except DevicesDiffer:
+                is_explicit = True
+        if is_explicit:
+            lower(Shards)
+            op.body.block.erase_op(mesh_op)
         op.attributes["dist.devices"] = IntegerAttr(mesh.devices, i64)
-        op.body.block.erase_op(mesh_op)
 
 
 def _forget_shardings(function: FuncOp, devices: int) -> None:

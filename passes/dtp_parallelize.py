@@ -25,9 +25,9 @@ class DtpParallelizePass(ModulePass):
     With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
 
     With `sharding=dtp`, replicas hold all state and the tensor axis is chosen by minimising communication over the rules, as `machine`
-    has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch; a program of one stage and one
-    microbatch where they do not is distributed as by `sharding=ilp`, which converts values where an operation needs them
-    otherwise, and a note on stderr says why. With `sharding=ilp` the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
+    has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch; a program
+    where they do not is distributed as by `sharding=ilp` with `divide`, which converts values where an operation needs them
+    otherwise, and a note on stderr says why. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
     is stored in parts. Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
@@ -47,6 +47,12 @@ class DtpParallelizePass(ModulePass):
     memory_limit: str = ""
     restrict: str = "dp=batch,tp=model"
     time_limit: float | None = None
+    divide: bool = False
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether the integer program plans from the start: asked for, or for a plan that divides."""
+        return self.sharding == "ilp" or (self.divide and self.sharding == "auto")
 
     def pipeline(self) -> tuple[ModulePass, ...]:
         """The passes that this one is, where it is several; otherwise itself."""
@@ -58,7 +64,7 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.pipeline_stages import PipelineStagesPass
         from distir.passes.zero_partition import ZeroPartitionPass
 
-        if self.sharding != "ilp":
+        if not self.is_pipeline:
             return (self,)
         mesh = f"dp={self.dp},tp={self.tp}"
         search = IlpShardPass(
@@ -68,6 +74,7 @@ class DtpParallelizePass(ModulePass):
             restrict=self.restrict,
             memory_limit=self.memory_limit,
             time_limit=self.time_limit,
+            divide=self.divide,
         )
         return (
             *preparing(),
@@ -92,13 +99,13 @@ class DtpParallelizePass(ModulePass):
         machine = load_machine(self.machine)
         machine.check_devices(self.dp * self.tp * self.pp)
         prepare(ctx, op)
-        if self.sharding == "ilp":
+        if self.is_pipeline:
             for each in self.pipeline()[len(preparing()) :]:
                 each.apply(ctx, op)
             return
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
-        converts = self.sharding == "auto" and self.pp == self.microbatches == 1 and not self.overlap
+        converts = self.sharding == "auto"
         untouched = op.clone() if converts else None
         try:
             distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
@@ -106,18 +113,19 @@ class DtpParallelizePass(ModulePass):
             if untouched is None:
                 raise
             self._convert(ctx, op, untouched, refusal)
+            return
         if self.overlap:
             overlap_communication(op, entry_function(op))
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: DistirError) -> None:
-        """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, and puts it into the module. Raises
-        the refusal if that does not do either, or if it is fastest to cut nothing."""
+        """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, dividing first, and puts it into the module. Raises
+        the refusal if that does not do either, or if nothing can be cut."""
         limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
         try:
-            replace(self, sharding="ilp", time_limit=limit).apply(ctx, untouched)
+            replace(self, sharding="ilp", time_limit=limit, divide=True).apply(ctx, untouched)
         except DistirError:
             raise refusal from None
-        if not _is_cut(untouched):
+        if self.dp * self.tp > 1 and not _is_cut(untouched):
             raise refusal
         op.attributes.update(untouched.attributes)
         for function in list(op.body.block.ops):
@@ -158,8 +166,10 @@ def preparing() -> tuple[ModulePass, ...]:
 def _check(options: DtpParallelizePass) -> None:
     if options.sharding not in ("auto", "dtp", "ilp"):
         raise DistirError(f"sharding: expected auto, dtp or ilp, got '{options.sharding}'")
-    if options.sharding != "ilp" and (options.zero or options.memory_limit):
+    if not options.is_pipeline and (options.zero or options.memory_limit):
         raise DistirError("zero and memory-limit: only sharding=ilp stores state in parts")
+    if options.divide and options.sharding == "dtp":
+        raise DistirError("divide: sharding=dtp always cuts contractions: leave it out, or give sharding=ilp")
 
     for name in ("dp", "tp", "pp", "microbatches"):
         if (value := getattr(options, name)) < 1:

@@ -22,7 +22,9 @@ class IlpShardPass(ModulePass):
     `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds for everything but discovering rules (the
     plan is then the best that was found, and `dist.gap` says what is not proven); `solver` ("own", or "highs": one integer program); `shards` ("even": of equal extents and without overlap, as DTensor and Shardy have them); `explain` names values (`w0,h`): their alternatives and what these
     cost, which memory constraints bind and how another plan differs are written to standard error, and kept as `dist.explanation`
-    for the report of `distir simulate`.
+    for the report of `distir simulate`. With `divide`, plans are compared first by the share of the flops and of the parameters that a device is left
+    with, and by time among those (`passes/sharding_search/division.py`); so they are without it where the fastest plan cuts nothing. A note on
+    stderr says what a faster plan takes.
 
     Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding_search/pins.py`). Ensures:
     `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
@@ -40,11 +42,12 @@ class IlpShardPass(ModulePass):
     time_limit: float | None = None
     solver: str = "own"
     explain: str = ""
+    divide: bool = False
     entry: str = "main"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.sharding_search.divided_search import best_division
         from distir.passes.sharding_search.explain import EXPLANATION, explanation
-        from distir.passes.sharding_search.search import best_plan
         from distir.passes.sharding_search.settings import build_problem, memory_limit, write
 
         problem, deadline = build_problem(
@@ -60,7 +63,9 @@ class IlpShardPass(ModulePass):
             self.time_limit,
         )
         limit = memory_limit(self.memory_limit, problem)
-        result = best_plan(problem, limit, deadline, self.solver)
+        result, note = best_division(problem, limit, deadline, self.solver, self.divide)
+        if note:
+            print(f"distir: note: ilp-shard: {note}", file=sys.stderr)
         if self.explain:
             lines = explanation(problem, result, self.explain.split(","), limit, deadline)
             print("\n".join(lines), file=sys.stderr)

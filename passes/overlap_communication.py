@@ -25,8 +25,10 @@ class OverlapCommunicationPass(ModulePass):
         from distir.dialects.dist.calls import is_placed
         from distir.dialects.errors import DistirError
         from distir.interpreters.entry import entry_function
+        from distir.interpreters.ranks import write_out
         from distir.passes.distribution.pipeline.streams import overlap_communication
 
+        write_out(op)
         entry = entry_function(op, self.entry)
         if not is_placed(entry):
             raise DistirError(f"@{self.entry} is not placed: run pipeline-schedule or dtp-parallelize first")

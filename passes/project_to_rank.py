@@ -40,6 +40,7 @@ from distir.interpreters.entry import (
     rank_of,
     results_of,
 )
+from distir.interpreters.ranks import explicit
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class ProjectToRankPass(ModulePass):
 def project(module: ModuleOp, rank: int, entry: str = "main") -> ModuleOp:
     """The program of one rank, as a new module with the same weights. Raises DistirError for a rank that the program
     does not have, and for a module that already is one rank's."""
+    source, module = module, explicit(module)
     function = entry_function(module, entry)
     if (already := rank_of(module)) is not None:
         raise DistirError(f"the module already is the program of rank {already}: project the level 3 program")
@@ -73,7 +75,7 @@ def project(module: ModuleOp, rank: int, entry: str = "main") -> ModuleOp:
     projected = ModuleOp([], dict(module.attributes))
     projected.attributes |= {DEVICES: IntegerAttr(devices, i64), RANK: IntegerAttr(rank, i64)}
     projected.body.block.add_ops(projection.in_source_order())
-    _carry_weights(module, projected)
+    _carry_weights(source, projected)
     return projected
 
 

@@ -15,6 +15,7 @@ _CLASSES = {
     "beam-shard": "BeamShardPass",
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",
+    "expand-ranks": "ExpandRanksPass",
     "ilp-shard": "IlpShardPass",
     "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",

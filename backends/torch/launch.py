@@ -47,6 +47,7 @@ from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import GroupOp
 from distir.interpreters.entry import Port, arguments_of, entry_function, machine_devices, results_of
 from distir.interpreters.global_arrays import Array, Site, assemble, distribute
+from distir.interpreters.ranks import explicit
 from distir.interpreters.weights import FilePart, file_part
 
 BACKENDS = ("gloo", "nccl")
@@ -101,11 +102,11 @@ def execute(
     from distir.passes.project_to_rank import project
 
     _check(backend, dtype)
+    weights, module = weights_of(module), explicit(module)
     world = machine_devices(module, entry_function(module, entry))
     programs = [project(module, rank, entry) for rank in range(world)]
     functions = [entry_function(program, entry) for program in programs]
     arguments = [Site(rank, port) for rank, function in enumerate(functions) for port in arguments_of(function)]
-    weights = weights_of(module)
     values = ChainMap(dict(inputs), cast(dict[str, Array], weights))
     floating = None if dtype is None else np.dtype(dtype)
     mapped = _mapped(arguments, inputs, weights)

@@ -20,12 +20,13 @@ from distir.backends.torch.elements import EVERYDAY, ElementTypes, plain_array
 from distir.backends.torch.layers import TABLE
 from distir.backends.torch.table import Node, NotInTable
 from distir.dialects.aten import AtenOperation
+from distir.dialects.attention import AttentionOp, ForwardOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue, OnnxOperation, TensorAttr
 from distir.dialects.plugins import Registry
 from distir.dialects.random import BernoulliOp, DrawOp
-from distir.interpreters import random_tensors
+from distir.interpreters import attention_tensors, random_tensors
 from distir.interpreters.aten_calls import compile_call
 from distir.interpreters.aten_reference import call_on_any_layout
 from distir.interpreters.operator_dialects import MEANINGS
@@ -49,6 +50,8 @@ def compile_operator(op: Operation, types: ElementTypes, device: torch.device) -
         return _compile_aten(op, types, device)
     if isinstance(op, DrawOp):
         return _compile_draw(op, types)
+    if isinstance(op, AttentionOp):
+        return _compile_attention(op)
     if (kernels := KERNELS.get(op.dialect_name())) is not None:
         return kernels(op, types, device)
     if has_reference(op):
@@ -147,6 +150,21 @@ def _compile_aten(op: AtenOperation, types: ElementTypes, device: torch.device) 
             return compute(operands)
 
     return create
+
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+
+def _compile_attention(op: AttentionOp) -> Compute:
+    compute = attention_tensors.forward if isinstance(op, ForwardOp) else attention_tensors.backward
+    scale, diagonal = op.scale.value.data, None if op.diagonal is None else op.diagonal.value.data
+    masked = op.mask is not None
+
+    def attend(operands: list[Any]) -> Sequence[Any]:
+        given = operands if masked else [*operands, None]
+        return cast(Any, compute)(*given, scale, diagonal)
+
+    return attend
 
 
 # --- random ----------------------------------------------------------------------------------------------------------

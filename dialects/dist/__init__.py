@@ -16,9 +16,11 @@ from distir.dialects.dist.communication import (
     ScatterOp,
     SendOp,
 )
+from distir.dialects.dist.groups import ByRankAttr
 from distir.dialects.dist.local import (
     AccumulateOp,
     ConcatOp,
+    FirstOnlyOp,
     InsertOp,
     MoveOp,
     PackOp,
@@ -44,6 +46,7 @@ Dist = Dialect(
         CallOp,
         ConcatOp,
         ExchangeOp,
+        FirstOnlyOp,
         GatherOp,
         InsertOp,
         InsideOp,
@@ -65,6 +68,7 @@ Dist = Dialect(
     ],
     [
         AxesAttr,
+        ByRankAttr,
         OnAttr,
         PartAttr,
         RationalAttr,

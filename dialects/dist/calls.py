@@ -72,7 +72,7 @@ class CallOp(IRDLOperation):
         if len(set(self.devices)) != len(self.devices):
             raise VerifyException(f"expected distinct devices, got {list(self.devices)}")
         for on in placements(v.type for v in (*self.operands, *self.results)):
-            if on.device not in self.devices:
+            if not set(on.devices) <= set(self.devices):
                 devices = list(self.devices)
                 raise VerifyException(f"a value on device {on.device} is outside the call's devices {devices}")
 
@@ -81,7 +81,8 @@ class CallOp(IRDLOperation):
         callee = parser.parse_symbol_name()
         operands = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_unresolved_operand)
         parser.parse_keyword("on")
-        devices = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, parser.parse_integer)
+        runs = parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: _parse_run(parser))
+        devices = [device for run in runs for device in run]
         attributes = parser.parse_optional_attr_dict()
         parser.parse_punctuation(":")
         position = parser.pos
@@ -100,10 +101,39 @@ class CallOp(IRDLOperation):
             printer.print_list(self.operands, printer.print_ssa_value)
         printer.print_string(" on ")
         with printer.in_square_brackets():
-            printer.print_list(self.devices, printer.print_int)
+            printer.print_list(_runs(self.devices), printer.print_string)
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_operation_type(self)
+
+
+LISTED = 8
+"""Longer runs of devices are printed as a range, `[0:16]`."""
+
+
+def _parse_run(parser: Parser) -> range:
+    """A device, or a half-open range of devices."""
+    first = parser.parse_integer()
+    return range(first, parser.parse_integer() if parser.parse_optional_punctuation(":") else first + 1)
+
+
+def _runs(devices: Sequence[int]) -> list[str]:
+    """Devices as they are printed."""
+    runs: list[list[int]] = []
+    for device in devices:
+        if runs and runs[-1][-1] + 1 == device:
+            runs[-1].append(device)
+        else:
+            runs.append([device])
+    parts = [[f"{run[0]}:{run[-1] + 1}"] if len(run) > LISTED else [str(d) for d in run] for run in runs]
+    return [text for part in parts for text in part]
+
+
+def is_grouped(function: FuncOp) -> bool:
+    """Whether a function is over a group whose devices do the same (`#dist.on<0:8>`)."""
+    types = [*function.function_type.inputs.data, *function.function_type.outputs.data]
+    types += [t for block in function.body.blocks for op in block.ops for t in op.result_types]
+    return any(on.count > 1 for on in placements(_distinct(types)))
 
 
 def function_devices(function: FuncOp) -> int:
@@ -115,7 +145,7 @@ def function_devices(function: FuncOp) -> int:
             types += [result.type for result in op.results]
             if isinstance(op, CallOp):
                 lists.setdefault(op.on.data.data, op.devices)
-    devices = [on.device for on in placements(_distinct(types))]
+    devices = [on.devices[-1] for on in placements(_distinct(types))]
     return 1 + max([0, *devices, *(device for each in lists.values() for device in each)])
 
 

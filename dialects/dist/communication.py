@@ -11,12 +11,13 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
-from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, TensorType, i64
+from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -120,7 +121,8 @@ class CommunicationOp(IRDLOperation, ABC):
 
 @irdl_op_definition
 class SendOp(CommunicationOp):
-    """Moves one tensor to another device: `%r = dist.send %a to 1 : T0 -> T1`. Both ends are busy until it is done."""
+    """Moves one tensor to another device: `%r = dist.send %a to 1 : T0 -> T1`. Both ends are busy until it is done. From a group to
+    another, each device sends to that of its place."""
 
     name = "dist.send"
     input = operand_def(TensorType)
@@ -132,7 +134,10 @@ class SendOp(CommunicationOp):
         super().__init__(operands=[input], result_types=[result_type], properties={"to": device_property(result_type)})
 
     def verify_shapes(self) -> None:
-        source, target = device_on(self.input, "operand").device, device_on(self.output, "result").device
+        here, there = device_on(self.input, "operand"), device_on(self.output, "result")
+        source, target = here.device, there.device
+        if here.count != there.count or (here.count > 1 and set(here.devices) & set(there.devices)):
+            raise VerifyException(f"expected a send between groups of equal size and no common device, got {here} and {there}")
         if source == target:
             raise VerifyException(f"a send to its own device {source}: use the value itself")
         if target != self.to.value.data:
@@ -141,15 +146,39 @@ class SendOp(CommunicationOp):
 
 
 class CollectiveOp(CommunicationOp, ABC):
-    """A collective of n participants with one operand and one result each."""
+    """A collective of n participants with one operand and one result each.
+
+    `over "tp"` is one of the devices of a group that lie along an axis of the mesh, by each such line of devices: one operand and one
+    result, which each device has (`#dist.on<0:8>`). `check-module` compares extents with the size of the axis."""
 
     inputs = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
 
+    @property
+    def axis(self) -> str | None:
+        """The axis along which devices of a group communicate, if it is one of a group."""
+        over = self.properties.get("over")
+        return over.data if isinstance(over, StringAttr) else None
+
     def verify_(self) -> None:
         if not self.operands:
             raise VerifyException("expected at least one participant, got 0")
+        grouped = any(device_on(v, "value").count > 1 for v in (*self.operands, *self.results))
+        if grouped != (self.axis is not None):
+            raise VerifyException(f"expected {'an axis: over which one' if grouped else 'no axis'} the devices communicate")
+        if grouped and (len(self.operands), len(self.results)) != (1, 1):
+            raise VerifyException(f"expected one operand and one result over an axis, got {len(self.operands)} operands")
         super().verify_()
+
+    def check_axis(self, size: int) -> None:
+        """Raises VerifyException unless extents fit an axis of this size."""
+        operand, result = (tensor_type(v).get_shape() for v in (self.operands[0], self.results[0]))
+        if (expected := self.shape_over(operand, size)) != tuple(result):
+            raise VerifyException(f'expected the result over "{self.axis}" of shape {list(expected)}, got {list(result)}')
+
+    def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
+        """Subclass hook: the result's shape over an axis of this size."""
+        raise VerifyException(f"{self.name} is not known over an axis")
 
 
 @irdl_op_definition
@@ -158,7 +187,8 @@ class AllReduceOp(CollectiveOp):
 
     name = "dist.allreduce"
     reduction = prop_def(ReductionAttr)
-    assembly_format = "$reduction $inputs attr-dict `:` functional-type($inputs, $outputs)"
+    over = opt_prop_def(StringAttr)
+    assembly_format = "$reduction $inputs (`over` $over^)? attr-dict `:` functional-type($inputs, $outputs)"
 
     def __init__(self, inputs: Sequence[SSAValue], reduction: Reduction = Reduction.SUM):
         super().__init__(
@@ -171,6 +201,9 @@ class AllReduceOp(CollectiveOp):
         self.verify_pairwise()
         verify_same_types([*self.operands, *self.results], "value")
 
+    def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
+        return tuple(shape)
+
 
 @irdl_op_definition
 class AllGatherOp(CollectiveOp):
@@ -178,7 +211,8 @@ class AllGatherOp(CollectiveOp):
 
     name = "dist.allgather"
     dim = prop_def(IntegerAttr[I64])
-    assembly_format = "$inputs `dim` $dim attr-dict `:` functional-type($inputs, $outputs)"
+    over = opt_prop_def(StringAttr)
+    assembly_format = "$inputs `dim` $dim (`over` $over^)? attr-dict `:` functional-type($inputs, $outputs)"
 
     def __init__(self, inputs: Sequence[SSAValue], dim: int, result_types: Sequence[Attribute]):
         super().__init__(operands=[inputs], result_types=[result_types], properties={"dim": dim_property(dim)})
@@ -188,7 +222,12 @@ class AllGatherOp(CollectiveOp):
         dim, first = self.dim.value.data, tensor_type(self.operands[0])
         total = verify_concatenable(self.operands, dim, "operand")
         for i, result in enumerate(self.results):
+            if self.axis is not None:
+                total = _extent(result, dim)
             verify_shape(result, replaced(first.get_shape(), dim, total), first.element_type, f"result {i}")
+
+    def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
+        return replaced(shape, self.dim.value.data, shape[self.dim.value.data] * size)
 
 
 @irdl_op_definition
@@ -198,7 +237,10 @@ class ReduceScatterOp(CollectiveOp):
     name = "dist.reducescatter"
     reduction = prop_def(ReductionAttr)
     dim = prop_def(IntegerAttr[I64])
-    assembly_format = "$reduction $inputs `dim` $dim attr-dict `:` functional-type($inputs, $outputs)"
+    over = opt_prop_def(StringAttr)
+    assembly_format = (
+        "$reduction $inputs `dim` $dim (`over` $over^)? attr-dict `:` functional-type($inputs, $outputs)"
+    )
 
     def __init__(
         self,
@@ -221,8 +263,11 @@ class ReduceScatterOp(CollectiveOp):
         for i, result in enumerate(self.results):
             extent = tensor_type(result).get_shape()[dim]
             verify_shape(result, replaced(first.get_shape(), dim, extent), first.element_type, f"result {i}")
-        if total != first.get_shape()[dim]:
+        if self.axis is None and total != first.get_shape()[dim]:
             raise VerifyException(f"expected the results' dim {dim} to sum to {first.get_shape()[dim]}, got {total}")
+
+    def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
+        return _cut(shape, self.dim.value.data, size)
 
 
 @irdl_op_definition
@@ -233,7 +278,10 @@ class AllToAllOp(CollectiveOp):
     name = "dist.alltoall"
     split = prop_def(IntegerAttr[I64])
     concat = prop_def(IntegerAttr[I64])
-    assembly_format = "$inputs `split` $split `concat` $concat attr-dict `:` functional-type($inputs, $outputs)"
+    over = opt_prop_def(StringAttr)
+    assembly_format = (
+        "$inputs `split` $split `concat` $concat (`over` $over^)? attr-dict `:` functional-type($inputs, $outputs)"
+    )
 
     def __init__(self, inputs: Sequence[SSAValue], split: int, concat: int, result_types: Sequence[Attribute]):
         super().__init__(
@@ -250,6 +298,10 @@ class AllToAllOp(CollectiveOp):
         for what, dim in (("split", split), ("concat", concat)):
             if not 0 <= dim < len(shape):
                 raise VerifyException(f"expected a {what} dim in 0..{len(shape) - 1}, got {dim}")
+        if self.axis is not None:
+            if tensor_type(self.results[0]).get_num_dims() != len(shape):
+                raise VerifyException(f"expected a result of rank {len(shape)}")
+            return
         if split == concat:  # parts of a dim change their order: all are alike
             verify_same_types([*self.operands, *self.results], "value")
             if shape[split] % n:
@@ -263,6 +315,23 @@ class AllToAllOp(CollectiveOp):
         parts = [tensor_type(result).get_shape()[split] for result in self.results]
         if sum(parts) != shape[split]:
             raise VerifyException(f"expected the results' dim {split} to sum to {shape[split]}, got {sum(parts)}")
+
+    def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
+        split, concat = self.split.value.data, self.concat.value.data
+        cut = _cut(shape, split, size)
+        return replaced(cut, concat, cut[concat] * size)
+
+
+def _extent(value: SSAValue, dim: int) -> int:
+    shape = tensor_type(value).get_shape()
+    return shape[dim] if dim < len(shape) else 0
+
+
+def _cut(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
+    """A shape of which one dim is cut evenly."""
+    if shape[dim] % size:
+        raise VerifyException(f"expected dim {dim} divisible by {size} devices, got {shape[dim]}")
+    return replaced(shape, dim, shape[dim] // size)
 
 
 class OneToManyOp(CommunicationOp, ABC):

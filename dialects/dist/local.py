@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, TensorType, TupleType, i64
+from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, StringAttr, TensorType, TupleType, i64
 from xdsl.ir import Attribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -227,6 +227,27 @@ class ZerosOp(LocalOp):
 
 
 @irdl_op_definition
+class FirstOnlyOp(LocalOp):
+    """The value on the first device along an axis of its group, zeros on the others: how what they all have becomes a partial sum along
+    the axis: `%y = dist.first_only %x over "tp" : T -> T`."""
+
+    name = "dist.first_only"
+    input = operand_def(TensorType)
+    over = prop_def(StringAttr)
+    output = result_def(TensorType)
+    assembly_format = "$input `over` $over attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, input: SSAValue, axis: str):
+        super().__init__(operands=[input], result_types=[input.type], properties={"over": StringAttr(axis)})
+
+    def verify_shapes(self) -> None:
+        verify_same_types([self.input, self.output], "value")
+        on = placement(self.input.type)
+        if on is None or on.count == 1:
+            raise VerifyException(f"expected a value of a group of devices, got {self.input.type}")
+
+
+@irdl_op_definition
 class ScaleOp(LocalOp):
     """A tensor times an exact factor: `%y = dist.scale %x by 1/3 : T`. Turns a mean over equal shards, or a replicated
     value, into a partial sum."""
@@ -328,14 +349,14 @@ class MoveOp(IRDLOperation):
 
     def __init__(self, input: SSAValue, stream: str):
         on = placement(input.type)
-        target = None if on is None else on_device(on.device, stream)
+        target = None if on is None else on_device(on.device, stream, on.count)
         super().__init__(operands=[input], result_types=[placed(input.type, target)])
 
     def verify_(self) -> None:
         source, target = placement(self.input.type), placement(self.output.type)
         if source is None or target is None:
             raise VerifyException("expected a placed operand and result")
-        if source.device != target.device:
+        if source.devices != target.devices:
             raise VerifyException(f"expected the result on device {source.device}, got {target.device}: use dist.send")
         if source == target:
             raise VerifyException(f"expected another stream, got {source} on both sides")

@@ -6,10 +6,10 @@ device has some rows); projection keeps them, without placement.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, TensorType, i64
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -32,6 +32,10 @@ class PositionOp(LocalOp):
     def range(self) -> tuple[int, int, int]:
         """start, stop and extent."""
         return self.start.value.data, self.stop.value.data, self.extent.value.data
+
+    def at(self, start: int, stop: int, extent: int) -> Mapping[str, Attribute]:
+        """The properties that say this range."""
+        return _integers(start=start, stop=stop, extent=extent)
 
     def verify_shapes(self) -> None:
         start, stop, extent = self.range

@@ -33,6 +33,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, TensorAttr
 from distir.dialects.random import BernoulliOp, UniformOp
 from distir.dialects.value_names import name_values
+from distir.frontends.pytorch.attention import attention_operation, is_attention
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import is_draw
 from distir.interpreters.aten_calls import element_type, tensor_type
@@ -116,6 +117,9 @@ class GraphImporter:
         if is_draw(node):
             self.values[node] = self._draw(node)
             return
+        if is_attention(node.target):
+            self.values[node] = self._attention(node)
+            return
         schema = _schema_of(node)
         if schema.packet in IDENTITIES or _is_plain_copy(node, schema):
             self.values[node] = self.values[cast(fx.Node, node.args[0])]
@@ -142,6 +146,14 @@ class GraphImporter:
         self.block.add_op(op)
         name_values([op.output], node.name)
         return op.output
+
+    def _attention(self, node: fx.Node) -> list[SSAValue]:
+        """Attention as one operation (`attention`)."""
+        given = [self.values[each] if isinstance(each, fx.Node) else each for each in node.args]
+        op = attention_operation(node.target, given, node.meta["val"])
+        self.block.add_op(op)
+        name_values(op.results, node.name)
+        return list(op.results)
 
     def _operation(self, node: fx.Node, schema: Schema) -> Operation:
         given = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs

@@ -195,5 +195,4 @@ def draws_first(graph: fx.GraphModule) -> None:
 
 def is_draw(node: fx.Node) -> bool:
     """Whether a node draws by positions."""
-    target: Any = node.target
-    return isinstance(target, torch._ops.OpOverload) and target.namespace == "distir"  # pyright: ignore
+    return node.target in (torch.ops.distir.bernoulli.default, torch.ops.distir.uniform.default)

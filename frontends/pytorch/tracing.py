@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.frontends.pytorch.attention import whole_attention
 from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.devices import without_draws_of_python
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
@@ -31,7 +32,7 @@ Key = tuple[str, str]
 def trace(function: TracedFunction) -> ModuleOp:
     """The function as a module with one function, @main, and the values of its arguments attached.
 
-    Attention (`scaled_dot_product_attention`) is traced as its definition: two contractions and a softmax. Raises DistirError
+    Attention (`scaled_dot_product_attention`) is one operation (`attention`). Raises DistirError
     for a function that writes to, or leaves in Python, what the next run of it would read."""
     batch = _batch_size(function)
     ports = [*function.ports, Port(SEED, "buffer", torch.tensor(0), torch.tensor(0), True)]
@@ -83,7 +84,7 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         keys[:] = list(results)
         return list(results.values())
 
-    with restored_generator(), without_draws_of_python(function.name):
+    with restored_generator(), without_draws_of_python(function.name), whole_attention():
         graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))
     without_writes(graph)
     return graph, keys

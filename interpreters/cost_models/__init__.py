@@ -50,6 +50,10 @@ class CostModel(ABC):
     def matmul_seconds(self, work: Work, dtype: str) -> float:
         """A contraction; `dtype` is the element type as the IR prints it (`f16`)."""
 
+    def attention_seconds(self, work: Work, dtype: str) -> float:
+        """Attention, or its gradient, as one kernel; unless a model says otherwise, as a contraction of these flops and bytes."""
+        return self.matmul_seconds(Work(work.kind, work.flops, work.bytes), dtype)
+
     @abstractmethod
     def elementwise_seconds(self, work: Work, dtype: str) -> float:
         """A local operation that computes and is no contraction."""

@@ -19,7 +19,7 @@ from typing import Any
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.cost_models.collective_algorithms import collective_seconds, send_seconds
 from distir.interpreters.machines import Tiles
-from distir.interpreters.work import Contraction, Work, dtype_bytes
+from distir.interpreters.work import Contraction, Kind, Work, dtype_bytes
 
 
 class AnalyticCostModel(CostModel):
@@ -43,6 +43,14 @@ class AnalyticCostModel(CostModel):
             flops = sum(c.flops * padding(c, device.tiles, dtype_bytes(dtype)) for c in work.contractions)
         compute = (flops + kernels * device.matmul_half_efficiency_flops) / rate
         return self._issued(launches * device.kernel_floor_seconds + _larger(compute, self._memory_seconds(work)))
+
+    def attention_seconds(self, work: Work, dtype: str) -> Any:
+        """As a contraction without padding, at the efficiency that the machine's attention kernels reach for this element type and
+        head size (the depth of the scores)."""
+        device = self.machine.device
+        efficiency = device.attention_efficiency(dtype, work.contractions[0].k, work.kind is Kind.ATTENTION_GRADIENT)
+        compute = (work.flops + device.matmul_half_efficiency_flops) / (device.peak(dtype) * efficiency)
+        return self._issued(device.kernel_floor_seconds + _larger(compute, self._memory_seconds(work)))
 
     def elementwise_seconds(self, work: Work, dtype: str) -> Any:
         """floor + bytes / (bandwidth eff): one kernel, limited by memory."""

@@ -67,6 +67,14 @@ class Tiles:
 
 
 @dataclass(frozen=True)
+class AttentionEfficiency:
+    """Fractions of the peak that fused attention reaches on long sequences."""
+
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True)
 class Device:
     """One device: peaks, and the fractions of them that are reached."""
 
@@ -87,6 +95,10 @@ class Device:
     dispatch_seconds: float = 0.0
     """What the host takes to issue one operation: none starts sooner after the one before it."""
     tiles: Tiles | None = None
+    attention: Mapping[str, Mapping[int, AttentionEfficiency]] = field(
+        default_factory=dict[str, Mapping[int, AttentionEfficiency]]
+    )
+    """By element type and head size."""
 
     def peak(self, dtype: str) -> float:
         """FLOP/s for an element type."""
@@ -95,6 +107,15 @@ class Device:
     def matmul_rate(self, dtype: str) -> float:
         """FLOP/s that large matmuls reach."""
         return self.peak(dtype) * self.matmul_efficiency_by_type.get(dtype, self.matmul_efficiency)
+
+    def attention_efficiency(self, dtype: str, head_size: int, is_backward: bool) -> float:
+        """Of the smallest listed head size that has room for this one (kernels pad to it), else of the largest; that of matmuls for
+        types without one."""
+        sizes = self.attention.get(dtype)
+        if not sizes:
+            return self.matmul_efficiency_by_type.get(dtype, self.matmul_efficiency)
+        found = sizes[min((size for size in sizes if size >= head_size), default=max(sizes))]
+        return found.backward if is_backward else found.forward
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.machines.description import (
+    AttentionEfficiency,
     Device,
     DeviceGroup,
     Figure,
@@ -107,7 +108,25 @@ class _MachineFile:
             matmul_efficiency_by_type={d: self.fraction(by_type, d, f"{prefix}{efficiencies}.") for d in by_type},
             dispatch_seconds=self.optional(table, "dispatch_seconds", prefix),
             tiles=self.tiles(self.table(table, "tiles", prefix), f"{prefix}tiles.") if "tiles" in table else None,
+            attention=self.attention(self.table(table, "attention", prefix), f"{prefix}attention.")
+            if "attention" in table
+            else {},
         )
+
+    def attention(self, table: dict[str, Any], prefix: str) -> dict[str, dict[int, AttentionEfficiency]]:
+        """`[device.attention.bf16.128]`: by element type and head size."""
+        found: dict[str, dict[int, AttentionEfficiency]] = {}
+        for dtype in table:
+            sizes = self.table(table, dtype, prefix)
+            for size in sizes:
+                key = f"{prefix}{dtype}.{size}."
+                if not size.isdecimal() or int(size) < 1:
+                    raise self.error(key[:-1], "a head size of at least 1 as the key", size)
+                row = self.table(sizes, size, f"{prefix}{dtype}.")
+                self.expect_keys(row, key, _names(AttentionEfficiency))
+                reached = (self.fraction(row, name, key) for name in _names(AttentionEfficiency))
+                found.setdefault(dtype, {})[int(size)] = AttentionEfficiency(*reached)
+        return found
 
     def tiles(self, table: dict[str, Any], prefix: str) -> Tiles:
         self.expect_keys(table, prefix, _names(Tiles))

@@ -16,6 +16,10 @@ def machine_text(machine: Machine) -> str:
     for part in ("peak_flops_per_second", "matmul_efficiency_by_type", "tiles"):
         if table := _table(machine, f"device.{part}."):
             lines += ["", f"[device.{part}]", *table]
+    for dtype, sizes in machine.device.attention.items():
+        for size in sizes:
+            part = f"device.attention.{dtype}.{size}"
+            lines += ["", f"[{part}]", *_table(machine, f"{part}.")]
     for level in machine.levels:
         prefix = f"levels.{level.name}."
         lines += ["", "[[levels]]", f"name = {_text(level.name)}", *_table(machine, prefix)]

@@ -5,13 +5,14 @@ it is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import InterpreterFunctions
 
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.machines import Machine
+from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate.critical import CriticalPath, critical_path
 from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.holdings import Peak, peak_of
@@ -31,13 +32,20 @@ class Analysis:
         functions: Sequence[InterpreterFunctions] = (),
         memo: SummaryMemo | None = None,
     ):
-        self.machine = machine
-        self.expansion = Expansion(open_program(module, machine, cost_model, entry, functions, memo))
+        self.machine, self._module = machine, module
+        self._open = partial(
+            open_program, machine=machine, cost_model=cost_model, entry=entry, functions=functions, memo=memo
+        )
 
     @cached_property
     def summary(self) -> Summary:
         """Clocks, peaks and counts."""
-        return self.expansion.program.summary()
+        return self._open(self._module).summary()
+
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The program, device by device."""
+        return Expansion(self._open(explicit(self._module)))
 
     @cached_property
     def device_times(self) -> list[DeviceTime]:

@@ -15,9 +15,12 @@ from functools import cached_property
 from itertools import accumulate, chain, compress
 from typing import NamedTuple
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 
 from distir.interpreters.costs import Cost, Costs, detached
+from distir.interpreters.ranks import group_of
+from distir.interpreters.simulate.groups import Alike, Representatives
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.work import type_bytes
 
@@ -35,6 +38,8 @@ class Message(NamedTuple):
 
     op: Operation
     participants: tuple[int, ...]
+    alike: Alike | None = None
+    """Who does the same, and must take as long."""
 
 
 class Run(NamedTuple):
@@ -49,6 +54,8 @@ class Run(NamedTuple):
     makes: Slots
     slows: tuple[int, ...] = ()
     """Main streams of the devices where it is a message on another stream."""
+    times: int = 1
+    """How many it is: of devices of a group that do the same, one is there."""
 
 
 class Call(NamedTuple):
@@ -94,7 +101,11 @@ class Body:
     @cached_property
     def counts(self) -> Counter[str]:
         """Its own operations by name."""
-        return Counter([step.name for step in self.steps if isinstance(step, Run)])
+        counts = Counter[str]()
+        for step in self.steps:
+            if isinstance(step, Run):
+                counts[step.name] += step.times
+        return counts
 
     @cached_property
     def calls(self) -> Counter[tuple[Body, Devices]]:
@@ -105,6 +116,8 @@ class Body:
     def devices(self) -> int:
         """How many devices it has."""
         own = {device for device, _ in chain(self.slots, self.streams)}
+        for message in self.messages:
+            own.update(message.participants, *(message.alike.others if message.alike else ()))
         return 1 + max(own.union(*[devices for _, devices in self.calls]), default=0)
 
     @cached_property
@@ -147,6 +160,7 @@ class Library:
     _known: dict[tuple[object, ...], Cost | Operation] = field(
         default_factory=dict[tuple[object, ...], Cost | Operation]
     )
+    _representatives: dict[Hashable, Representatives] = field(default_factory=dict[Hashable, Representatives])
     _bodies_made: int = 0
 
     def body(
@@ -160,6 +174,14 @@ class Library:
         """A new body."""
         self._bodies_made += 1
         return Body(self._bodies_made, arity, slots, streams, steps, results)
+
+    def representatives(self, module: ModuleOp, each: bool) -> Representatives | None:
+        """The devices that are simulated of a module's groups, if it has any: the same object for the same devices."""
+        if (group := group_of(module)) is None:
+            return None
+        kept = Representatives.of(module, group, each or not self.costs.model.machine.is_uniform)
+        key = tuple(group.sizes.items()), tuple(kept.values())
+        return self._representatives.setdefault(key, Representatives(group, kept))
 
     def bytes(self, type_: Attribute) -> int:
         """Memory of a value."""

@@ -16,17 +16,19 @@ from itertools import chain
 from typing import NamedTuple
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, TupleType
+from xdsl.dialects.builtin import DictionaryAttr, ModuleOp, TupleType
 from xdsl.ir import Attribute, Block, Operation
 
-from distir.dialects.dist import CallOp, InsertOp, MoveOp, PackOp, SliceOp, UnpackOp
-from distir.dialects.dist.attributes import placed
+from distir.dialects.dist import CallOp, FirstOnlyOp, InsertOp, MoveOp, OnAttr, PackOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist.attributes import placed, placement
 from distir.dialects.dist.calls import function_devices
-from distir.dialects.dist.communication import CommunicationOp
+from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
+from distir.dialects.dist.groups import by_rank
 from distir.dialects.errors import DistirError
-from distir.interpreters.costs import Cost
+from distir.interpreters.costs import Cost, detached
 from distir.interpreters.held import HeldOp
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Library, Message, Room, Run, Slots
+from distir.interpreters.simulate.groups import DevicesDiffer, Representatives
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import Frame, check_level, check_placed, slowed_streams
 from distir.interpreters.walk import Walk
@@ -37,6 +39,8 @@ STATED = frozenset(["to", "devices"])
 
 RANGES = frozenset(["starts", "stops", "start"])
 """Properties of a slice: what it copies is in its types."""
+
+TUPLES = (PackOp, UnpackOp)
 
 SAME = range(1 << 31)
 """The devices of a call that stays where its caller is: device i is i."""
@@ -49,11 +53,13 @@ Held = tuple["Room | None", ...]
 
 
 class Placing(NamedTuple):
-    """What a type says: the type without its placement (as a number), its stream, and its bytes."""
+    """What a type says: the type without its placement (as a number), its streams, and its bytes on each of them."""
 
     plain: int
-    stream: Stream | None
+    streams: tuple[Stream, ...]
+    """One; of a group's value, one for each device that is simulated; none if it is on no device."""
     bytes: int
+    on: OnAttr | None = None
 
 
 class Pattern(NamedTuple):
@@ -69,6 +75,8 @@ class Pattern(NamedTuple):
     is_view: bool
     costs: dict[tuple[object, ...], Cost | Message]
     """By attributes."""
+    on: OnAttr | None
+    """The group, of an operation over one."""
 
 
 class Entry(NamedTuple):
@@ -97,12 +105,19 @@ class Callee(NamedTuple):
     """And what each is held in, as a number."""
 
 
-class Reader:
-    """Reads the functions of one module. Functions may come and go, but not change."""
+def _of_ranks(slots: Slots, ranks: Sequence[int], count: int) -> list[int]:
+    """Those of some ranks: of a value of a group, or of a tuple of several, each of which has one for each rank."""
+    return [slots[i + rank] for i in range(0, len(slots), count) for rank in ranks]
 
-    def __init__(self, module: ModuleOp, library: Library):
+
+class Reader:
+    """Reads the functions of one module. Functions may come and go, but not change. Of groups whose devices do the same, `each` device
+    is read, or few that stand for all."""
+
+    def __init__(self, module: ModuleOp, library: Library, each: bool = False):
         self.module, self.walk = module, Walk(module)
         self.library = library
+        self.representatives = library.representatives(module, each)
         self.placings: dict[bool, dict[int, Placing]] = {True: {}, False: {}}
         """By the identity of types, of functions with and without placements. The module and the entries keep the types alive."""
         self.rooms: dict[bool, dict[int, tuple[Room, ...]]] = {True: {}, False: {}}
@@ -230,7 +245,7 @@ class FunctionReader:
         if isinstance(type_, TupleType):
             return tuple([room for element in type_.types.data for room in self._rooms_of(element)])
         placing = self._placing(type_)
-        return () if placing.stream is None else ((placing.stream[0], placing.bytes),)
+        return tuple([(device, placing.bytes) for device, _ in placing.streams])
 
     def _new(self, rooms: Sequence[Room]) -> Slots:
         first = len(self.slots)
@@ -245,10 +260,18 @@ class FunctionReader:
     def _place(self, type_: Attribute) -> Placing:
         if not isinstance(type_, TupleType):
             plain = self.library.number(placed(type_, None))
-            return Placing(plain, self.frame.stream(type_), self.library.bytes(type_))
+            return Placing(plain, self._streams(type_), self.library.bytes(type_), placement(type_))
         elements = [self._placing(element) for element in type_.types.data]
         plain = self.library.number(tuple([element.plain for element in elements]))
-        return Placing(plain, self.frame.stream(type_), sum([element.bytes for element in elements]))
+        return Placing(plain, self._streams(type_), sum([element.bytes for element in elements]), placement(type_))
+
+    def _streams(self, type_: Attribute) -> tuple[Stream, ...]:
+        """Where a value of this type lives, as far as it is simulated."""
+        on, group = placement(type_), self.reader.representatives
+        if on is None or on.count == 1 or group is None:
+            stream = self.frame.stream(type_)
+            return () if stream is None else (stream,)
+        return tuple([(self.frame.devices[on.device + number], on.stream) for number in group.numbers])
 
     def _stream(self, stream: Stream) -> int:
         return self.streams.setdefault(stream, len(self.streams))
@@ -335,6 +358,8 @@ class FunctionReader:
             key = (kind, *[id(v.type) for v in op.operands], None, *[id(v.type) for v in op.results])
         if (pattern := self._patterns.get(key)) is None:
             pattern = self._patterns[key] = self._pattern(op)
+        if pattern.on is not None:
+            return self._run_group(op, pattern, pattern.on, operands)
         attributes = self.reader.attributes(op)
         if (cost := pattern.costs.get(attributes)) is None:
             cost = pattern.costs[attributes] = self._cost(op, pattern, attributes)
@@ -361,16 +386,98 @@ class FunctionReader:
         else:
             results = [self._placing(v.type) for v in op.results]
             placings = [*[self._placing(v.type) for v in op.operands], *results]
-        streams = dict.fromkeys([p.stream for p in placings if p.stream is not None])
+        streams = dict.fromkeys([stream for p in placings for stream in p.streams])
         return Pattern(
             (type(op), len(results), *[p.plain for p in placings]),
             tuple(dict.fromkeys([device for device, _ in streams])),
             tuple([self._stream(stream) for stream in streams]),
             tuple([self._stream(stream) for stream in slowed_streams(op, tuple(streams))]),
-            [None if p.stream is None else (p.stream[0], p.bytes) for p in results],
+            [(p.streams[0][0], p.bytes) if p.streams else None for p in results],
             is_view(op),
             {},
+            next((p.on for p in placings if p.on is not None and p.on.count > 1), None),
         )
+
+    def _run_group(self, op: Operation, pattern: Pattern, on: OnAttr, operands: list[Slots]) -> list[Slots]:
+        """An operation over a group: that of each device that is simulated, or of each line of devices."""
+        group, kind = self.reader.representatives, type(op)
+        assert group is not None
+        values = [*op.operands, *op.results]
+        placings = [p for p in map(self._placing, [v.type for v in values]) if p.on is not None]
+        starts = tuple(dict.fromkeys([p.on.device for p in placings if p.on is not None]))
+        axis = op.axis if isinstance(op, CollectiveOp) else None
+        made: list[dict[int, int]] = [{} for _ in op.results]
+        for number, line in enumerate(group.lines(axis)):
+            ranks = line.representatives
+            uses = tuple([s for slots in operands if slots for s in _of_ranks(slots, ranks, group.count) if s >= 0])
+            if isinstance(op, FirstOnlyOp) and group.coordinate(ranks[0], op.over.data) == 0:
+                made[0][ranks[0]] = operands[0][ranks[0]]
+                continue
+            cost, name = self._group_cost(op, pattern, group, number, axis, starts)
+            streams = dict.fromkeys([p.streams[rank] for rank in ranks for p in placings])
+            slows = slowed_streams(op, tuple(streams))
+            makes: list[int] = []
+            for result, own in zip(op.results, made, strict=True):
+                placing = self._placing(result.type)
+                for rank in ranks if placing.on is not None and not pattern.is_view and kind not in TUPLES else ():
+                    (own[rank],) = self._new([(placing.streams[rank][0], placing.bytes)])
+                    makes.append(own[rank])
+            self.steps.append(
+                Run(
+                    name,
+                    cost,
+                    tuple(map(self._stream, streams)),
+                    kind is MoveOp,
+                    () if isinstance(op, FirstOnlyOp) else uses,
+                    tuple(makes),
+                    tuple(map(self._stream, slows)),
+                    1 + len(line.others),
+                )
+            )
+        if kind is PackOp:
+            return [tuple(chain.from_iterable(operands))]
+        if kind is UnpackOp:
+            (whole,) = operands
+            return [whole[i : i + group.count] for i in range(0, len(whole), group.count)]
+        if pattern.is_view:
+            return [operands[0] for _ in op.results]
+        return [tuple([own[rank] for rank in range(group.count)]) if own else () for own in made]
+
+    def _group_cost(
+        self,
+        op: Operation,
+        pattern: Pattern,
+        group: Representatives,
+        number: int,
+        axis: str | None,
+        starts: tuple[int, ...],
+    ) -> tuple[Cost | Message, str]:
+        """What a line of devices takes, and the name of what it does. Raises DevicesDiffer where those it stands for take another time."""
+        line = group.lines(axis)[number]
+        participants = tuple([start + n for start in starts for n in line.members])
+        if isinstance(op, FirstOnlyOp):
+            op, types = ZerosOp(op.output.type), (ZerosOp, 1, self._placing(op.output.type).plain)
+            return self.library.cost(op, types, participants), op.name
+        varies = by_rank(op)
+        if varies is None or isinstance(op, SliceOp | InsertOp):
+            key = (number, *self.reader.attributes(op))
+            if (cost := pattern.costs.get(key)) is None:
+                cost = self.library.cost(op, (*pattern.types, *key[1:]), participants)
+                if isinstance(cost, Message):
+                    cost = cost._replace(alike=group.alike(axis, number, starts))
+                pattern.costs[key] = cost
+            return cost, op.name
+        found: list[Cost | Message] = []
+        entries = varies.entries.data
+        if group.is_everyone:
+            entries = [DictionaryAttr(dict(varies.at(group.coordinates(line.representatives[0]), group.group.sizes)))]
+        for entry in entries:
+            own = detached(op, op.operands, op.results)
+            own.properties.update(entry.data)
+            found.append(self.library.cost(own, (*pattern.types, *self.reader.attributes(own)), participants))
+        if any(cost != found[0] for cost in found):
+            raise DevicesDiffer(f"{op.name} does not cost all devices of its group the same")
+        return found[0], op.name
 
     def _cost(self, op: Operation, pattern: Pattern, attributes: tuple[object, ...]) -> Cost | Message:
         cost = self.library.cost(op, (*pattern.types, *attributes), pattern.participants)

@@ -22,6 +22,7 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Cost, Costs
 from distir.interpreters.machines import Machine, load_machine
+from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate.result import CallSpan, Placed, Simulation, Step, Storage, Stream
 from distir.interpreters.walk import Walk
 from distir.interpreters.work import is_view, type_bytes
@@ -42,6 +43,7 @@ def simulate(
     The module must hold together (`check-module`); a sequential program runs on device 0. Raises DistirError if it is
     the program of one rank, needs more devices than the machine has, or has shapes that are not static."""
     machine = load_machine(machine) if isinstance(machine, str) else machine
+    module = explicit(module)
     run = Schedule(module, Costs(make_cost_model(cost_model, machine), functions))
     devices = entry_devices(module, run.function(entry))
     machine.check_devices(devices)

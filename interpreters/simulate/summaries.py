@@ -20,6 +20,7 @@ from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import PICOSECONDS, Costs
 from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.simulate.bodies import Body, Devices, Library
+from distir.interpreters.simulate.groups import DevicesDiffer
 from distir.interpreters.simulate.liveness import Liveness
 from distir.interpreters.simulate.reading import Entry, Reader
 from distir.interpreters.simulate.result import Stream
@@ -39,6 +40,8 @@ class Summary:
     """The most that each device holds at a time: after an operation's results, before its operands are freed."""
     executions: list[tuple[Body, Devices, Frame, int]]
     """Every function on the devices where it runs, and how often."""
+    stand_in: Mapping[int, int] = field(default_factory=dict[int, int])
+    """For devices that are not simulated, the one that does the same."""
 
     @property
     def makespan_picoseconds(self) -> int:
@@ -65,7 +68,7 @@ class Summary:
             for device, kinds in zip(devices, frame.busy, strict=False):
                 for kind, picoseconds in kinds.items():
                     busy[device][kind] += picoseconds * times
-        return busy
+        return {device: busy[self.stand_in.get(device, device)] for device in busy}
 
     @property
     def busy_seconds(self) -> dict[int, dict[str, float]]:
@@ -150,7 +153,22 @@ class OpenProgram:
         peaks.update(self.read.bytes)
         for device, peak in zip(devices, memory.peak, strict=False):
             peaks[device] += peak
-        return Summary(len(devices), clocks, peaks, executions)
+        stand_in = self._stand_in()
+        followers: dict[int, list[int]] = {}
+        for device, simulated in stand_in.items():
+            followers.setdefault(simulated, []).append(device)
+        for (device, stream), clock in list(clocks.items()):
+            clocks.update({(follower, stream): clock for follower in followers.get(device, ())})
+        peaks.update({device: peaks[simulated] for device, simulated in stand_in.items()})
+        return Summary(len(devices), clocks, peaks, executions, stand_in)
+
+    def _stand_in(self) -> dict[int, int]:
+        """For devices of groups that are not simulated, the one that does the same."""
+        if (group := self.reader.representatives) is None:
+            return {}
+        of, count = group.stand_in(), group.group.count
+        pairs = [(device, device - device % count + of[device % count]) for device in range(len(self.devices))]
+        return {device: simulated for device, simulated in pairs if device != simulated}
 
 
 def open_program(
@@ -164,10 +182,15 @@ def open_program(
 ) -> OpenProgram:
     """Reads a program; the same arguments and errors as `summarize`."""
     known = (memo or SummaryMemo()).known(machine, cost_model, functions)
-    reader = reader or Reader(module, known.library)
-    assert reader.module is module
+    try:
+        return _opened(known, reader or Reader(module, known.library), entry)
+    except DevicesDiffer:
+        return _opened(known, Reader(module, known.library, each=True), entry)
+
+
+def _opened(known: Known, reader: Reader, entry: str) -> OpenProgram:
     assert reader.library is known.library
-    function = Walk(module).function(entry)
+    module, function = reader.module, Walk(reader.module).function(entry)
     count = entry_devices(module, function)
     known.machine.check_devices(count)
     read, devices = reader.entry(entry, count), tuple(range(count))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from distir.interpreters.costs import SLOWDOWN, Cost, Costs
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
+from distir.interpreters.simulate.groups import Alike, DevicesDiffer
 
 DIFFERENT = 8
 """Entry clocks that a frame meets before it is made a map."""
@@ -156,6 +157,8 @@ class Frames:
     _placed: dict[tuple[Body, Devices], Frame] = field(default_factory=dict[tuple[Body, Devices], Frame])
     _frames: dict[tuple[object, ...], Frame] = field(default_factory=dict[tuple[object, ...], Frame])
     _messages: dict[Message, Cost] = field(default_factory=dict[Message, Cost])
+    _checked: set[tuple[object, Devices]] = field(default_factory=set[tuple[object, Devices]])
+    """Who was found to take as long as those who represent them, on which devices."""
 
     def of(self, body: Body, devices: Devices) -> Frame:
         """The body on these devices."""
@@ -180,8 +183,26 @@ class Frames:
     def _cost(self, message: Message, devices: Devices) -> Cost:
         placed = Message(message.op, on_devices(message.participants, devices))
         if (cost := self._messages.get(placed)) is None:
-            cost = self._messages[placed] = self.costs.of(*placed)
+            cost = self._messages[placed] = self.costs.of(placed.op, placed.participants)
+        if message.alike is not None:
+            self._check(message, message.alike, placed, cost, devices)
         return cost
+
+    def _check(self, message: Message, alike: Alike, placed: Message, cost: Cost, devices: Devices) -> None:
+        """Raises DevicesDiffer unless a message costs all who do the same as much."""
+        by_levels, machine = self.costs.model.is_by_levels, self.costs.model.machine
+        key = (alike, devices) if by_levels else (message, devices)
+        if key in self._checked:
+            return
+        others = [on_devices(each, devices) for each in alike.others]
+        if by_levels:
+            pattern = machine.pattern(placed.participants)
+            are_alike = all([machine.pattern(each) == pattern for each in others])
+        else:
+            are_alike = all([self.costs.of(message.op, each) == cost for each in others])
+        if not are_alike:
+            raise DevicesDiffer(f"{message.op.name} does not cost all devices of its group the same")
+        self._checked.add(key)
 
     def executions(self, entry: Body, devices: Devices) -> Iterator[tuple[Body, Devices, Frame, int]]:
         """Every body on the devices where it runs, but for the entry, and how often; callers before callees."""

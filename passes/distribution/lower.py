@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
+from typing import cast
 
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
@@ -23,12 +25,14 @@ from xdsl.pattern_rewriter import (
 
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist import MicrobatchesOp, ScaleOp
+from distir.dialects.dist.positions import PositionOp
+from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.margins import margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import RULE, Option, rule_of
-from distir.passes.distribution.positions import positions_of, starts_of
+from distir.passes.distribution.positions import Positions, positions_of, starts_of
 from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import AnyCall, give_body, is_constant
@@ -55,11 +59,35 @@ class Lowering:
         self.returned, self.entry = returned or {}, entry
         self.results: dict[str, list[AxisStates]] = {}
         self.argument_states: dict[str, list[AxisStates]] = {}
+        self._bodies: dict[FuncOp, Block] = {}
+        """Of the functions that were lowered, as they were before."""
 
     def lower(self, function: FuncOp) -> None:
         """Makes a function a placed template, in place; callees must have been lowered before."""
         block = function.body.block
         sources, replaced = list(block.args), set(block.ops)
+        try:
+            lowered = self._lowered(function, sources)
+        except DistirError:
+            for op in reversed(list(block.ops)):
+                if op not in replaced:
+                    block.erase_op(op)
+            raise
+        for op in list(block.ops):
+            if op not in replaced:  # these go with the old body
+                op.detach()
+                lowered.add_op(op)
+        self._bodies[function] = block
+        give_body(function, lowered)
+        self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
+
+    def restore(self) -> None:
+        """Gives the functions that were lowered their bodies back."""
+        for function, block in self._bodies.items():
+            give_body(function, block)
+
+    def _lowered(self, function: FuncOp, sources: Sequence[BlockArgument]) -> Block:
+        """A block for the lowered operations, which are written among those of the function."""
         shards = self.shards(self.mesh)
         count = len(shards.devices)
         states = [self.arguments[argument] for argument in sources]
@@ -81,12 +109,7 @@ class Lowering:
         PatternRewriteWalker(
             GreedyRewritePatternApplier(patterns, dce_enabled=False), apply_recursively=False
         ).rewrite_region(function.body)
-        for op in list(block.ops):
-            if op not in replaced:  # these go with the old body
-                op.detach()
-                lowered.add_op(op)
-        give_body(function, lowered)
-        self.argument_states[function.sym_name.data] = [self.arguments[a] for a in sources]
+        return lowered
 
 
 @dataclass
@@ -115,18 +138,18 @@ class OperationRunsOnShards(RewritePattern):
         for number, device in enumerate(self.shards.devices):
             properties, rewritten = sizes.on(device)
             own = [
-                state_on(rewritten[i], device, rewriter.insert) if i in rewritten else values[number]
+                self._constant(rewritten[i], i, sizes, device, rewriter) if i in rewritten else values[number]
                 for i, values in enumerate(operands)
             ]
             before.append(own)
             if positions is not None:
-                own = positions.before(own, positions.range(device), rewriter.insert)
+                own = positions.before(own, positions.range(device), self._varying(positions, rewriter))
             types = [of_devices[number] for of_devices in placed]
             for i in range(len(types)):
                 for margin in margins_of(options, mesh, device, i):
                     types[i] = margin.widened(types[i])
             captured = dict(zip(read[len(op.operands) :], own[len(op.operands) :], strict=True))
-            regions = [placed_copy(region, captured, device) for region in op.regions]
+            regions = [placed_copy(region, captured, self.shards.on(device)) for region in op.regions]
             copy = type(op).create(
                 operands=own[: len(op.operands)],
                 result_types=types,
@@ -136,6 +159,8 @@ class OperationRunsOnShards(RewritePattern):
                 location=op.location,
             )
             copies.append(rewriter.insert(copy))
+            if not sizes.are_alike:
+                self.shards.vary(copy, lambda device: sizes.on(device)[0])
         for i, (result, states) in enumerate(zip(op.results, results, strict=True)):
             values: list[SSAValue] = [copy.results[i] for copy in copies]
             for number, device in enumerate(self.shards.devices):
@@ -143,16 +168,36 @@ class OperationRunsOnShards(RewritePattern):
                     values[number] = margin.trimmed(values[number], rewriter.insert)
             if positions is not None:
                 values = [
-                    positions.after(v, own, positions.range(device), rewriter.insert)
+                    positions.after(v, own, positions.range(device), self._varying(positions, rewriter))
                     for device, v, own in zip(self.shards.devices, values, before, strict=True)
                 ]
             if any(i in option.means for option in options):
+                self.shards.same(partial(fraction_of, options, mesh, mean_of=i), op.name)
                 shares = [fraction_of(options, mesh, device, mean_of=i) for device in self.shards.devices]
                 values = [
                     rewriter.insert(ScaleOp(v, *by.as_integer_ratio())).output if by != 1 else v
                     for v, by in zip(values, shares, strict=True)
                 ]
             self.shards.define(result, states, values)
+
+    def _constant(
+        self, constant: Operation, index: int, sizes: LocalSizes, device: int, rewriter: PatternRewriter
+    ) -> SSAValue:
+        """A constant that takes the place of an operand."""
+        value = state_on(constant, self.shards.on(device), rewriter.insert)
+        if not sizes.are_alike:
+            self.shards.vary(cast(Operation, value.owner), lambda device: sizes.on(device)[1][index].properties)
+        return value
+
+    def _varying(self, positions: Positions, rewriter: PatternRewriter) -> Callable[[Operation], None]:
+        """Inserts operations that depend on positions."""
+
+        def insert(op: Operation) -> None:
+            rewriter.insert(op)
+            if isinstance(op, PositionOp):
+                self.shards.vary(op, lambda device: op.at(*positions.range(device)))
+
+        return insert
 
 
 class LocalSizes:
@@ -238,7 +283,7 @@ class CallRunsOnEveryDevice(RewritePattern):
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: CallOp, rewriter: PatternRewriter) -> None:
-        name, devices = op.callee.string_value(), self.shards.devices
+        name = op.callee.string_value()
         needed, given = self.lowering.argument_states[name], self.lowering.results[name]
         operands = [
             value
@@ -253,12 +298,12 @@ class CallRunsOnEveryDevice(RewritePattern):
         call = DistCallOp.create(
             operands=operands,
             result_types=types,
-            properties=DistCallOp.stating(name, tuple(devices)),
+            properties=DistCallOp.stating(name, tuple(self.shards.calls_on)),
             attributes=dict(op.attributes),
             location=op.location,
         )
         rewriter.insert(call)
-        n = len(devices)
+        n = len(self.shards.devices)
         for i, (result, states) in enumerate(zip(op.results, given, strict=True)):
             self.shards.define(result, states, list(call.results[i * n : (i + 1) * n]))
 
@@ -303,20 +348,19 @@ class ReturnListsEveryDevice(RewritePattern):
         values = [
             value for v, s in zip(op.operands, states, strict=True) for value in self.shards.get(v, s, rewriter.insert)
         ]
-        rewriter.replace(op, ReturnOp(*values))
+        rewriter.insert(ReturnOp(*values))
 
 
 def entry_ports(
-    mesh: Mesh,
+    shards: Shards,
     shapes: Sequence[Sequence[int]],
     states: Sequence[AxisStates],
     attributes: Sequence[Mapping[str, Attribute]],
 ) -> list[dict[str, Attribute]]:
     """Attributes of an entry's arguments or results after lowering, by their global shapes: those that each had, and its
-    part, per device."""
+    part, for each device that has one."""
     ports: list[dict[str, Attribute]] = []
     for shape, state, known in zip(shapes, states, attributes, strict=True):
-        for device in range(mesh.devices):
-            kept = {k: v for k, v in known.items() if k != SHARDING}
-            ports.append({**kept, "dist.part": mesh.part(shape, state, device)})
+        kept = {k: v for k, v in known.items() if k != SHARDING}
+        ports += [{**kept, "dist.part": part} for part in shards.parts(tuple(shape), state)]
     return ports

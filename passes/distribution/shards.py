@@ -11,7 +11,8 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
-from distir.dialects.dist.attributes import on_device, placed
+from distir.dialects.dist import PartAttr
+from distir.dialects.dist.attributes import OnAttr, on_device, placed
 from distir.dialects.sharding import REPLICATED
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
@@ -39,6 +40,21 @@ class Shards:
         self.devices: Sequence[int] = range(mesh.devices)
         """Those for which operations are written: all."""
 
+    @property
+    def calls_on(self) -> Sequence[int]:
+        """The devices of a call."""
+        return self.devices
+
+    def on(self, device: int) -> OnAttr:
+        """Where what is written for a device is."""
+        return on_device(device)
+
+    def vary(self, op: Operation, properties: Callable[[int], Mapping[str, Attribute]]) -> None:
+        """Says of an operation that is written for several devices what properties each of them has."""
+
+    def same(self, of_device: Callable[[int], object], what: str) -> None:
+        """Raises DistirError where devices for which one operation is written differ."""
+
     def check(self, op: Operation, are_alike: Callable[[], bool]) -> None:
         """Raises DistirError where what is written for these devices does not say what others do. `are_alike` says whether the op is the
         same on all devices but for its operands."""
@@ -46,6 +62,10 @@ class Shards:
     def placed_types(self, type_: Attribute, states: AxisStates) -> list[Attribute]:
         """The type of each device's shard."""
         return _placed_shards(type_, self.mesh, states)
+
+    def parts(self, shape: tuple[int, ...], states: AxisStates) -> list[PartAttr]:
+        """Which parts of a global array of this shape there are, in the order of devices."""
+        return [self.mesh.part(shape, states, device) for device in range(self.mesh.devices)]
 
     def define(self, value: SSAValue, states: AxisStates, values: list[SSAValue]) -> None:
         """Records what replaces a value, device by device."""
@@ -85,27 +105,27 @@ class Shards:
         source = value.owner
         assert isinstance(source, Operation)
         if isinstance(value.type, TensorType):
-            self.define(value, self.whole, [state_on(source, d, insert) for d in self.devices])
+            self.define(value, self.whole, [state_on(source, self.on(d), insert) for d in self.devices])
             return
         op = source.clone()
         insert(op)
         self.define(value, self.whole, [op.results[0]] * len(self.devices))
 
 
-def placed_copy(region: Region, captured: Mapping[SSAValue, SSAValue], device: int) -> Region:
-    """A copy of a region whose values are on a device; `captured` stand for what it uses from outside."""
+def placed_copy(region: Region, captured: Mapping[SSAValue, SSAValue], on: OnAttr) -> Region:
+    """A copy of a region whose values are there; `captured` stand for what it uses from outside."""
     copy = copied(region, captured)
     blocks = [*copy.blocks, *(b for op in copy.walk() for inner in op.regions for b in inner.blocks)]
     for value in (*(a for b in blocks for a in b.args), *(r for op in copy.walk() for r in op.results)):
         if isinstance(value.type, TensorType):
-            Rewriter.replace_value_with_new_type(value, placed(value.type, on_device(device)))
+            Rewriter.replace_value_with_new_type(value, placed(value.type, on))
     return copy
 
 
-def state_on(constant: Operation, device: int, insert: Insert) -> SSAValue:
-    """A copy of a constant on a device."""
+def state_on(constant: Operation, on: OnAttr, insert: Insert) -> SSAValue:
+    """A copy of a constant there."""
     op = type(constant).create(
-        result_types=[placed(r.type, on_device(device)) for r in constant.results],
+        result_types=[placed(r.type, on) for r in constant.results],
         properties=dict(constant.properties),
         attributes=dict(constant.attributes),
     )

@@ -169,7 +169,7 @@ class Beam:
         if isinstance(op, CallOp):
             return self._call(start, op, times)
         assert option is not None
-        chosen = start.paying(self.problem.runs(op, step.function) * option.picoseconds).choosing(op, option)
+        chosen = start.paying(self.problem.runs(op, step.function) * option.cost).choosing(op, option)
         if self.limit is not None and chosen.ahead is not None:
             chosen = chosen.remembering(self.limit.memory.chosen(chosen.ahead, op, option))
         ready = self._need_all(chosen, op, option.operands, times)

@@ -15,6 +15,7 @@ from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.bounds import Minimum, minimum
 from distir.passes.sharding_search.deadline import NEVER, Deadline
+from distir.passes.sharding_search.division import stored_picoseconds
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
@@ -244,7 +245,7 @@ class ChoiceNetwork:
         if is_constant(op):
             found = found[:1]
         uneven = [0.0 if option.price.is_alike else UNEVEN for option in found]
-        costs = [runs * option.picoseconds + extra for option, extra in zip(found, uneven, strict=True)]
+        costs = [runs * option.cost + extra for option, extra in zip(found, uneven, strict=True)]
         variable = self.network.variable(costs)
         self.variables[op] = variable
         for i, value in enumerate(op.operands):
@@ -390,7 +391,7 @@ class ChoiceNetwork:
         return np.nan_to_num(known[np.ix_(columns, columns)], nan=inf, posinf=inf)
 
     def _add_ties(self) -> None:
-        """Among equal plans, one that cuts parameters and state ."""
+        """Among equal plans, one that cuts parameters and state; where dividing counts first, all that do."""
         import numpy as np
 
         prices = self.problem.prices
@@ -400,3 +401,7 @@ class ChoiceNetwork:
             view = self.produced[argument]
             shares = np.array([prices.bytes(argument.type, s) / total for s in view.states])
             self.network.charge(view.variable, shares * TIE_BREAK)
+        for argument in self.problem.stored:
+            view = self.produced[argument]
+            costs = [stored_picoseconds(self.problem, argument, states) for states in view.states]
+            self.network.charge(view.variable, np.array(costs, float))

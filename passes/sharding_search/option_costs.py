@@ -28,7 +28,7 @@ class OptionCosts:
         self._problem, self._operation, self._limit = problem, op, limit
         self._times = problem.counts[function.sym_name.data]
         self._options = problem.options[op]
-        self._own: Array = problem.runs(op, function) * np.array([option.picoseconds for option in self._options])
+        self._own: Array = problem.runs(op, function) * np.array([option.cost for option in self._options])
         self._tables: dict[tuple[int, Holding], tuple[Array, Array]] = {}
 
     def cheapest_first(self, beam: Sequence[Candidate]) -> Iterator[tuple[int, Candidate, JointOption]]:

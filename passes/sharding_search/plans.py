@@ -15,6 +15,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import MeshOp, ShardingAttr, StrategyAttr
 from distir.passes.distribution.lower import SHARDING, STRATEGY
 from distir.passes.distribution.mesh import AxisStates
+from distir.passes.sharding_search.division import stored_picoseconds
 from distir.passes.sharding_search.pins import FORBID, STORED
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
@@ -103,6 +104,15 @@ def picoseconds(problem: Problem, plan: Plan) -> int:
         once = sum(conversion.picoseconds for _, _, conversion in conversions(problem, plan, function))
         total += problem.counts[function.sym_name.data] * once
     return total
+
+
+def cost(problem: Problem, plan: Plan) -> int:
+    """What a search minimises: that time, and where dividing counts first, what the work and the stored values of a device cost."""
+    total = picoseconds(problem, plan)
+    for function in problem.functions:
+        operations = [op for op in function.body.block.ops if op in plan.options]
+        total += sum(problem.runs(op, function) * plan.options[op].work_picoseconds for op in operations)
+    return total + sum(stored_picoseconds(problem, a, plan.arguments[a]) for a in problem.stored)
 
 
 def annotate(problem: Problem, plan: Plan) -> None:

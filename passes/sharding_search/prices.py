@@ -27,7 +27,7 @@ from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.walk import values_read
-from distir.interpreters.work import type_bytes
+from distir.interpreters.work import Kind, type_bytes, work_of
 from distir.passes.distribution.conversions import convert
 from distir.passes.distribution.lower import cut_factors, fraction_of
 from distir.passes.distribution.margins import Margin, margins_of
@@ -53,6 +53,8 @@ class Price:
     """By how much the time is more than on the device in the middle of the mesh, and on its first one."""
     restated: frozenset[int] = frozenset()
     """Operands that are sizes: constants which the operation is given as its shards have them."""
+    flops: int = 0
+    """Of its contractions, on the device in the middle of the mesh."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Prices:
         self._alive: list[Attribute] = []
         self._elements: dict[Attribute, int] = {}
         self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], _Emitted] = {}
-        self._operations: dict[object, int] = {}
+        self._operations: dict[object, tuple[int, int]] = {}
         self._others: dict[tuple[int, ...], Prices] = {}
 
     def at(self, coordinates: tuple[int, ...]) -> Prices:
@@ -278,14 +280,14 @@ class Prices:
         states = [tuple(o.operands[i] for o in options) for i in range(len(op.operands))]
         states += [tuple(o.results[i] for o in options) for i in range(len(op.results))]
         try:
-            largest, restated = self._on_device(op, options, states, self._device)
+            largest, restated, flops = self._on_device(op, options, states, self._device)
             if all(map(self.mesh.is_alike, states)):
-                return Price(largest, restated=restated)
+                return Price(largest, restated=restated, flops=flops)
             found = {device: self._on_device(op, options, states, device)[0] for device in self._differing(states)}
         except DistirError:
             return None
         most = max(largest, *found.values())
-        return Price(most, False, (most - largest, most - found[0]), restated)
+        return Price(most, False, (most - largest, most - found[0]), restated, flops)
 
     def _differing(self, states: Sequence[AxisStates]) -> list[int]:
         """Devices that stand for all in the shapes of such shards, the first one of the mesh among them."""
@@ -297,8 +299,8 @@ class Prices:
 
     def _on_device(
         self, op: Operation, options: Sequence[Option], states: Sequence[AxisStates], device: int
-    ) -> tuple[int, frozenset[int]]:
-        """Picoseconds on one device, and the operands that are sizes. Raises DistirError for sizes that cannot be rewritten."""
+    ) -> tuple[int, frozenset[int], int]:
+        """Picoseconds on one device, the operands that are sizes, and flops of contractions. Raises DistirError for sizes that cannot be rewritten."""
         types = [self._type_on(v.type, s, device) for v, s in zip((*op.operands, *op.results), states, strict=True)]
         operands, results = types[: len(op.operands)], types[len(op.operands) :]
         rule = rule_of(op)
@@ -337,8 +339,11 @@ class Prices:
                     value = margin.trimmed(value, block.add_op)
             for i in means:
                 block.add_op(ScaleOp(copy.results[i], 1, 2))
-            self._operations[key] = sum(self._costs.of(step, (0,)).picoseconds for step in block.ops)
-        return self._operations[key], restated
+            work = work_of(copy)
+            flops = work.flops if work.kind is Kind.MATMUL else 0
+            self._operations[key] = sum(self._costs.of(step, (0,)).picoseconds for step in block.ops), flops
+        picoseconds, flops = self._operations[key]
+        return picoseconds, restated, flops
 
     def _type_on(self, type_: Attribute, states: AxisStates, device: int) -> Attribute:
         """The type of a device's shard."""

@@ -51,10 +51,26 @@ class JointOption:
     operands: tuple[AxisStates, ...]
     results: tuple[AxisStates, ...]
     price: Price
+    work_picoseconds: int = 0
+    """What its work costs beside its time (`division`)."""
 
     @property
     def picoseconds(self) -> int:
         return self.price.picoseconds
+
+    @property
+    def cost(self) -> int:
+        """What a search minimises."""
+        return self.price.picoseconds + self.work_picoseconds
+
+
+@dataclass(frozen=True)
+class Division:
+    """What stored values cost beside time."""
+
+    picoseconds_per_byte: float
+    stored: frozenset[BlockArgument]
+    """Parameters and state, as arguments of the entry."""
 
 
 @dataclass
@@ -80,6 +96,15 @@ class Problem:
 
     carried: dict[str, dict[int, BlockArgument]] = field(default_factory=dict[str, dict[int, BlockArgument]])
     """Of functions that run once per microbatch, by result, the argument as which it is given to the next."""
+    model_axes: tuple[bool, ...] = ()
+    """Which axes may cut what parameters are cut by."""
+    division: Division | None = None
+    """Where dividing counts first, what stored values cost."""
+
+    @property
+    def stored(self) -> frozenset[BlockArgument]:
+        """The arguments of the entry that cost something themselves."""
+        return self.division.stored if self.division is not None else frozenset()
 
     def callee(self, call: AnyCall) -> FuncOp:
         return self._table[call.callee.string_value()]
@@ -145,8 +170,10 @@ def build(
     main = entry_function(module, entry)
     ordered = calls_first(module, entry)
     problem = Problem(module, main, prices, ordered, executions(ordered, main), spared_runs(module, main))
+    restrictions = restrictions or {}
+    problem.model_axes = tuple(restrictions.get(axis, "any") in ("any", "model") for axis, _ in prices.mesh.axes)
     pins = Pins(prices.mesh)
-    per_axis = _axis_options(module, main, prices, batch, restrictions or {})
+    per_axis = _axis_options(module, main, prices, batch, restrictions)
     for function in ordered:
         for op in function.body.block.ops:
             deadline.check()

@@ -15,7 +15,7 @@ from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram
 from distir.passes.sharding_search.least_memory import Least, least_memory
 from distir.passes.sharding_search.memory import Point, footprint
-from distir.passes.sharding_search.plans import picoseconds
+from distir.passes.sharding_search.plans import Plan, cost, picoseconds
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result, result_of
 from distir.passes.sharding_search.within_memory import WithinMemory
@@ -54,7 +54,7 @@ def best_plan(
     memory = footprint(problem, plan)
     is_late = not found.is_proven and deadline.without_plan.is_over
     if (memory_limit is None or memory.peak_bytes <= memory_limit) and (found.is_proven or is_late):
-        return result_of(problem, plan, None if found.is_proven else max(0.0, found.lower) * 1e-12, memory)
+        return result_of(problem, plan, None if found.is_proven else _bound(problem, plan, found.lower), memory)
     if memory_limit is None or not found.is_proven:
         return _whole(choices, memory_limit, deadline, found.lower)
     return _within(choices, found.choices, memory_limit, deadline)
@@ -87,19 +87,25 @@ def _whole(choices: ChoiceNetwork, limit: int | None, deadline: Deadline, lower:
     for width in RESCUE:
         with suppress(NoPlan, OutOfTime):
             result = beam_plan(choices.problem, width, limit, deadline)
-            found = result if found is None or result.seconds < found.seconds else found
+            found = min(filter(None, (found, result)), key=lambda each: cost(choices.problem, each.plan))
     if found is None and (decided := choices.replicated()) is not None:
         plan = choices.plan(decided)
         memory = footprint(choices.problem, plan)
         if limit is None or memory.peak_bytes <= limit:
-            return result_of(choices.problem, plan, max(0.0, lower) * 1e-12, memory)
+            return result_of(choices.problem, plan, _bound(choices.problem, plan, lower), memory)
     if found is None:
         within = "" if limit is None else f" within {limit} bytes"
         raise DistirError(
             f"time-limit {deadline.seconds:g} s: no plan{within} was found in time: allow more time"
             + ("" if limit is None else " or memory")
         )
-    return result_of(choices.problem, found.plan, max(0.0, lower) * 1e-12, found.memory)
+    return result_of(choices.problem, found.plan, _bound(choices.problem, found.plan, lower), found.memory)
+
+
+def _bound(problem: Problem, plan: Plan, lower: float) -> float:
+    """Seconds of which a plan's are as much more as its cost is more than a lower bound of all costs."""
+    ratio = max(0.0, lower) / (cost(problem, plan) or 1)
+    return picoseconds(problem, plan) * 1e-12 * min(1.0, ratio)
 
 
 def by_integer_program(choices: ChoiceNetwork, memory_limit: int | None, deadline: Deadline = NEVER) -> Result:

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAVal
 
 from distir.dialects.dist import CallOp, InsertOp, MicrobatchesOp, PutRowsOp, SendOp, SliceOp, TakeRowsOp
 from distir.dialects.dist.attributes import relocated
+from distir.dialects.dist.calls import is_grouped
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.pipeline.stages import BACKWARD, PHASE, STAGE, phase_of, stage_of
 from distir.passes.distribution.pipeline.tasks import Task, steps
@@ -38,6 +39,8 @@ def write_schedule(module: ModuleOp, entry: FuncOp, schedule: str) -> None:
 class _Schedule:
     def __init__(self, module: ModuleOp, entry: FuncOp, devices: int, schedule: str):
         self.module, self.entry, self.devices = module, entry, devices
+        self.listed = 1 if is_grouped(entry) else devices
+        """How many values stand for one of the program: one for each device, or that of the group."""
         self.source = entry.body.block
         loops = [op for op in self.source.ops if isinstance(op, MicrobatchesOp)]
         if len(loops) > 1:
@@ -143,8 +146,8 @@ class _Schedule:
         attributes = argument_attributes(self.entry)
         updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
         found: dict[BlockArgument, list[int]] = {}
-        for first in range(0, len(self.source.args), self.devices):
-            group = self.source.args[first : first + self.devices]
+        for first in range(0, len(self.source.args), self.listed):
+            group = self.source.args[first : first + self.listed]
             stages = sorted({stage for argument in group for stage in users[argument]}) or [0]
             if text(attributes[first], "dist.name", f"arg{first}") in updated:
                 stages = stages[:1]
@@ -183,7 +186,7 @@ class _Schedule:
         self.entry.res_attrs = ArrayAttr([DictionaryAttr(dict(port)) for port in results])
 
     def _arguments(self) -> list[Mapping[str, Attribute]]:
-        groups = [self.source.args[i : i + self.devices] for i in range(0, len(self.source.args), self.devices)]
+        groups = [self.source.args[i : i + self.listed] for i in range(0, len(self.source.args), self.listed)]
         placed = [(argument, stage) for group in groups for stage in self.places[group[0]] for argument in group]
         self.block = Block(arg_types=[self._on_stage(argument.type, stage) for argument, stage in placed])
         for (argument, stage), new in zip(placed, self.block.args, strict=True):
@@ -197,8 +200,8 @@ class _Schedule:
         attributes = result_attributes(self.entry)
         values: list[SSAValue] = []
         ports: list[Mapping[str, Attribute]] = []
-        for first in range(0, len(last.operands), self.devices):
-            group = last.operands[first : first + self.devices]
+        for first in range(0, len(last.operands), self.listed):
+            group = last.operands[first : first + self.listed]
             home = next((h for h in map(self.home, group) if h is not None), None)
             argument = group[0]
             stages = [0] if home is None else [home]
@@ -206,7 +209,7 @@ class _Schedule:
                 stages = self.places[argument]
             for stage in stages:
                 values += [self.get(value, None, stage) for value in group]
-                ports += attributes[first : first + self.devices]
+                ports += attributes[first : first + self.listed]
         return values, ports
 
     def _write_loop(self) -> None:

@@ -11,13 +11,23 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from distir.dialects.dist import AccumulateOp, CallOp, ConcatOp, InsertOp, MicrobatchesOp, ScaleOp, SliceOp, ZerosOp
+from distir.dialects.dist import (
+    AccumulateOp,
+    CallOp,
+    ConcatOp,
+    FirstOnlyOp,
+    InsertOp,
+    MicrobatchesOp,
+    ScaleOp,
+    SliceOp,
+    ZerosOp,
+)
 from distir.dialects.dist.communication import CommunicationOp
 from distir.dialects.reductions import Reduction
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.structure import cloned, functions, name_alike, unique_symbol
 
-KEEPS_ZERO = (CommunicationOp, ConcatOp, InsertOp, ScaleOp, SliceOp)
+KEEPS_ZERO = (CommunicationOp, ConcatOp, FirstOnlyOp, InsertOp, ScaleOp, SliceOp)
 """What makes only zeros of zeros alone."""
 
 

@@ -155,18 +155,6 @@ def test_state_is_named_as_in_checkpoints() -> None:
     assert names[:3] == ["state.0.weight.step", "state.0.weight.exp_avg", "state.0.weight.exp_avg_sq"]
 
 
-def test_attention_is_two_contractions_and_a_softmax() -> None:
-    class Attention(nn.Module):
-        def forward(self, q: torch.Tensor) -> torch.Tensor:
-            return nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
-
-    q = torch.randn(2, 2, 5, 4, dtype=torch.float64)
-    module = import_step(Attention(), (q,))
-    assert str(module).count('"aten.bmm"') == 2
-    expected = nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
-    np.testing.assert_allclose(run(module, {"q": q.numpy()})["output"], expected.numpy(), rtol=1e-12)
-
-
 def test_parameters_may_have_no_values() -> None:
     with torch.device("meta"):
         model = nn.Linear(1 << 20, 1 << 20)

@@ -29,7 +29,9 @@ def check_memory(module: ModuleOp, where: str, float_bytes: int | None = None) -
 def execution_bytes(module: ModuleOp, float_bytes: int | None = None, entry: str = "main") -> int:
     """The arguments of the entry, and the most that its values take at a time; each is freed after its last use."""
     from distir.interpreters.entry import entry_function
+    from distir.interpreters.ranks import explicit
 
+    module = explicit(module)
     function = entry_function(module, entry)
     arguments = sum(_value_bytes(type_, float_bytes) for type_ in function.function_type.inputs.data)
     return arguments + _peak_bytes(module, function, float_bytes, {})

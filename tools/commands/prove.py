@@ -23,6 +23,7 @@ def run_proof(args: Namespace) -> int:
 
     from distir.interpreters.entry import entry_function, machine_devices
     from distir.interpreters.proof import prove, prove_ranks
+    from distir.interpreters.ranks import explicit
     from distir.passes.dtp_parallelize import prepare
     from distir.passes.project_to_rank import project
 
@@ -36,7 +37,8 @@ def run_proof(args: Namespace) -> int:
         found.append((args.distributed, prove(sequential, distributed)))
         if args.ranks and found[0][1]:
             ranks = range(machine_devices(distributed, entry_function(distributed)))
-            programs = [project(distributed, rank) for rank in ranks]
+            written = explicit(distributed)
+            programs = [project(written, rank) for rank in ranks]
             found.append((f"the programs of {len(ranks)} ranks", prove_ranks(sequential, programs)))
     return _said(found)
 

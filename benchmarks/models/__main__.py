@@ -1,0 +1,121 @@
+"""What becomes of each of some two hundred architectures: exported, imported, compared with PyTorch, distributed, verified.
+
+    python -m benchmarks.models                      all that `results.json` does not have yet; then the summary in README.md
+    python -m benchmarks.models --again llama        those with `llama` in their names, anew
+    python -m benchmarks.models --list step          names of those with `step` in them
+    python -m benchmarks.models --summary            only the summary, of what there is
+
+Each model has a process of its own, with limits of memory and of CPU seconds for each step. What is known is written after each model,
+so that an interrupted sweep goes on where it was. Exported files are kept in `--folder`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from zlib import crc32
+
+from benchmarks.models.examine import Architecture, Examination, State
+from benchmarks.models.table import (
+    STEPS,
+    architectures,
+    read_results,
+    total_seconds,
+    write_results,
+    write_summary,
+)
+
+MARK = "benchmarks.models: "
+"""Begins the lines in which a model's process tells what it found."""
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names, such as `onnx`, `plain:` or `llama`; by default all")
+    parser.add_argument("--again", action="store_true", help="also those that results.json has")
+    parser.add_argument("--list", action="store_true", help="print the names and end")
+    parser.add_argument("--summary", action="store_true", help="write the summary of what there is and end")
+    parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds of each step (default: 60)")
+    parser.add_argument("--memory", type=float, default=8.0, help="GiB for each model (default: 8)")
+    parser.add_argument("--minutes", type=float, help="begin no other model after so many minutes")
+    parser.add_argument("--folder", type=Path, default=Path("out/models"), help="for exported files")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = parsed(arguments)
+    chosen = [a for a in architectures() if not args.names or any(part in a.name for part in args.names)]
+    if args.one is not None:
+        return one(next(a for a in architectures() if a.name == args.one), args)
+    if args.list:
+        print("\n".join(a.name for a in chosen))
+        return 0
+    results = read_results()
+    if not args.summary:
+        args.folder.mkdir(parents=True, exist_ok=True)
+        sweep([a for a in chosen if args.again or a.name not in results], args)
+    write_summary(read_results())
+    return 0
+
+
+def sweep(chosen: Sequence[Architecture], args: argparse.Namespace) -> None:
+    """In an order that mixes kinds and families, so that part of a sweep stands for it."""
+    began = time.monotonic()
+    ordered = sorted(chosen, key=lambda a: crc32(a.name.encode()))
+    for number, architecture in enumerate(ordered, 1):
+        if args.minutes is not None and time.monotonic() - began > 60 * args.minutes:
+            print(f"{len(ordered) - number + 1} are left", flush=True)
+            return
+        found = in_a_process(architecture, args)
+        results = read_results()
+        results[architecture.name] = found
+        write_results(results)
+        said = "  ".join(f"{step} {state['state']}" for step, state in found.items())
+        print(f"[{number}/{len(ordered)}] {architecture.name}: {total_seconds(found):.0f} s  {said}", flush=True)
+
+
+def in_a_process(architecture: Architecture, args: argparse.Namespace) -> dict[str, State]:
+    """What a process of its own tells of one model; of one that ended before it was done, the step at which it did."""
+    command = [sys.executable, "-m", "benchmarks.models", "--one", architecture.name, "--folder", str(args.folder)]
+    command += ["--seconds", str(args.seconds), "--memory", str(args.memory)]
+    limit = args.seconds * len(STEPS) * 4  # of a machine that does other things too
+    try:
+        process = subprocess.run(command, capture_output=True, timeout=limit, check=False)
+        text, ended = process.stdout, f"ended with status {process.returncode}"
+        last = process.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        ended, done = ": ".join([ended, *last]), process.returncode == 0
+    except subprocess.TimeoutExpired as error:
+        text, ended, done = error.stdout or b"", "out of time", False
+    lines = [line for line in text.decode(errors="replace").splitlines() if line.startswith(MARK)]
+    found: dict[str, State] = dict(json.loads(line.removeprefix(MARK)) for line in lines)
+    if not done:
+        step = next((step for step in STEPS if step not in found), STEPS[-1])
+        found[step] = {"state": "crashed", "why": ended, "seconds": 0.0}
+    return found
+
+
+def one(architecture: Architecture, args: argparse.Namespace) -> int:
+    """Examines one model in this process."""
+    memory, cpu = int(args.memory * 2**30), int(args.seconds * len(STEPS) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 10))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    logging.disable(logging.WARNING)  # of libraries
+
+    def tell(step: str, state: State) -> None:
+        print(MARK + json.dumps([step, state]), flush=True)
+
+    Examination(architecture, args.folder, args.seconds, tell).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

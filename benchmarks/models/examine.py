@@ -1,0 +1,217 @@
+"""What becomes of one architecture, step by step: a line of the table goes in, the state of each step comes out, as soon as it is known.
+
+A model is exported (or found in a package), imported, made static, compared with PyTorch or ONNX Runtime, given rules, and distributed by
+each plan. A step that is not reached has no state."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from benchmarks.models.measure import LATE, Row, measure, within
+from benchmarks.models.sources import NotInstalled, file_of, made
+from distir.dialects.errors import DistirError
+
+PLANS = {"dp=2 tp=2": "dp=2 tp=2", "dp=2 pp=2": "dp=2 pp=2 microbatches=2", "ilp-shard": "ilp-shard mesh=dp=2,tp=2"}
+"""By column, the plan. A batch of 4 is cut into rows of one."""
+
+TOLERANCE = 1e-4
+"""To PyTorch or ONNX Runtime in single precision, relative to the largest element."""
+
+OK, REFUSED, CRASHED, MISSING = "ok", "refused", "crashed", "missing"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A line of the table: what kind of model it is (`onnx`, `step` or `file`), where it comes from, and options of it."""
+
+    kind: str
+    source: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.source}"
+
+
+State = dict[str, Any]
+"""Of a step: `state`, `why`, `seconds` of the CPU, and shares of plans."""
+
+
+@dataclass
+class Examination:
+    """The steps of one architecture, in order; `tell` hears each as it ends."""
+
+    architecture: Architecture
+    folder: Path
+    seconds: float
+    """Of the CPU, for each step."""
+    tell: Callable[[str, State], None]
+
+    def run(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            {"onnx": self._exported, "step": self._step, "file": self._file}[self.architecture.kind]()
+
+    # --- the three kinds ---
+
+    def _exported(self) -> None:
+        path = self.folder / f"{self.architecture.source.replace(':', '-').replace('/', '-')}.onnx"
+        values = path.with_suffix(".npz")
+        if path.exists() and values.exists():
+            self.tell("export", {"state": OK, "seconds": 0.0})
+        elif self._do("export", lambda: self._export(path, values)) is None:
+            return
+        given = np.load(values)
+        self._of_file(path, [given[f"arr_{i}"] for i in range(len(given.files) - 1)], given["out"])
+
+    def _file(self) -> None:
+        if (path := self._do("export", lambda: file_of(self.architecture.source))) is not None:
+            self._of_file(path, None, None)
+
+    def _step(self) -> None:
+        from distir.frontends.eager import verify_against_eager
+        from distir.frontends.pytorch import import_step
+
+        if (step := self._do("export", self._training_step)) is None:
+            return
+        if (module := self._do("import", lambda: import_step(*step))) is None:
+            return
+        self.tell("static", {"state": OK})
+
+        def equal() -> bool:
+            found = verify_against_eager(module, steps=2)
+            if not found.holds:
+                raise Differs("; ".join(f"{c.name}: {c.says}" for c in found.comparisons if not c.holds))
+            return True
+
+        self._do("equal", equal)
+        self._plans(module)
+
+    # --- what they have in common ---
+
+    def _of_file(self, path: Path, inputs: list[Any] | None, expected: Any) -> None:
+        from distir.interpreters.entry import arguments_of, entry_function
+        from distir.interpreters.inputs import draw_inputs
+        from distir.interpreters.reference import run
+        from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
+        from distir.tools.commands.model import load_model
+
+        shapes = [f"{name}={','.join(map(str, s))}" for name, s in self.architecture.options.get("shapes", {}).items()]
+        module = self._do("import", lambda: load_model(str(path), shapes))
+        if module is None or self._do("static", lambda: OnnxFoldShapesPass().apply(Context(), module) or True) is None:
+            return
+        names = [port.name for port in arguments_of(entry_function(module)) if port.role in ("input", "label", "seed")]
+
+        def equal() -> float:
+            feeds = draw_inputs(module, 0, names=names) if inputs is None else dict(zip(names, inputs, strict=True))
+            wanted = _by_onnxruntime(path, feeds) if expected is None else expected
+            found = np.asarray(next(iter(run(module, feeds).values())))
+            largest = float(np.abs(wanted).max(initial=0)) or 1.0
+            difference = float(np.abs(found - wanted).max(initial=0)) / largest
+            if found.shape != wanted.shape or not difference <= TOLERANCE:
+                raise Differs(f"{difference:.1e} of the largest element, shapes {found.shape} and {wanted.shape}")
+            return 1.0
+
+        self._do("equal", equal)
+        self._plans(module)
+
+    def _plans(self, module: ModuleOp) -> None:
+        from distir.passes.dtp_parallelize import prepare
+
+        if self._do("rules", lambda: prepare(Context(), module) or True) is None:
+            return
+        for column, plan in PLANS.items():
+            row = measure(module, plan, self.seconds)
+            shares = {"parameters": round(row.share, 3), "work": round(row.work, 3)}
+            self.tell(
+                column,
+                {"state": row.state, "why": row.why, "seconds": row.seconds} | (shares if _ran(row) else {}),
+            )
+
+    def _training_step(self) -> Any:
+        import torch
+
+        from distir.frontends.pytorch import training_step
+
+        model, inputs = made(self.architecture.source, self.architecture.options)
+        with torch.no_grad():
+            output = model(*inputs)
+        classes = output.dim() > 1 and self.architecture.options.get("loss", "cross_entropy") == "cross_entropy"
+        if classes:
+            label, loss = torch.randint(0, output.shape[-1], output.shape[:-1]), _per_row
+        else:
+            label, loss = torch.randn_like(output), torch.nn.functional.mse_loss
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        return training_step(model, loss, optimizer), (*inputs, label)
+
+    def _export(self, path: Path, values: Path) -> Path:
+        import torch
+
+        model, inputs = made(self.architecture.source, self.architecture.options)
+        with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
+            expected = model(*inputs).numpy()
+            temporary = path.with_suffix(".tmp")
+            torch.onnx.export(model, tuple(inputs), str(temporary), dynamo=True, external_data=False, verbose=False)
+        np.savez(values, *[value.numpy() for value in inputs], out=expected)
+        os.replace(temporary, path)
+        return path
+
+    def _do(self, step: str, compute: Callable[[], Any]) -> Any:
+        """What it computes; None where it fails, which is told."""
+        began = time.process_time()
+        state, why, found = OK, "", None
+        try:
+            with within(self.seconds), contextlib.redirect_stderr(io.StringIO()):
+                found = compute()
+        except NotInstalled as error:
+            state, why = MISSING, f"package {error}"
+        except Differs as error:
+            state, why = "differs", str(error)
+        except DistirError as error:
+            state, why = REFUSED, str(error)
+        except TimeoutError:
+            state = LATE
+        except Exception as error:
+            state, why = CRASHED, f"{type(error).__name__}: {error}"
+        self.tell(step, {"state": state, "why": why, "seconds": round(time.process_time() - began, 1)})
+        return found
+
+
+class Differs(Exception):
+    """From what it should be equal to."""
+
+
+def _ran(row: Row) -> bool:
+    return row.state in ("verified", "nothing cut", "differs")
+
+
+def _per_row(output: Any, label: Any) -> Any:
+    """Cross-entropy of every row of the last dim."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(output.flatten(0, -2), label.flatten())
+
+
+def _by_onnxruntime(path: Path, feeds: Mapping[str, Any]) -> Any:
+    """The first output of a file; its inputs have the sizes that they are given."""
+    if find_spec("onnxruntime") is None:
+        raise NotInstalled("onnxruntime")
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(str(path), options)
+    return session.run(None, dict(feeds))[0]

@@ -1,0 +1,140 @@
+"""What the `attention` operators compute, as numpy functions that also run on object arrays of exact scalars, the types of their
+results, and their work: matrix products of which no score is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import Float64Type, TensorType, f32
+from xdsl.ir import Attribute, Operation
+
+from distir.dialects.attention import AttentionOp, BackwardOp, ForwardOp, is_grouped
+from distir.interpreters.work import Contraction, Kind, Work, attention_work
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def forward(
+    query: Array, key: Array, value: Array, mask: Array | None, scale: float, diagonal: int | None
+) -> tuple[Array, Array]:
+    """The result and the logarithm of each row's sum; a row that sees nothing is zero."""
+    scores, seen = _scores(query, key, mask, scale, diagonal)
+    # Exact scalars have no order that subtraction keeps, nor do they overflow.
+    largest = np.zeros_like(scores[..., :1]) if scores.dtype == object else _largest(scores, seen)
+    weights = _where(seen, np.exp(scores - largest), 0)
+    sums = weights.sum(-1, keepdims=True)
+    result = np.matmul(weights, _per_group(value, query))
+    any_seen = np.broadcast_to(seen.any(-1, keepdims=True), sums.shape)
+    result = _where(any_seen, result / _where(any_seen, sums, 1), 0)
+    logarithms = np.log(_where(any_seen, sums, 1)) + largest
+    return result, _where(any_seen, logarithms, 0)[..., 0]
+
+
+def backward(
+    gradient: Array,
+    output: Array,
+    logsumexp: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    scale: float,
+    diagonal: int | None,
+) -> tuple[Array, Array, Array]:
+    """Gradients by queries, keys and values (Dao et al., FlashAttention, 2022, algorithm 4)."""
+    scores, seen = _scores(query, key, mask, scale, diagonal)
+    weights = _where(seen, np.exp(scores - logsumexp[..., None]), 0)
+    of_weights = np.matmul(gradient, np.swapaxes(_per_group(value, query), -1, -2))
+    of_scores = weights * (of_weights - (gradient * output).sum(-1, keepdims=True)) * scale
+    of_query = np.matmul(of_scores, _per_group(key, query))
+    of_key = np.matmul(np.swapaxes(of_scores, -1, -2), query)
+    of_value = np.matmul(np.swapaxes(weights, -1, -2), gradient)
+    if is_grouped(query.ndim, key.ndim):
+        of_key, of_value = of_key.sum(-3), of_value.sum(-3)
+    return of_query, of_key, of_value
+
+
+def _scores(
+    query: Array, key: Array, mask: Array | None, scale: float, diagonal: int | None
+) -> tuple[Array, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """Scores, and which of them are seen."""
+    scores = np.matmul(query, np.swapaxes(_per_group(key, query), -1, -2)) * scale
+    seen = np.ones(scores.shape, np.bool_)
+    if diagonal is not None:
+        rows, keys = scores.shape[-2:]
+        seen &= np.arange(keys) <= np.arange(rows)[:, None] + diagonal
+    if mask is not None and mask.dtype.kind == "b":
+        seen &= mask
+    elif mask is not None:
+        scores = scores + mask
+        seen &= np.ones(scores.shape, np.bool_) if scores.dtype == object else scores != -np.inf
+    return scores, seen
+
+
+def _per_group(keys: Array, query: Array) -> Array:
+    """Keys or values, for every query head of a group."""
+    return np.expand_dims(keys, -3) if is_grouped(query.ndim, keys.ndim) else keys
+
+
+def _largest(scores: Array, seen: Array) -> Array:
+    largest = np.where(seen, scores, -np.inf).max(-1, keepdims=True, initial=-np.inf)
+    return np.where(np.isfinite(largest), largest, 0).astype(scores.dtype)
+
+
+def _where(condition: Array, array: Array, otherwise: int) -> Array:
+    return np.where(
+        condition, array, np.asarray(0 * array if otherwise == 0 and array.dtype == object else otherwise, array.dtype)
+    )
+
+
+def run_attention(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Array, ...]:
+    """The results of one op. Halves are computed in single precision, as kernels do; with `floats`, everything is of that type."""
+    assert isinstance(op, AttentionOp)
+    arrays = [np.asarray(each) for each in operands]
+    exact = any(array.dtype == object for array in arrays)
+    width = max((a.dtype.itemsize for a in arrays if a.dtype.kind != "b"), default=4)
+    wide = floats or np.dtype(np.float64 if width > 4 else np.float32)
+    if not exact:
+        arrays = [a if a.dtype.kind == "b" else a.astype(wide) for a in arrays]
+    mask = arrays.pop() if op.mask is not None else None
+    diagonal = None if op.diagonal is None else int(op.diagonal.value.data)
+    scale = float(op.scale.value.data)
+    with np.errstate(over="ignore", invalid="ignore"):
+        function: Any = forward if isinstance(op, ForwardOp) else backward
+        found: tuple[Array, ...] = function(*arrays, mask, scale, diagonal)
+    if exact or floats is not None:
+        return found
+    own = [np.asarray(each).dtype for each in operands]
+    types = [own[0], wide] if isinstance(op, ForwardOp) else own[3:6]
+    return tuple(result.astype(type_) for result, type_ in zip(found, types, strict=True))
+
+
+def attention_types(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """The types of the results for these types of the operands. Raises VerifyException where operands do not fit."""
+    assert isinstance(op, AttentionOp)
+    if isinstance(op, BackwardOp):
+        return tuple(operand_types[3:6])
+    query, _, value, *_ = (cast(TensorType[Any], type_) for type_ in operand_types)
+    rows, element = query.get_shape()[:-1], query.element_type
+    return (
+        TensorType(element, [*rows, value.get_shape()[-1]]),
+        TensorType(element if isinstance(element, Float64Type) else f32, rows),
+    )
+
+
+def work_of_attention(op: Operation) -> Work:
+    """The products per head: two forward, five backward (scores again, and the gradients of weights, values, queries and keys)."""
+    assert isinstance(op, AttentionOp)
+    *batch, rows, depth = cast(TensorType[Any], op.query.type).get_shape()
+    keys, columns = cast(TensorType[Any], op.value.type).get_shape()[-2:]
+    heads = prod(batch)
+    diagonal = None if op.diagonal is None else int(op.diagonal.value.data)
+    scores = Contraction(heads, rows, keys, depth)
+    if isinstance(op, ForwardOp):
+        return attention_work(op, Kind.ATTENTION, (scores, Contraction(heads, rows, columns, keys)), diagonal)
+    of_weights, of_value = Contraction(heads, rows, keys, columns), Contraction(heads, keys, columns, rows)
+    of_query, of_key = Contraction(heads, rows, depth, keys), Contraction(heads, keys, depth, rows)
+    return attention_work(op, Kind.ATTENTION_GRADIENT, (scores, of_weights, of_value, of_query, of_key), diagonal)

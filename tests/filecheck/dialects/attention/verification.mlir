@@ -1,0 +1,23 @@
+// RUN: DISTIR_DIAGNOSTICS
+
+// CHECK: expected keys of shape [2, 'keys', 8], got [3, 5, 8]
+func.func @main(%q: tensor<2x6x8xf32>, %k: tensor<3x5x8xf32>, %v: tensor<3x5x4xf32>) {
+  %0, %1 = "attention.forward"(%q, %k, %v) <{scale = 0.5 : f64}> : (tensor<2x6x8xf32>, tensor<3x5x8xf32>, tensor<3x5x4xf32>) -> (tensor<2x6x4xf32>, tensor<2x6xf32>)
+  func.return
+}
+
+// -----
+
+// CHECK: expected a mask that broadcasts to [2, 6, 5], got [1, 6, 4]
+func.func @main(%q: tensor<2x6x8xf32>, %k: tensor<2x5x8xf32>, %v: tensor<2x5x4xf32>, %m: tensor<1x6x4xi1>) {
+  %0, %1 = "attention.forward"(%q, %k, %v, %m) <{scale = 0.5 : f64}> : (tensor<2x6x8xf32>, tensor<2x5x8xf32>, tensor<2x5x4xf32>, tensor<1x6x4xi1>) -> (tensor<2x6x4xf32>, tensor<2x6xf32>)
+  func.return
+}
+
+// -----
+
+// CHECK: expected logarithms of sums of shape [2, 6], got [2, 5]
+func.func @main(%q: tensor<2x6x8xf32>, %k: tensor<2x5x8xf32>, %v: tensor<2x5x4xf32>) {
+  %0, %1 = "attention.forward"(%q, %k, %v) <{scale = 0.5 : f64}> : (tensor<2x6x8xf32>, tensor<2x5x8xf32>, tensor<2x5x4xf32>) -> (tensor<2x6x4xf32>, tensor<2x5xf32>)
+  func.return
+}

@@ -1,0 +1,61 @@
+"""Plans that divide: models too small for that to be fast get the plan that they would have at real size."""
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.frontends.onnx import import_model
+from distir.interpreters.entry import arguments_of, entry_function
+from distir.interpreters.equivalence import verify
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.passes.ilp_shard import IlpShardPass
+from examples.gpt2_onnx import build
+
+
+def gpt2() -> ModuleOp:
+    return import_model(build(n_layer=2, d_model=24, n_head=6, vocab=37, n_ctx=8), {"input1": (4, 1, 8)})
+
+
+def elements(module: ModuleOp, device: int | None = None) -> int:
+    """Of the parameters, on one device if one is given."""
+    total = 0
+    for port in arguments_of(entry_function(module)):
+        on = port.type.encoding  # type: ignore[attr-defined]
+        if port.role == "parameter" and (device is None or on.device == device):
+            count = 1
+            for extent in port.type.get_shape():  # type: ignore[attr-defined]
+                count *= extent
+            total += count
+    return total
+
+
+@pytest.mark.parametrize("mesh", ["dp=2,tp=2", "tp=3"])
+def test_a_tiny_model_is_divided_where_that_is_asked(mesh: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its parameters are 1/T on each device, within what vectors and a vocabulary that nothing divides leave; a note has the time of the fastest."""
+    source = gpt2()
+    module, ranks = source.clone(), int(mesh[-1])
+    IlpShardPass(mesh=mesh, restrict="dp=batch,tp=model" if "dp" in mesh else "tp=model", divide=True).apply(
+        Context(), module
+    )
+    assert "a plan that divides less is faster" in capsys.readouterr().err
+    ApplyShardingPass().apply(Context(), module)
+    assert elements(module, 0) <= 1.15 / ranks * elements(source)
+    assert verify(source, module, count=1).holds
+
+
+def test_the_fastest_plan_of_a_tiny_model_cuts_nothing_so_it_is_divided(capsys: pytest.CaptureFixture[str]) -> None:
+    source = gpt2()
+    module = source.clone()
+    IlpShardPass(mesh="tp=2", restrict="tp=model").apply(Context(), module)
+    assert "cuts nothing, so every device would do everything: this one divides" in capsys.readouterr().err
+    ApplyShardingPass().apply(Context(), module)
+    assert elements(module, 0) <= 0.6 * elements(source)
+
+
+def test_stages_divide_too() -> None:
+    source = gpt2()
+    module = source.clone()
+    DtpParallelizePass(tp=2, pp=2, microbatches=2, sharding="ilp", divide=True).apply(Context(), module)
+    assert max(elements(module, device) for device in range(4)) <= 0.45 * elements(source)
+    assert verify(source, module, count=1).holds
