@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -160,7 +161,8 @@ class Examination:
     def _export(self, path: Path, values: Path) -> Path:
         import torch
 
-        model, inputs = made(self.architecture.source, self.architecture.options)
+        experts = {"experts_implementation": "batched_mm"} if ":causal:" in self.architecture.source else {}
+        model, inputs = made(self.architecture.source, experts | self.architecture.options)
         with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
             expected = model(*inputs).numpy()
             temporary = path.with_suffix(".tmp")
@@ -185,9 +187,16 @@ class Examination:
         except TimeoutError:
             state = LATE
         except Exception as error:
-            state, why = CRASHED, f"{type(error).__name__}: {error}"
+            state, why = CRASHED, f"{type(error).__name__}: {_told(error)}"
         self.tell(step, {"state": state, "why": why, "seconds": round(time.process_time() - began, 1)})
         return found
+
+
+def _told(error: Exception) -> str:
+    """What an error says; of an exporter, which says much, what it says of its cause."""
+    text = re.sub("\x1b\\[[0-9;]*m", "", str(error))
+    summary = text.partition("## Exception summary")[2].strip() or text
+    return " ".join(summary.split())[:300]
 
 
 class Differs(Exception):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 BATCH, LENGTH, VOCABULARY, IMAGE, PATCH, SAMPLES = 4, 8, 96, 32, 8, 800
 
 SIZES: tuple[tuple[str, int], ...] = (
+    (r"num_encoder_blocks", 8),  # lists have one entry for each
     (r"(.*_)?(vocab_size|n_words|vocabulary_size).*", VOCABULARY),
     (r"(.*_)?(num_|n_)?(key_value|kv|query)_(heads|groups).*|.*num_(kv|key_value).*heads|n_kv_heads", 2),
     (r"(.*_)?(qk_|q_|v_)?(nope_|rope_)?head_(dim|size).*|d_kv|d_head|(.*_)?attention_head_size|kv_channels|key_dim", 16),
