@@ -25,6 +25,8 @@ CPU_SECONDS = 20.0
 """That one question may take."""
 _WALL_SECONDS = 300.0
 """That one may wait: for a lock that nobody gives back."""
+_WAITS = 15
+"""Times its CPU seconds, on a machine that does other things."""
 _BYTES = 4 << 30
 """By which memory may grow."""
 _PAGE = resource.getpagesize()
@@ -40,9 +42,11 @@ class NoAnswer:
 
 
 def answers(
-    questions: Sequence[Callable[[], str]], prepare: Callable[[], None] = lambda: None
+    questions: Sequence[Callable[[], str]],
+    prepare: Callable[[], None] = lambda: None,
+    cpu_seconds: float = CPU_SECONDS,
 ) -> Iterator[str | NoAnswer]:
-    """The texts that the questions give, in order, in forks in each of which `prepare` has run."""
+    """The texts that the questions give, in order, in forks in each of which `prepare` has run. Each may take so many seconds."""
     answered = 0
     while answered < len(questions):
         read, write = os.pipe()
@@ -50,7 +54,7 @@ def answers(
         sys.stderr.flush()
         if (child := os.fork()) == 0:
             os.close(read)
-            _answer_all(questions[answered:], prepare, write)
+            _answer_all(questions[answered:], prepare, write, cpu_seconds)
         os.close(write)
         finished = False
         try:
@@ -68,22 +72,24 @@ def answers(
             _, status = os.waitpid(child, 0)
         if answered < len(questions):
             answered += 1
-            yield NoAnswer(_reason(status))
+            yield NoAnswer(_reason(status, cpu_seconds))
 
 
-def _reason(status: int) -> str:
+def _reason(status: int, cpu_seconds: float) -> str:
     if not os.WIFSIGNALED(status):
         return f"ends the process (status {os.WEXITSTATUS(status)})"
     match os.WTERMSIG(status):
         case signal.SIGPROF:
-            return f"takes more than {CPU_SECONDS:.0f} s"
+            return f"takes more than {cpu_seconds:.0f} s"
         case signal.SIGALRM:
-            return f"does not end in {_WALL_SECONDS:.0f} s"
+            return f"does not end in {max(_WALL_SECONDS, _WAITS * cpu_seconds):.0f} s"
         case number:
             return f"crashes ({signal.Signals(number).name})"
 
 
-def _answer_all(questions: Sequence[Callable[[], str]], prepare: Callable[[], None], write: int) -> None:
+def _answer_all(
+    questions: Sequence[Callable[[], str]], prepare: Callable[[], None], write: int, cpu_seconds: float
+) -> None:
     """The fork: it never returns into the code of its parent, and says nothing."""
     try:
         gc.freeze()
@@ -100,8 +106,8 @@ def _answer_all(questions: Sequence[Callable[[], str]], prepare: Callable[[], No
         prepare()
         with os.fdopen(write, "w", encoding="utf-8") as stream:
             for question in questions:
-                signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-                signal.setitimer(signal.ITIMER_REAL, _WALL_SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+                signal.setitimer(signal.ITIMER_REAL, max(_WALL_SECONDS, _WAITS * cpu_seconds))
                 stream.write(json.dumps(_answer(question)) + "\n")
                 stream.flush()
     finally:

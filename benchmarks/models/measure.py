@@ -19,21 +19,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, TensorType
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from distir.dialects.dist.attributes import placement
 from distir.dialects.errors import DistirError
-from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.equivalence import verify
-from distir.interpreters.simulate import simulate
+from distir.interpreters.shares import parameter_share, role_share, work_share
 from distir.interpreters.weights import attach, weights_of
-from distir.interpreters.work import work_of
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.ilp_shard import IlpShardPass
@@ -67,10 +63,6 @@ class Row:
     seconds: float = 0.0
     """CPU seconds of planning."""
     verify_seconds: float = 0.0
-
-
-MACHINE = "dgx-a100"
-"""Any with enough devices: only what they do is counted."""
 
 
 def passes_of(plan: str) -> tuple[ModulePass, ...]:
@@ -107,7 +99,7 @@ def measure(module: ModuleOp, plan: str, seconds: float = 60.0) -> Row:
     except Exception as error:
         return Row(CRASHED, f"{type(error).__name__}: {error}", seconds=_since(began), note=note.getvalue())
     planned, began = _since(began), time.process_time()
-    share, inputs = parameter_share(module, copy), _share(module, copy, ("input", "label", "output"))
+    share, inputs = parameter_share(module, copy), role_share(module, copy, ("input", "label", "output"))
     work = work_share(module, copy)
     state, why = VERIFIED, ""
     if share == inputs == 1.0:
@@ -123,42 +115,6 @@ def measure(module: ModuleOp, plan: str, seconds: float = 60.0) -> Row:
     except Exception as error:
         state, why = CRASHED, f"executing: {type(error).__name__}: {error}"
     return Row(state, why, share, inputs, work, note.getvalue(), planned, _since(began))
-
-
-def parameter_share(module: ModuleOp, distributed: ModuleOp) -> float:
-    """Elements of parameters and state on the device that has most, of those of the program."""
-    return _share(module, distributed, ("parameter", "state"))
-
-
-def work_share(module: ModuleOp, distributed: ModuleOp) -> float:
-    """Flops of the device that does most, of those of the program. Communication has none."""
-    whole = max(flops_of(module).values(), default=0)
-    return max(flops_of(distributed).values(), default=0) / whole if whole else 1.0
-
-
-def flops_of(module: ModuleOp) -> Counter[int]:
-    """By device."""
-    done: Counter[int] = Counter()
-    for placed, times in simulate(module, MACHINE).executions.items():
-        if not placed.communicates:
-            flops = times * work_of(placed.op).flops
-            done.update({device: flops for device, _ in placed.streams})
-    return done
-
-
-def _share(module: ModuleOp, distributed: ModuleOp, roles: Sequence[str]) -> float:
-    whole, of_device = 0, Counter[int]()
-    entry, main = entry_function(module), entry_function(distributed)
-    for port in (*arguments_of(entry), *results_of(entry)):
-        whole += _elements(port.type) if port.role in roles else 0
-    for port in (*arguments_of(main), *results_of(main)):
-        if port.role in roles and (on := placement(port.type)) is not None:
-            of_device[on.device] += _elements(port.type)
-    return max(of_device.values(), default=0) / whole if whole else 1.0
-
-
-def _elements(type_: object) -> int:
-    return prod(cast("TensorType[Any]", type_).get_shape()) if isinstance(type_, TensorType) else 0
 
 
 def _since(began: float) -> float:

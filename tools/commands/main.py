@@ -15,10 +15,21 @@ from typing import NoReturn
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands import cache, calibrate, import_model, machines, plugins, run, search, simulate, verify
+from distir.tools.commands import (
+    cache,
+    calibrate,
+    doctor,
+    import_model,
+    machines,
+    plugins,
+    run,
+    search,
+    simulate,
+    verify,
+)
 from distir.tools.commands.report import say
 
-COMMANDS = (import_model, search, simulate, run, verify, calibrate, machines, cache, plugins)
+COMMANDS = (import_model, doctor, search, simulate, run, verify, calibrate, machines, cache, plugins)
 
 EXAMPLES = """\
 examples:
