@@ -8,3 +8,4 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / ".ns"))  # this checkou
 from distir.tools.lit_configuration import configure
 
 configure(config, __file__)
+config.name = "distir"

@@ -32,7 +32,9 @@ class ApplyShardingPass(ModulePass):
 
     name = "apply-sharding"
     entry: str = "main"
+    """The function that the program begins with."""
     grouped: bool = False
+    """Whether what devices of the mesh do alike is written once."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function

@@ -24,8 +24,11 @@ class BatchShardPass(ModulePass):
 
     name = "batch-shard"
     mesh: str = ""
+    """Axes and sizes, as in "dp=2,tp=4"; none: the mesh that the module names."""
     axis: str = "dp"
+    """The axis of the mesh."""
     batch: str = ""
+    """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError

@@ -19,14 +19,23 @@ class BeamShardPass(ModulePass):
 
     name = "beam-shard"
     mesh: str = ""
+    """Axes and sizes, as in "dp=2,tp=4"; none: the mesh that the module names."""
     width: int = 16
+    """Partial plans that are kept."""
     memory_limit: str = ""
+    """What a device may hold, as in "28GB"; none: what the machine has."""
     machine: str = "dgx-a100"
+    """A machine of `distir machines`, or a .toml file: whose costs count."""
     cost_model: str = "analytic"
+    """How costs are found: analytic, distir, or a plug-in's."""
     restrict: str = ""
+    """What an axis may cut, as in "dp=batch,tp=model"; none: anything."""
     shards: str = "any"
+    """Which shards there may be: any, or even: of equal extents and without overlap."""
     batch: str = ""
+    """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     entry: str = "main"
+    """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError

@@ -35,19 +35,33 @@ class DtpParallelizePass(ModulePass):
 
     name = "dtp-parallelize"
     dp: int = 1
+    """Replicas, each with its rows of the batch."""
     tp: int = 1
+    """Devices that share each operation."""
     pp: int = 1
+    """Stages of the pipeline."""
     microbatches: int = 1
+    """Microbatches that the batch of a replica is cut into."""
     schedule: str = "1f1b"
+    """In which order stages take microbatches: 1f1b, gpipe, pipedream, or a plug-in's."""
     batch: str = ""
+    """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     machine: str = "dgx-a100"
+    """A machine of `distir machines`, or a .toml file: whose costs count."""
     overlap: bool = False
+    """Whether messages have streams of their own, beside computation."""
     sharding: str = "auto"
+    """dtp, ilp, or auto: dtp where every operation follows the batch, else ilp."""
     zero: int = 0
+    """What is stored in parts over replicas: 1 optimizer state, 2 gradients too, 3 parameters too; 0: what the search chooses."""
     memory_limit: str = ""
+    """What a device may hold, as in "28GB"; none: what the machine has."""
     restrict: str = "dp=batch,tp=model"
+    """What an axis may cut, as in "dp=batch,tp=model"; none: anything."""
     time_limit: float | None = None
+    """Seconds that the search may take; none: until the optimum is proven."""
     divide: bool = False
+    """As for `ilp-shard`."""
 
     @property
     def is_pipeline(self) -> bool:

@@ -17,14 +17,11 @@ class IlpShardPass(ModulePass):
     """Minimises the simulated time of one run on one stream: compute, communication and resharding, under a limit of memory
     per device at every program point.
 
-    Options: `mesh` ("dp=2,tp=4"; default: the module's `dist.mesh`); `memory-limit` ("28GB"; default: the machine's); `machine` and
-    `cost-model`, as for `simulate`; `restrict` ("dp=batch,tp=model": what an axis may cut: any, batch, model or none);
-    `batch` ("x:0": which dims are the batch, by default dim 0 of inputs and labels); `time-limit` in seconds for everything but discovering rules (the
-    plan is then the best that was found, and `dist.gap` says what is not proven); `solver` ("own", or "highs": one integer program); `shards` ("even": of equal extents and without overlap, as DTensor and Shardy have them); `explain` names values (`w0,h`): their alternatives and what these
-    cost, which memory constraints bind and how another plan differs are written to standard error, and kept as `dist.explanation`
-    for the report of `distir simulate`. With `divide`, plans are compared first by the share of the flops and of the parameters that a device is left
-    with, and by time among those (`passes/sharding_search/division.py`); so they are without it where the fastest plan cuts nothing. A note on
-    stderr says what a faster plan takes.
+    Within `time-limit`, the plan is the best that was found, and `dist.gap` says what is not proven. `explain` writes the alternatives of values and
+    what these cost, which memory constraints bind and how another plan differs to standard error, and keeps it as `dist.explanation` for the
+    report of `distir simulate`. With `divide`, plans are compared first by the share of the flops and of the parameters that a device is left with,
+    and by time among those (`passes/sharding_search/division.py`); so they are without it where the fastest plan cuts nothing. A
+    note on stderr says what a faster plan takes.
 
     Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding_search/pins.py`). Ensures:
     `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
@@ -33,17 +30,29 @@ class IlpShardPass(ModulePass):
 
     name = "ilp-shard"
     mesh: str = ""
+    """Axes and sizes, as in "dp=2,tp=4"; none: the mesh that the module names."""
     memory_limit: str = ""
+    """What a device may hold, as in "28GB"; none: what the machine has."""
     machine: str = "dgx-a100"
+    """A machine of `distir machines`, or a .toml file: whose costs count."""
     cost_model: str = "analytic"
+    """How costs are found: analytic, distir, or a plug-in's."""
     restrict: str = ""
+    """What an axis may cut, as in "dp=batch,tp=model"; none: anything."""
     shards: str = "any"
+    """Which shards there may be: any, or even: of equal extents and without overlap, as DTensor and Shardy have them."""
     batch: str = ""
+    """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     time_limit: float | None = None
+    """Seconds that the search may take; none: until the optimum is proven."""
     solver: str = "own"
+    """own, or highs: one integer program."""
     explain: str = ""
+    """Values, as in "w0,h", whose alternatives are said."""
     divide: bool = False
+    """Whether plans are compared by what a device is left with, before they are by time."""
     entry: str = "main"
+    """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.passes.sharding_search.divided_search import best_division

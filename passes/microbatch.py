@@ -21,7 +21,9 @@ class MicrobatchPass(ModulePass):
 
     name = "microbatch"
     count: int = 1
+    """Microbatches."""
     batch: str = ""
+    """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError

@@ -47,6 +47,7 @@ class OnnxFoldShapesPass(ModulePass):
     name = "onnx-fold-shapes"
 
     shape: str | None = None
+    """Shapes of inputs, as in "x=8,128;y=8"; none: those of the program."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         fold_shapes(op, {} if self.shape is None else dict(parse_shape(text) for text in self.shape.split(";")))

@@ -32,6 +32,7 @@ class OutlineRepeatsPass(ModulePass):
 
     name = "outline-repeats"
     minimum: int = 2
+    """Operations that a repeat has at least."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         entry = entry_function(op)

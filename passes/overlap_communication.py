@@ -20,6 +20,7 @@ class OverlapCommunicationPass(ModulePass):
 
     name = "overlap-communication"
     entry: str = "main"
+    """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist.calls import is_placed

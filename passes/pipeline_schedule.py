@@ -20,6 +20,7 @@ class PipelineSchedulePass(ModulePass):
 
     name = "pipeline-schedule"
     schedule: str = "1f1b"
+    """In which order stages take microbatches: 1f1b, gpipe, pipedream, or a plug-in's."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist.calls import is_placed

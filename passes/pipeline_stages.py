@@ -22,8 +22,11 @@ class PipelineStagesPass(ModulePass):
 
     name = "pipeline-stages"
     stages: int = 1
+    """Stages."""
     batch: str = ""
+    """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     machine: str = "dgx-a100"
+    """A machine of `distir machines`, or a .toml file: whose costs count."""
     microbatches: int = 1
     """Into how many parts the batch will be cut: what needs all of them is then no part of the forward and backward calls."""
 

@@ -51,7 +51,9 @@ class ProjectToRankPass(ModulePass):
     name = "project-to-rank"
 
     rank: int
+    """The device whose program is written."""
     entry: str = "main"
+    """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         projected = project(op, self.rank, self.entry)

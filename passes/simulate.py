@@ -19,8 +19,11 @@ class SimulatePass(ModulePass):
     name = "simulate"
 
     machine: str = "local-cpu"
+    """A machine of `distir machines`, or a .toml file: whose costs count."""
     cost_model: str = "analytic"
+    """How costs are found: analytic, distir, or a plug-in's."""
     entry: str = "main"
+    """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.simulate import summarize

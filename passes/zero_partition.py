@@ -22,8 +22,11 @@ class ZeroPartitionPass(ModulePass):
 
     name = "zero-partition"
     stage: int = 1
+    """1, 2 or 3: what is stored in parts."""
     axis: str = "dp"
+    """The axis of the mesh."""
     entry: str = "main"
+    """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError

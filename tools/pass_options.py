@@ -10,6 +10,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import ArgSpec, ParameterListType, ParameterType
 
+from distir.dialects.plugins import expected
+
 WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -26,9 +28,8 @@ def reading_options(pass_: type[ModulePass]) -> type[ModulePass]:
         given = spec.normalize_parameter_names().parameters
         for name in given:
             if name not in hints:
-                known = ", ".join(_shown(option) for option in hints)
                 raise ValueError(
-                    f"{spec.name} has no option {_shown(name)}: " + (f"it has {known}" if known else "it has none")
+                    f"{spec.name} has no option {_shown(name)}: {expected(_shown(name), map(_shown, hints))}"
                 )
         read = {name: _read(f"{spec.name}: {_shown(name)}", value, hints[name]) for name, value in given.items()}
         return super(found, cls).from_spec(ArgSpec(spec.name, read))  # pyright: ignore

@@ -6,33 +6,8 @@ from collections.abc import Callable
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
 
-from distir.dialects.plugins import Registry
 from distir.dialects.registry import DIALECTS
-
-_CLASSES = {
-    "apply-sharding": "ApplyShardingPass",
-    "batch-shard": "BatchShardPass",
-    "beam-shard": "BeamShardPass",
-    "check-module": "CheckModulePass",
-    "dtp-parallelize": "DtpParallelizePass",
-    "expand-ranks": "ExpandRanksPass",
-    "ilp-shard": "IlpShardPass",
-    "microbatch": "MicrobatchPass",
-    "onnx-fold-shapes": "OnnxFoldShapesPass",
-    "outline-repeats": "OutlineRepeatsPass",
-    "overlap-communication": "OverlapCommunicationPass",
-    "pipeline-schedule": "PipelineSchedulePass",
-    "pipeline-stages": "PipelineStagesPass",
-    "project-to-rank": "ProjectToRankPass",
-    "shardcombine-annotate": "ShardcombineAnnotatePass",
-    "simulate": "SimulatePass",
-    "zero-partition": "ZeroPartitionPass",
-}
-
-
-PASSES: Registry[type[ModulePass]] = Registry(
-    "pass", {name: f"distir.passes.{name.replace('-', '_')}:{class_name}" for name, class_name in _CLASSES.items()}
-)
+from distir.passes.registry import PASSES
 
 
 def _pass_factory(name: str) -> Callable[[], type[ModulePass]]:

@@ -80,9 +80,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from distir.dialects.version import VERSION
+        from distir.dialects.version import distir_version
 
-        return VERSION
+        return distir_version()
     if name in _PLACES:
         return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -41,7 +41,7 @@ def test_values_are_read_as_the_pass_takes_them(text: str, option: str, value: o
         ("dtp-parallelize{dp=nan}", "dtp-parallelize: dp: expected a whole number, got nan"),
         ("dtp-parallelize{dp=1.5}", "dtp-parallelize: dp: expected a whole number, got 1.5"),
         ("dtp-parallelize{dp=true}", "dtp-parallelize: dp: expected a whole number, got true"),
-        ("beam-shard{widht=4}", "beam-shard has no option widht: it has mesh, width, "),
+        ("beam-shard{widht=4}", r"beam-shard has no option widht: expected batch, .* \(did you mean width\?\)"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, message: str):

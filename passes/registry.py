@@ -1,0 +1,30 @@
+"""The passes by name: what the drivers, their help and the reference look up. A pass of another package joins by `register_pass`."""
+
+from xdsl.passes import ModulePass
+
+from distir.dialects.plugins import Registry
+
+_CLASSES = {
+    "apply-sharding": "ApplyShardingPass",
+    "batch-shard": "BatchShardPass",
+    "beam-shard": "BeamShardPass",
+    "check-module": "CheckModulePass",
+    "dtp-parallelize": "DtpParallelizePass",
+    "expand-ranks": "ExpandRanksPass",
+    "ilp-shard": "IlpShardPass",
+    "microbatch": "MicrobatchPass",
+    "onnx-fold-shapes": "OnnxFoldShapesPass",
+    "outline-repeats": "OutlineRepeatsPass",
+    "overlap-communication": "OverlapCommunicationPass",
+    "pipeline-schedule": "PipelineSchedulePass",
+    "pipeline-stages": "PipelineStagesPass",
+    "project-to-rank": "ProjectToRankPass",
+    "shardcombine-annotate": "ShardcombineAnnotatePass",
+    "simulate": "SimulatePass",
+    "zero-partition": "ZeroPartitionPass",
+}
+
+
+PASSES: Registry[type[ModulePass]] = Registry(
+    "pass", {name: f"distir.passes.{name.replace('-', '_')}:{class_name}" for name, class_name in _CLASSES.items()}
+)
