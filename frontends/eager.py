@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.comparison import Comparison, compare, moves_of, tolerance_of, worst
@@ -19,6 +20,7 @@ from distir.interpreters.equivalence import Verification, drawings
 from distir.interpreters.global_arrays import joined
 from distir.interpreters.reference import run, run_pieces
 from distir.interpreters.weights import weights_of
+from distir.interpreters.work import work_of
 
 Array = np.ndarray[Any, Any]
 
@@ -49,12 +51,57 @@ def eager_of(module: ModuleOp) -> Steps | None:
 
 STEPS = 3
 
+CHECK_SECONDS = 10.0
+"""What running a program may take, as estimated, for an import to compare it."""
+_OPERATION_SECONDS, _FLOP_SECONDS, _BYTE_SECONDS = 5e-4, 1e-9, 1e-9
+"""Of a slow core: to call an operation, and for what it does."""
+
+
+def check_imported(module: ModuleOp) -> str:
+    """Compares one step of a program that was imported with one of its framework, from the model's own values (drawn ones, if it has none),
+    if that is cheap at the model's own sizes. Says what was compared, or why nothing was. Raises DistirError where they differ."""
+    if eager_of(module) is None:
+        return ""
+    if (reason := _reason_not_to_run(module)) is not None:
+        return f"not compared with the framework's own step: {reason}: distir verify --against-eager does it, best at smaller sizes"
+    try:
+        found = verify_against_eager(module, steps=1, drawn=False)
+    except DistirError as error:
+        return f"not compared with the framework's own step: {error}"
+    if wrong := [each for each in found.comparisons if not each.holds]:
+        says = "; ".join(f"{each.name}: {each.says}" for each in wrong[:3])
+        raise DistirError(
+            f"the program is not what the framework does: {len(wrong)} of {len(found.comparisons)} results of one step differ ({says}); "
+            "--no-check imports it as it is"
+        )
+    return f"one step is the framework's own: {len(found.comparisons)} results compared"
+
+
+def _reason_not_to_run(module: ModuleOp) -> str | None:
+    """Why running the program once is not cheap; None if it is."""
+    seconds = 0.0
+    try:
+        for op in module.walk():
+            if isinstance(op, ModuleOp | FuncOp | ReturnOp | CallOp):
+                continue
+            work = work_of(op)
+            seconds += _OPERATION_SECONDS + work.flops * _FLOP_SECONDS + work.bytes * _BYTE_SECONDS
+            if seconds > CHECK_SECONDS:
+                return f"that would take more than {CHECK_SECONDS:.0f} s"
+    except DistirError:
+        return "its shapes are open"
+    return None
+
 
 def verify_against_eager(
-    module: ModuleOp, program: ModuleOp | None = None, steps: int = STEPS, tolerance: float | None = None
+    module: ModuleOp,
+    program: ModuleOp | None = None,
+    steps: int = STEPS,
+    tolerance: float | None = None,
+    drawn: bool = True,
 ) -> Verification:
     """Compares some steps of the framework with the program that was imported from it (or with another one of its), from the
-    model's own values and from drawn ones, on inputs that are drawn for each step, in the program's own types.
+    model's own values and from drawn ones (if `drawn`, or it has none), on inputs that are drawn for each step, in the program's own types.
 
     Each step of the program starts from what the framework remembers, so that a difference is of that step. Raises DistirError
     for a program that was not imported in this process from something that runs."""
@@ -67,7 +114,8 @@ def verify_against_eager(
     names = [port.name for port in results_of(entry_function(module))]
     own = {name: np.asarray(value) for name, value in weights_of(module).items() if name in ports}
     starts = {"the model's own values": own} if own else {}
-    starts["drawn parameters"] = {name: value for name, value in own.items() if ports[name].role != "parameter"}
+    if drawn or not own:
+        starts["drawn parameters"] = {name: value for name, value in own.items() if ports[name].role != "parameter"}
     compared: list[list[Comparison]] = []
     for says, kept in starts.items():
         before = 0 if says != "drawn parameters" else 1  # state may begin from parameters, and these are others

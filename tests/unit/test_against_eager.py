@@ -131,3 +131,58 @@ def test_a_step_of_jax():
     assert verify_against_eager(train(0.1)).holds
     found = verify_against_eager(train(0.1), train(0.2))
     assert [c.name for c in found.comparisons if not c.holds] == ["w"]
+
+
+STEPS_TO_IMPORT = """
+import torch
+from distir.frontends.eager import attach_eager, eager_of
+from distir.frontends.pytorch import import_step, training_step
+
+
+def step(width=8):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(width, 4)
+    made = training_step(model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    return import_step(made, (torch.randn(6, width), torch.randn(6, 4)))
+
+
+def large():
+    with torch.device("meta"):
+        return import_step(torch.nn.Linear(1 << 20, 1 << 16), (torch.randn(512, 1 << 20),))
+
+
+def wrong():
+    module = step()
+    right = eager_of(module)
+    attach_eager(module, lambda *given: [r | {"weight": 0.9 * r["weight"]} for r in right(*given)])
+    return module
+"""
+
+
+@pytest.fixture
+def steps_to_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "steps_to_import.py").write_text(STEPS_TO_IMPORT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("steps_to_import")
+def test_an_import_compares_one_step_and_says_so(capsys: pytest.CaptureFixture[str]):
+    assert main(["import", "steps_to_import:step", "-o", "step.mlir"]) == 0
+    assert capsys.readouterr().err == "distir: note: one step is the framework's own: 3 results compared\n"
+    assert main(["import", "steps_to_import:step", "--no-check", "-o", "step.mlir"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["import", "steps_to_import:large", "-o", "large.mlir"]) == 0
+    assert "not compared with the framework's own step: that would take more than 10 s" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("steps_to_import")
+def test_an_import_that_differs_from_its_framework_is_refused(capsys: pytest.CaptureFixture[str]):
+    assert main(["import", "steps_to_import:wrong", "-o", "wrong.mlir"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(
+        "distir: error: steps_to_import:wrong: the program is not what the framework does: 1 of 3 results"
+    )
+    assert "weight" in err
+    assert not Path("wrong.mlir").exists()
+    assert main(["import", "steps_to_import:wrong", "--no-check", "-o", "wrong.mlir"]) == 0

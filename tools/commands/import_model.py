@@ -70,6 +70,11 @@ def add_parser(subparsers: Any) -> None:
         metavar="KEY=VALUE",
         help="import a step that trains the model: loss=... optimizer=..., see below",
     )
+    parser.add_argument(
+        "--no-check",
+        action="store_true",
+        help="do not compare a step of PyTorch or JAX with one step of the framework itself",
+    )
     parser.set_defaults(run=run)
 
 
@@ -84,6 +89,8 @@ def run(args: Namespace) -> int:
     with progress(f"importing {args.model}"):
         named = {"parameters": args.parameters, "constants": args.constants, "until": args.until}
         module = load_model(args.model, args.shape, named)
+        if not args.no_check:
+            notes += _compared(module, args.model)
         if args.train is not None:
             module = train(module, args.model, args.train)
         if args.weights is not None and (kept := checkpoints.bind(module, args.weights)):
@@ -100,6 +107,18 @@ def run(args: Namespace) -> int:
     for note in notes:
         say(f"distir: note: {note}", sys.stderr)
     return 0
+
+
+def _compared(module: ModuleOp, model: str) -> list[str]:
+    """What was compared with the framework that the model comes from, if it comes from one."""
+    if model.endswith((".onnx", ".mlir")):
+        return []
+    from distir.frontends.eager import check_imported
+
+    try:
+        return [said] if (said := check_imported(module)) else []
+    except DistirError as error:
+        raise DistirError(f"{model}: {error}") from error
 
 
 def tensors_note(module: ModuleOp) -> str:
