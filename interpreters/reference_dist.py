@@ -17,6 +17,7 @@ from distir.dialects.dist import (
     AllGatherOp,
     AllReduceOp,
     AllToAllOp,
+    BatchRowsOp,
     BroadcastOp,
     CallOp,
     ConcatOp,
@@ -123,6 +124,10 @@ class LocalFunctions(InterpreterFunctions):
         whole, microbatch = args
         (rows,) = extents(op.result_types, op.dim.value.data)
         return (np.ascontiguousarray(whole[_range(op, microbatch, rows)]),)
+
+    @impl(BatchRowsOp)
+    def batch_rows(self, interpreter: Interpreter, op: BatchRowsOp, args: PythonValues) -> PythonValues:
+        return args
 
     @impl(PutRowsOp)
     def put_rows(self, interpreter: Interpreter, op: PutRowsOp, args: PythonValues) -> PythonValues:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from distir.dialects.errors import DistirError
+
+if TYPE_CHECKING:
+    from distir.passes.distribution.batch.batch_axis import BatchRefused
 
 CONVERTING_SECONDS = 60.0
 """For a search that `sharding=auto` asks for."""
@@ -131,7 +135,7 @@ class DtpParallelizePass(ModulePass):
         if self.overlap:
             overlap_communication(op, entry_function(op))
 
-    def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: DistirError) -> None:
+    def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
         """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, dividing first, and puts it into the module. Raises
         the refusal if that does not do either, or if nothing can be cut."""
         limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
@@ -147,7 +151,7 @@ class DtpParallelizePass(ModulePass):
         for function in list(untouched.body.block.ops):
             function.detach()
             op.body.block.add_op(function)
-        print(f"distir: note: dtp-parallelize converts values between operations: {refusal}", file=sys.stderr)
+        print(f"distir: note: dtp-parallelize converts values between operations: {refusal.why}", file=sys.stderr)
 
 
 def _is_cut(module: ModuleOp) -> bool:

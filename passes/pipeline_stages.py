@@ -4,6 +4,7 @@ Where it stands: after `shardcombine-annotate`, before `pipeline-schedule`."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -31,10 +32,11 @@ class PipelineStagesPass(ModulePass):
     """Into how many parts the batch will be cut: what needs all of them is then no part of the forward and backward calls."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.dialects.dist import BatchRowsOp
         from distir.dialects.errors import DistirError
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
-        from distir.passes.distribution.batch.batch_axis import parse_batch
+        from distir.passes.distribution.batch.batch_axis import Phase, describe_need, parse_batch
         from distir.passes.distribution.tensor.local_program import cut_into_stages
 
         if self.stages < 1:
@@ -42,4 +44,12 @@ class PipelineStagesPass(ModulePass):
         if self.microbatches < 1:
             raise DistirError(f"microbatches: expected at least 1, got {self.microbatches}")
         batch = parse_batch(self.batch, entry_function(op))
-        cut_into_stages(op, batch, self.microbatches, self.stages, load_machine(self.machine))
+        axis = cut_into_stages(op, batch, self.microbatches, self.stages, load_machine(self.machine), gathers=True)
+        if axis.gathered is not None:
+            phases = [phase for op, phase in axis.phases.items() if not isinstance(op, BatchRowsOp)]
+            what = describe_need(axis.gathered)
+            print(
+                f"distir: note: pipeline-stages: {what}, so it runs after the loop over microbatches, with what follows it "
+                f"({phases.count(Phase.AFTER)} of {len(phases)} operations)",
+                file=sys.stderr,
+            )

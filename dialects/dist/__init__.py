@@ -29,7 +29,7 @@ from distir.dialects.dist.local import (
     UnpackOp,
     ZerosOp,
 )
-from distir.dialects.dist.microbatches import MicrobatchesOp, PutRowsOp, TakeRowsOp
+from distir.dialects.dist.microbatches import BatchRowsOp, MicrobatchesOp, PutRowsOp, TakeRowsOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.dist.windows import ExchangeOp
 from distir.dialects.reductions import ReductionAttr
@@ -42,6 +42,7 @@ Dist = Dialect(
         AllGatherOp,
         AllReduceOp,
         AllToAllOp,
+        BatchRowsOp,
         BroadcastOp,
         CallOp,
         ConcatOp,

@@ -29,6 +29,7 @@ from xdsl.utils.exceptions import VerifyException
 from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.checks import dim_property, replaced, tensor_type, verify_shape
 from distir.dialects.dist.communication import ScheduleEffect
+from distir.dialects.traits import ViewOfFirstOperand
 
 
 @irdl_op_definition
@@ -167,3 +168,26 @@ class PutRowsOp(RowsOp):
     def verify_(self) -> None:
         self.verify_rows(self.rows, self.input)
         verify_shape(self.output, tensor_type(self.input).get_shape(), tensor_type(self.input).element_type, "the result")
+
+
+@irdl_op_definition
+class BatchRowsOp(IRDLOperation):
+    """A value that is the same in every microbatch, as one of which each has its rows: `%y = dist.batch_rows %x dim 0 : T -> T`. The result is the operand.
+
+    Lifecycle: `pipeline-stages` adds it for a constant or a mask that has a row for each of the batch's, `microbatch` has its rows taken in the
+    loop and removes it. It is not pure: a constant is stated again by whatever uses it, and this is not."""
+
+    name = "dist.batch_rows"
+    dim = prop_def(IntegerAttr[I64])
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    traits = traits_def(ViewOfFirstOperand())
+    assembly_format = "$input `dim` $dim attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, input: SSAValue, dim: int):
+        super().__init__(operands=[input], result_types=[input.type], properties={"dim": dim_property(dim)})
+
+    def verify_(self) -> None:
+        verify_shape(self.output, tensor_type(self.input).get_shape(), tensor_type(self.input).element_type, "the result")
+        if not 0 <= self.dim.value.data < tensor_type(self.input).get_num_dims():
+            raise VerifyException(f"expected a dim of {self.input.type}, got {self.dim.value.data}")

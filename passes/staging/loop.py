@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import IndexType, ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 
-from distir.dialects.dist import MicrobatchesOp, PutRowsOp, TakeRowsOp, ZerosOp
+from distir.dialects.dist import BatchRowsOp, MicrobatchesOp, PutRowsOp, TakeRowsOp, ZerosOp
 from distir.dialects.dist.microbatches import RowsOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, InputDim, Partial, Rule, RuleAttr, Sharded
@@ -29,6 +29,10 @@ def loop_over_microbatches(module: ModuleOp, batch: Mapping[int, int], count: in
     staged = {call.callee.string_value(): call for call in stage_calls(program.entry)}
     loop = _Loop(module, program, count)
     loop.build()
+    for function in functions(module).values():
+        for op in [op for op in function.body.block.ops if isinstance(op, BatchRowsOp)]:
+            op.output.replace_all_uses_with(op.input)
+            function.body.block.erase_op(op)
     erase_unreached(module, program.entry.sym_name.data)
     taken = functions(module)
     for call in (op for op in loop.body.ops if isinstance(op, CallOp)):

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import cast
 
 from xdsl.dialects.builtin import BytesAttr, ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import ConstantLike
 
+from distir.dialects.dist import BatchRowsOp
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Rule, Sharded, State
@@ -41,6 +43,10 @@ class FunctionAxis:
     states: dict[SSAValue, State] = field(default_factory=dict[SSAValue, State])
     chosen: dict[Operation, Option] = field(default_factory=dict[Operation, Option])
     results: tuple[State, ...] = ()
+    outside: dict[Operation, Phase] | None = None
+    """Of the entry of a program whose loop takes rows of what is the same in every microbatch: what runs when, as far as it is followed."""
+    taken: dict[tuple[SSAValue, State], BatchRowsOp] = field(default_factory=dict[tuple[SSAValue, State], BatchRowsOp])
+    """Values of which it does."""
 
 
 class NeedsWhole(Exception):
@@ -53,7 +59,11 @@ class NeedsWhole(Exception):
 
 
 class BatchRefused(DistirError):
-    """Rules do not let every operation follow the batch."""
+    """Rules do not let every operation follow the batch: `why`, and what would help."""
+
+    def __init__(self, why: str, help: str):
+        super().__init__(why + help)
+        self.why = why
 
 
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
@@ -124,6 +134,9 @@ class BatchPropagation:
 
     def follow(self, op: Operation, axis: FunctionAxis) -> None:
         """Chooses the option of an op that takes its operands as they are, and records what its results are."""
+        if isinstance(op, BatchRowsOp):
+            axis.states[op.output] = _rows(op)
+            return
         operands = [axis.states[v] for v in values_read(op)]
         if isinstance(op, CallOp):
             results = self.function(op.callee.string_value(), operands).results
@@ -157,24 +170,38 @@ class BatchPropagation:
         raise NeedsWhole(op, index, operands[index], beside)
 
     def _obtain(self, op: Operation, option: Option, operands: Sequence[State], axis: FunctionAxis) -> bool:
-        """Whether replicated operands can be produced cut instead (an expand to the batch, a literal that repeats, what is
-        computed from those), and does so if they can, and if no other operation has taken them whole before."""
-        plan: dict[Operation, Option] = {op: option}
-        self._refused.clear()
-        for value, have, need in zip(values_read(op), operands, option.operands, strict=True):
-            if have == need or (isinstance(have, Replicated) and need == SUM and is_zero(value)):
+        """Whether replicated operands can be had cut instead, and has them so: produced cut (an expand to the batch, a literal that repeats, what is
+        computed from those), if no other operation has taken them whole before, or else taken by rows."""
+        for may_produce in (True, False):
+            plan: dict[Operation, Option] = {op: option}
+            taken: list[tuple[int, Sharded]] = []
+            self._refused.clear()
+            for i, (value, have, need) in enumerate(zip(values_read(op), operands, option.operands, strict=True)):
+                if have == need or (isinstance(have, Replicated) and need == SUM and is_zero(value)):
+                    continue
+                if may_produce and self._cut(value, need, axis, plan):
+                    continue
+                if i >= len(op.operands) or not self._can_take(value, need, axis):
+                    return False
+                taken.append((i, cast(Sharded, need)))
+            producers = [(producer, cut) for producer, cut in plan.items() if producer is not op]
+            if not all(self._takers_agree(producer, cut, axis, plan) for producer, cut in producers):
                 continue
-            if not self._cut(value, need, axis, plan):
-                return False
-        if not all(
-            self._takers_agree(producer, cut, axis, plan) for producer, cut in plan.items() if producer is not op
-        ):
+            for producer, cut in producers:
+                axis.chosen[producer] = cut
+                axis.states.update(zip(producer.results, cut.results, strict=True))
+            for index, need in taken:
+                op.operands[index] = _taken(op.operands[index], need, op, axis)
+            return True
+        return False
+
+    def _can_take(self, value: SSAValue, need: State, axis: FunctionAxis) -> bool:
+        """Whether the loop over microbatches can take rows of a value that is there before it."""
+        if axis.outside is None or self.shards == 1 or not isinstance(need, Sharded) or len(need.pieces) > 1:
             return False
-        del plan[op]
-        for producer, cut in plan.items():
-            axis.chosen[producer] = cut
-            axis.states.update(zip(producer.results, cut.results, strict=True))
-        return True
+        if not isinstance(axis.states[value], Replicated) or shape_of(value)[need.dim] % self.shards:
+            return False
+        return not isinstance(value, OpResult) or axis.outside.get(value.op) is Phase.BEFORE
 
     def _cut(self, value: SSAValue, need: State, axis: FunctionAxis, plan: dict[Operation, Option]) -> bool:
         """Adds to the plan what gives a replicated value cut, with all that it takes cut for that."""
@@ -218,17 +245,6 @@ class BatchPropagation:
         return True
 
 
-@dataclass
-class BatchAxis:
-    """The entry along the batch axis."""
-
-    shards: int
-    body: FunctionAxis
-    phases: dict[Operation, Phase]
-    propagation: BatchPropagation
-    """What is known of the functions that the entry calls."""
-
-
 def _carried(rule: Rule, operands: Sequence[State]) -> tuple[str, ...] | None:
     """The factors that the first dim which is cut carries; no other can have cut it. None if no dim is cut."""
     for index, state in enumerate(operands[: len(rule.inputs)]):
@@ -261,65 +277,35 @@ def _is_followed(op: Operation, axis: FunctionAxis) -> bool:
     return any(result in axis.states for result in op.results)
 
 
-def follow_batch(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
-    """The whole entry along the batch axis; raises NeedsWhole, with the callee's op, where a call must be inlined."""
-    propagation = BatchPropagation(module, shards)
-    states = batch_states(entry, batch, shards)
-    axis = FunctionAxis(dict(zip(entry.body.block.args, states, strict=True)))
-    phases: dict[Operation, Phase] = {}
-    for op in entry.body.block.ops:
-        if isinstance(op, ReturnOp):
-            axis.results = tuple(axis.states[v] for v in op.operands)
-            continue
-        phases[op] = _phase_of_operands(op, axis, phases)
-        if phases[op] is not Phase.AFTER:
-            try:
-                propagation.follow(op, axis)
-            except NeedsWhole as error:
-                if isinstance(error.state, Sharded):
-                    raise
-                phases[op] = Phase.AFTER
-        if phases[op] is Phase.AFTER:
-            _follow_after(op, axis, phases, shards)
-        elif phases[op] is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
-            phases[op] = Phase.INSIDE
-    for op, phase in phases.items():  # producers that were asked to give cut values run inside after all
-        if phase is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
-            phases[op] = Phase.INSIDE
-    return BatchAxis(shards, axis, phases, propagation)
+def _rows(op: BatchRowsOp) -> Sharded:
+    dim = op.dim.value.data
+    return Sharded(dim, (shape_of(op.input)[dim],))
 
 
-def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase]) -> Phase:
-    producers = [phases[v.op] for v in values_read(op) if isinstance(v, OpResult)]
-    if Phase.AFTER in producers:
-        return Phase.AFTER
-    cut = any(not isinstance(axis.states[v], Replicated) for v in values_read(op))
-    return Phase.INSIDE if cut or Phase.INSIDE in producers else Phase.BEFORE
-
-
-def _follow_after(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase], shards: int) -> None:
-    """After the loop every addend has been accumulated; a value in several parts would have to be gathered, which is
-    refused."""
-    values = values_read(op)
-    reduced = (v for v in values if isinstance(v, OpResult) and phases[v.op] is Phase.AFTER)
-    for index, value in enumerate(values):
-        if isinstance(state := axis.states[value], Sharded) and shards > 1:
-            raise NeedsWhole(op, index, state, next(reduced, None))
-    if not isinstance(op, CallOp):
-        axis.chosen[op] = replicate(op)
-    axis.states.update((result, REPLICATED) for result in op.results)
+def _taken(value: SSAValue, need: Sharded, before: Operation, axis: FunctionAxis) -> SSAValue:
+    """The value as one of which each microbatch has its rows."""
+    if (op := axis.taken.get((value, need))) is None:
+        op = axis.taken[value, need] = BatchRowsOp(value, need.dim)
+        op.output.name_hint = value.name_hint
+        block = before.parent_block()
+        assert block is not None
+        block.insert_op_before(op, before)
+        axis.states[op.output] = need
+        if axis.outside is not None:
+            axis.outside[op] = Phase.BEFORE
+    return op.output
 
 
 def explain(error: NeedsWhole, shards: int) -> BatchRefused:
     """The user's view of a program whose batch cannot be cut: the op and the rule that forbids it."""
     value = values_read(error.op)[error.operand]
-    name = value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
+    name = _name(value)
     if error.beside is not None:
         whole = f"%{error.beside.name_hint or 'value'} {list(shape_of(error.beside))}"
         return BatchRefused(
             f"{error.op.name} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
-            f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts (batch norm "
-            "in training mode; call model.eval(), synchronise it with batch-shard (docs/pytorch.md), or do not cut the batch)"
+            f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts",
+            " (batch norm in training mode; call model.eval(), synchronise it with batch-shard (docs/pytorch.md), or do not cut the batch)",
         )
     rule = rule_of(error.op)
     known = (
@@ -327,11 +313,21 @@ def explain(error: NeedsWhole, shards: int) -> BatchRefused:
         if rule is None
         else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
     )
-    captured = " inside its graphs" if error.operand >= len(error.op.operands) else ""
     return BatchRefused(
-        f"{error.op.name} needs the whole of %{name} {list(shape_of(value))}{captured}, which the batch axis of {shards} parts "
-        f"holds as {_describe(error.state)}: {known}; choose other batch dims, or one stage and one microbatch, where values are converted"
+        f"{describe_need(error)}, which the batch axis of {shards} parts holds as {_describe(error.state)}: {known}",
+        "; choose other batch dims, or sharding=ilp, where values are converted",
     )
+
+
+def describe_need(error: NeedsWhole) -> str:
+    """The operation and the value that it needs whole."""
+    value = values_read(error.op)[error.operand]
+    captured = " inside its graphs" if error.operand >= len(error.op.operands) else ""
+    return f"{error.op.name} needs the whole of %{_name(value)} {list(shape_of(value))}{captured}"
+
+
+def _name(value: SSAValue) -> str:
+    return value.name_hint or (f"argument {value.index}" if isinstance(value, BlockArgument) else "value")
 
 
 def _describe(state: State) -> str:

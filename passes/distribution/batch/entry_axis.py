@@ -1,25 +1,55 @@
-"""The batch axis of a whole program: what hides in called functions and is no part of the microbatch loop comes into the entry first."""
+"""The batch axis of a whole program: which operations of the entry run before the loop over microbatches, inside it and after it. What hides in called functions and is
+no part of the loop comes into the entry first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import CallOp, FuncOp
+from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, OpResult
 
-from distir.passes.distribution.batch.batch_axis import BatchAxis, NeedsWhole, explain, follow_batch
+from distir.dialects.dist import BatchRowsOp
+from distir.dialects.sharding import REPLICATED, Replicated, Sharded
+from distir.interpreters.walk import values_read
+from distir.passes.distribution.batch.batch_axis import (
+    BatchPropagation,
+    FunctionAxis,
+    NeedsWhole,
+    Phase,
+    batch_states,
+    explain,
+)
 from distir.passes.distribution.batch.deferred_scale import defer_scales
 from distir.passes.distribution.inline import inline_calls
-from distir.passes.structure import callee_of, calls_first
+from distir.passes.distribution.options import replicate
+from distir.passes.structure import argument_attributes, callee_of, calls_first, text
 
 
-def axis_of_entry(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int) -> BatchAxis:
-    """The batch axis of the entry; calls inside which a value leaves the axis are inlined until none is."""
+@dataclass
+class BatchAxis:
+    """The entry along the batch axis."""
+
+    shards: int
+    body: FunctionAxis
+    phases: dict[Operation, Phase]
+    propagation: BatchPropagation
+    """What is known of the functions that the entry calls."""
+    gathered: NeedsWhole | None = None
+    """The first operation that runs after the loop because it needs the whole of a value in parts."""
+
+
+def axis_of_entry(
+    module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int, gathers: bool = False
+) -> BatchAxis:
+    """The batch axis of the entry, of which the loop over microbatches `gathers` or not (`follow_batch`); calls inside which a value leaves the axis
+    are inlined until none is."""
     while True:
         if shards > 1:
             defer_scales(module, entry, batch)
         try:
-            return follow_batch(module, entry, batch, shards)
+            return follow_batch(module, entry, batch, shards, gathers)
         except NeedsWhole as error:
             hidden = _callees_with(module, error)
             if not hidden:
@@ -39,3 +69,116 @@ def _callees_with(module: ModuleOp, error: NeedsWhole) -> frozenset[str]:
     return (
         frozenset() if isinstance(holder, FuncOp) and holder.sym_name.data == "main" else frozenset(reaching - {"main"})
     )
+
+
+def follow_batch(
+    module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], shards: int, gathers: bool = False
+) -> BatchAxis:
+    """The whole entry along the batch axis; raises NeedsWhole, with the callee's op, where a call must be inlined. Where the loop `gathers`, an
+    operation that needs the whole of a value in parts runs outside it: before it if the value is made of inputs alone, otherwise
+    after it; and the loop takes rows of what is the same in every microbatch (`dist.batch_rows`)."""
+    early: dict[Operation, NeedsWhole] = {}
+    while True:
+        for op in [op for op in entry.body.block.ops if isinstance(op, BatchRowsOp)]:
+            op.output.replace_all_uses_with(op.input)
+            entry.body.block.erase_op(op)
+        try:
+            return _follow_batch(module, entry, batch, shards, early if gathers else None)
+        except _BeforeLoop as found:
+            early |= dict.fromkeys(found.operations, found.error)
+
+
+class _BeforeLoop(Exception):
+    """Operations that can run before the loop, on the whole batch, and why they do."""
+
+    def __init__(self, operations: set[Operation], error: NeedsWhole):
+        super().__init__()
+        self.operations, self.error = operations, error
+
+
+def _follow_batch(
+    module: ModuleOp,
+    entry: FuncOp,
+    batch: Mapping[int, int],
+    shards: int,
+    early: Mapping[Operation, NeedsWhole] | None,
+) -> BatchAxis:
+    propagation = BatchPropagation(module, shards)
+    states = batch_states(entry, batch, shards)
+    axis = FunctionAxis(dict(zip(entry.body.block.args, states, strict=True)))
+    phases: dict[Operation, Phase] = {}
+    axis.outside = phases if early is not None else None
+    gathered: NeedsWhole | None = None
+    for op in list(entry.body.block.ops):
+        if isinstance(op, ReturnOp):
+            axis.results = tuple(axis.states[v] for v in op.operands)
+            continue
+        if early is not None and op in early:
+            phases[op] = Phase.BEFORE
+            axis.chosen[op] = replicate(op)
+            axis.states.update((result, REPLICATED) for result in op.results)
+            continue
+        phases[op] = _phase_of_operands(op, axis, phases)
+        if phases[op] is not Phase.AFTER:
+            try:
+                propagation.follow(op, axis)
+            except NeedsWhole as error:
+                if isinstance(error.state, Sharded):
+                    if early is None or error.op is not op or error.beside is not None:
+                        raise
+                    if (found := _made_of_inputs(op, entry)) is not None:
+                        raise _BeforeLoop(found, error) from None
+                    gathered = gathered or error
+                phases[op] = Phase.AFTER
+        if phases[op] is Phase.AFTER:
+            _follow_after(op, axis, phases, shards, gathers=early is not None)
+        elif phases[op] is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
+            phases[op] = Phase.INSIDE
+    for op, phase in phases.items():  # producers that were asked to give cut values run inside after all
+        if isinstance(op, BatchRowsOp):
+            continue
+        if phase is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
+            phases[op] = Phase.INSIDE
+    needs_whole = gathered or next(iter((early or {}).values()), None)
+    if needs_whole is not None and Phase.INSIDE not in phases.values():
+        raise needs_whole  # nothing would be left in the loop
+    return BatchAxis(shards, axis, phases, propagation, gathered)
+
+
+def _made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
+    """An operation and what it depends on, if no parameter or state is among that."""
+    roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+    found, todo = set[Operation](), [op]
+    while todo:
+        if (each := todo.pop()) in found:
+            continue
+        found.add(each)
+        for value in values_read(each):
+            if isinstance(value, OpResult):
+                todo.append(value.op)
+            elif isinstance(value, BlockArgument) and roles[value.index] in ("parameter", "state", "buffer"):
+                return None
+    return found
+
+
+def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase]) -> Phase:
+    producers = [phases[v.op] for v in values_read(op) if isinstance(v, OpResult)]
+    if Phase.AFTER in producers:
+        return Phase.AFTER
+    cut = any(not isinstance(axis.states[v], Replicated) for v in values_read(op))
+    return Phase.INSIDE if cut or Phase.INSIDE in producers else Phase.BEFORE
+
+
+def _follow_after(
+    op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase], shards: int, gathers: bool
+) -> None:
+    """After the loop every addend has been accumulated; a value in several parts would have to be gathered, which is
+    refused unless the loop `gathers`."""
+    values = values_read(op)
+    reduced = (v for v in values if isinstance(v, OpResult) and phases[v.op] is Phase.AFTER)
+    for index, value in enumerate(values):
+        if isinstance(state := axis.states[value], Sharded) and shards > 1 and not gathers:
+            raise NeedsWhole(op, index, state, next(reduced, None))
+    if not isinstance(op, CallOp):
+        axis.chosen[op] = replicate(op)
+    axis.states.update((result, REPLICATED) for result in op.results)

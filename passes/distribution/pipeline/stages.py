@@ -23,7 +23,8 @@ from distir.dialects.dist import AccumulateOp, MicrobatchesOp, PutRowsOp, TakeRo
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Partial
 from distir.interpreters.walk import values_read
-from distir.passes.distribution.batch.batch_axis import BatchAxis, Phase
+from distir.passes.distribution.batch.batch_axis import Phase
+from distir.passes.distribution.batch.entry_axis import BatchAxis
 from distir.passes.structure import (
     argument_attributes,
     is_constant_expression,

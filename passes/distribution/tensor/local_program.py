@@ -20,10 +20,11 @@ from distir.passes.distribution.batch.batch_axis import (
     batch_states,
     explain,
 )
-from distir.passes.distribution.batch.entry_axis import axis_of_entry
+from distir.passes.distribution.batch.entry_axis import BatchAxis, axis_of_entry
 from distir.passes.distribution.batch.localize import Localizer
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.pipeline.stages import (
+    BEFORE,
     UPDATE,
     Assignment,
     Cuts,
@@ -49,16 +50,17 @@ def cut_into_stages(
     machine: Machine,
     whole_layers: bool = False,
     cuts: Cuts | None = None,
-) -> BatchPropagation:
+    gathers: bool = False,
+) -> BatchAxis:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
     there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers. Stages begin
-    where `cuts` says, which notes where they began. What is known of the functions that were there before is returned."""
+    where `cuts` says, which notes where they began. The loop over microbatches `gathers` or not (`follow_batch`). Returns the batch axis of the entry as it was."""
     cuts = {} if cuts is None else cuts
     calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
     rows = min((shape_of(entry.body.block.args[i])[d] for i, d in batch.items()), default=1)
     weigh = stage_weights(module, machine, max(1, rows))
-    axis = axis_of_entry(module, entry, batch, shards)
+    axis = axis_of_entry(module, entry, batch, shards, gathers)
     try:
         assignment = Assignment(entry, axis, stages, weigh, cuts)
     except TooManyStages as error:
@@ -67,12 +69,12 @@ def cut_into_stages(
         if whole_layers:
             raise CutsLayers(error.operations, stages) from None
         inline_calls(module, entry)
-        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh, cuts)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards, gathers), stages, weigh, cuts)
     while callees := assignment.straddling():
         inline_calls(module, entry, callees)
-        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards), stages, weigh, cuts)
+        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards, gathers), stages, weigh, cuts)
     build_stages(module, entry, assignment)
-    return assignment.axis.propagation
+    return assignment.axis
 
 
 @dataclass
@@ -131,7 +133,7 @@ def localize(
     localizer.cut.update([v for v, state in zip(body.args, states, strict=True) if isinstance(state, Sharded)])
     mapping: dict[SSAValue, SSAValue] = dict(zip(entry.body.block.args, body.args, strict=True))
     for call in stage_calls(entry):
-        needed = [REPLICATED if phase_of(call) == UPDATE else along[v] for v in call.operands]
+        needed = [REPLICATED if phase_of(call) in (BEFORE, UPDATE) else along[v] for v in call.operands]
         name = call.callee.string_value()
         try:
             results = propagation.function(name, needed).results

@@ -205,7 +205,7 @@ def staged_at_sites(
     """Stages and parts of the batch; operations with rules are numbered before, so that their copies are recognised."""
     for op, site in site_numbers(module).items():
         op.attributes[SITE] = IntAttr(site)
-    known = cut_into_stages(module, batch, shards, stages, machine, whole_layers, cuts)
+    known = cut_into_stages(module, batch, shards, stages, machine, whole_layers, cuts).propagation
     return localize(module, batch, shards, known)
 
 

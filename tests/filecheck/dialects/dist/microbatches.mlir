@@ -5,6 +5,8 @@ func.func @main(%x: tensor<12x8xf32>, %w: tensor<8xf32>) -> (tensor<8xf32>, tens
   // CHECK: %sum = dist.zeros : tensor<8xf32>
   %sum = dist.zeros : tensor<8xf32>
   %all = dist.zeros : tensor<12x8xf32>
+  // CHECK: %parted = dist.batch_rows %x dim 0 : tensor<12x8xf32> -> tensor<12x8xf32>
+  %parted = dist.batch_rows %x dim 0 : tensor<12x8xf32> -> tensor<12x8xf32>
   // CHECK: %s, %y = dist.microbatches @body(%x, %w, %sum, %all) times 3 {tag} : (tensor<12x8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<12x8xf32>) -> (tensor<8xf32>, tensor<12x8xf32>)
   %s, %y = dist.microbatches @body(%x, %w, %sum, %all) times 3 {tag} : (tensor<12x8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<12x8xf32>) -> (tensor<8xf32>, tensor<12x8xf32>)
   func.return %s, %y : tensor<8xf32>, tensor<12x8xf32>

@@ -47,3 +47,11 @@ func.func @main(%x: tensor<4xf32>, %y: tensor<2xf32>) {
   %0 = dist.insert %y into %x dim 0 at 3 : tensor<2xf32>, tensor<4xf32> -> tensor<4xf32>
   func.return
 }
+
+// -----
+
+// CHECK: expected a dim of tensor<4xf32>, got 1
+func.func @parted(%x: tensor<4xf32>) {
+  %0 = dist.batch_rows %x dim 1 : tensor<4xf32> -> tensor<4xf32>
+  func.return
+}
