@@ -111,14 +111,16 @@ class Examination:
         from distir.tools.commands.model import load_model
 
         shapes = [f"{name}={','.join(map(str, s))}" for name, s in self.architecture.options.get("shapes", {}).items()]
-        module = self._do("import", lambda: load_model(str(path), shapes))
+        values = self.architecture.options.get("values", {})
+        named = {"values": [f"{name}={value}" for name, value in values.items()]}
+        module = self._do("import", lambda: load_model(str(path), shapes, named))
         if module is None or self._do("static", lambda: OnnxFoldShapesPass().apply(Context(), module) or True) is None:
             return
         names = [port.name for port in arguments_of(entry_function(module)) if port.role in ("input", "label", "seed")]
 
         def equal() -> float:
             feeds = draw_inputs(module, 0, names=names) if inputs is None else dict(zip(names, inputs, strict=True))
-            wanted = _by_onnxruntime(path, feeds) if expected is None else expected
+            wanted = _by_onnxruntime(path, feeds, values) if expected is None else expected
             found = np.asarray(next(iter(run(module, feeds).values())))
             largest = float(np.abs(wanted).max(initial=0)) or 1.0
             difference = float(np.abs(found - wanted).max(initial=0)) / largest
@@ -214,8 +216,8 @@ def _per_row(output: Any, label: Any) -> Any:
     return cross_entropy(output.flatten(0, -2), label.flatten())
 
 
-def _by_onnxruntime(path: Path, feeds: Mapping[str, Any]) -> Any:
-    """The first output of a file; its inputs have the sizes that they are given."""
+def _by_onnxruntime(path: Path, feeds: Mapping[str, Any], values: Mapping[str, float]) -> Any:
+    """The first output of a file; its inputs have the sizes that they are given. `values` are of scalars."""
     if find_spec("onnxruntime") is None:
         raise NotInstalled("onnxruntime")
     import onnxruntime
@@ -223,4 +225,7 @@ def _by_onnxruntime(path: Path, feeds: Mapping[str, Any]) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(str(path), options)
-    return session.run(None, dict(feeds))[0]
+    scalars = {
+        name: np.array(value, np.float32 if isinstance(value, float) else np.int64) for name, value in values.items()
+    }
+    return session.run(None, dict(feeds) | scalars)[0]

@@ -46,16 +46,18 @@ def import_model(
     parameters: Sequence[str] = (),
     constants: Sequence[str] = (),
     until: Sequence[str] = (),
+    values: Mapping[str, float] | None = None,
 ) -> ModuleOp:
     """The model as a module with one function, @main; parameter values are attached to it.
 
     `shapes` binds the open dimensions of inputs. `parameters` and `constants` are patterns of tensors' names (`h.*.scale`) that
     are parameters, and constants, whatever the importer would take them for. With `until`, the values of these names are the results
-    instead of the model's own. Raises DistirError, one line, for a mistake in the file or the shapes.
+    instead of the model's own. `values` are numbers that inputs always have, which are inputs no more (a sampling rate that the model
+    decides by). Raises DistirError, one line, for a mistake in the file or the shapes.
     """
     name = "the model" if isinstance(path_or_model, ModelProto) else str(path_or_model)
     try:
-        return _import(load_model(path_or_model, until), shapes, parameters, constants)
+        return _import(load_model(path_or_model, until, values), shapes, parameters, constants)
     except (DiagnosticException, DistirError):
         raise
     except MemoryError as error:

@@ -5,7 +5,7 @@ its graph; their values stay views of the file. Which of them are parameters is 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
 from distir.dialects.onnx.protos import is_floating, is_quantised
 from distir.frontends.onnx.contrib import expand_contributed, is_contributed
 from distir.frontends.onnx.domains import ONNX_DOMAINS
+from distir.frontends.onnx.fixed_inputs import fix_inputs
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
 from distir.frontends.onnx.protos import Array, array_of
 from distir.frontends.onnx.sparse import make_dense
@@ -58,8 +59,12 @@ class LoadedModel:
         )
 
 
-def load_model(path_or_model: str | os.PathLike[str] | ModelProto, until: Sequence[str] = ()) -> LoadedModel:
-    """Read and normalise a model, up to the values `until`; every mistake in the file is a DistirError that names it."""
+def load_model(
+    path_or_model: str | os.PathLike[str] | ModelProto,
+    until: Sequence[str] = (),
+    values: Mapping[str, float] | None = None,
+) -> LoadedModel:
+    """Read and normalise a model, up to the values `until`, with fixed `values` of inputs; every mistake in the file is a DistirError that names it."""
     if isinstance(path_or_model, ModelProto):
         name, folder, model = "the model", None, ModelProto()
         model.CopyFrom(path_or_model)
@@ -74,6 +79,8 @@ def load_model(path_or_model: str | os.PathLike[str] | ModelProto, until: Sequen
     name_default_domain(model)
     make_dense(model, lambda tensor: array_of(tensor, folder, name), name)
     sort_nodes(model, name)
+    if values:
+        fix_inputs(model, values, name)
     if until:
         cut_after(model, until, name)
     loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}

@@ -98,7 +98,9 @@ def test_a_file_goes_through_every_step(tmp_path: Path, monkeypatch: pytest.Monk
     )
     onnx.save(layers, tmp_path / "layers.onnx")
     monkeypatch.setattr("benchmarks.models.examine.file_of", lambda source: tmp_path / "layers.onnx")
-    monkeypatch.setattr("benchmarks.models.examine._by_onnxruntime", lambda path, feeds: 0.5 * np.zeros((4, 12)))
+    monkeypatch.setattr(
+        "benchmarks.models.examine._by_onnxruntime", lambda path, feeds, values: 0.5 * np.zeros((4, 12))
+    )
     found = examined(Architecture("file", "package:layers"), tmp_path)
     states = states_of(found)
     assert states.pop("equal") == "differs"  # zeros are not what it computes

@@ -52,18 +52,20 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def diagnosed(model: str, shapes: Sequence[str], seconds: float) -> dict[str, Any]:
+def diagnosed(model: str, shapes: Sequence[str], values: Sequence[str], seconds: float) -> dict[str, Any]:
     """All that there is to say of a model, as values for JSON. Raises DistirError where it cannot be imported."""
     clock = _Clock()
     with clock.step("import"):
-        module = load_model(model, shapes)
+        module = load_model(model, shapes, {"values": values})
     found: dict[str, Any] = {"model": model, **_what_goes_in(module)}
     found["open"] = [f"{what}: {option}" for what, option in open_dimensions(module)]
     file = f"{stem(model)}.mlir"
     with clock.step("shapes"):
-        bound, why = _static(module, model, shapes)
+        bound, why = _static(module, model, shapes, values)
     given = bound.shapes if bound is not None else list(shapes)
-    import_it = shell("distir", "import", model, *[word for shape in given for word in ("--shape", shape)], "-o", file)
+    options = [word for shape in given for word in ("--shape", shape)]
+    options += [word for value in values for word in ("--value", value)]
+    import_it = shell("distir", "import", model, *options, "-o", file)
     found |= {"shapes": given, "static": bound is not None, "why": why}
     if bound is None:
         return found | {"commands": [import_it], "seconds": clock.spent}
@@ -129,7 +131,7 @@ class _Bound:
     shapes: list[str]
 
 
-def _static(module: ModuleOp, model: str, shapes: Sequence[str]) -> tuple[_Bound | None, str]:
+def _static(module: ModuleOp, model: str, shapes: Sequence[str], values: Sequence[str]) -> tuple[_Bound | None, str]:
     """The program with static shapes, open dims of inputs guessed; or why there is none."""
     if not open_dimensions(module):
         try:
@@ -141,7 +143,7 @@ def _static(module: ModuleOp, model: str, shapes: Sequence[str]) -> tuple[_Bound
     for others, of_images in GUESSED:
         given = [*shapes, *_guesses(module, others, of_images)]
         try:
-            bound = load_model(model, given)
+            bound = load_model(model, given, {"values": values})
             make_static(bound, model)
             return _Bound(bound, given), ""
         except DistirError as error:

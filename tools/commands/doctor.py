@@ -9,7 +9,7 @@ from argparse import Namespace, RawDescriptionHelpFormatter
 from typing import Any
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.model import add_model_arguments
+from distir.tools.commands.model import add_model_arguments, add_value_argument
 from distir.tools.commands.report import bytes_text, print_table, progress, say
 
 EXAMPLES = """\
@@ -34,6 +34,7 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     add_model_arguments(parser)
+    add_value_argument(parser)
     parser.add_argument(
         "--seconds", type=float, default=60.0, metavar="S", help="CPU seconds for each plan that is tried (default: 60)"
     )
@@ -47,7 +48,7 @@ def run(args: Namespace) -> int:
     if not args.seconds > 0:
         raise DistirError(f"--seconds: expected more than 0, got {args.seconds:g}")
     with progress(f"examining {args.model}"):
-        found = diagnosed(args.model, args.shape, args.seconds)
+        found = diagnosed(args.model, args.shape, args.value, args.seconds)
     if args.json:
         print(json.dumps(found, indent=2))
     else:

@@ -7,7 +7,7 @@ from argparse import Namespace, RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.model import add_model_arguments, load_model, open_dimensions
+from distir.tools.commands.model import add_model_arguments, add_value_argument, load_model, open_dimensions
 from distir.tools.commands.report import check_output, progress, say
 from distir.tools.commands.train_option import TRAIN_HELP, train
 
@@ -23,6 +23,7 @@ examples:
   distir import examples.mlp_pytorch:step -o step.mlir      a PyTorch training step
   distir import pkg.models:step -o step.mlir --weights model.safetensors
   distir import mlp.onnx -o step.mlir --train loss=mse_loss optimizer=sgd:lr=0.1,momentum=0.9
+  distir import vad.onnx --value sr=16000 --shape input=8,512 -o vad.mlir
   distir import clip.onnx -o clip.mlir --parameters logit_scale
   distir import gpt2.onnx --shape input1=8,1,128 -o step.mlir \\
       --train loss=cross_entropy optimizer=adamw:lr=1e-3 freeze='wpe.*'
@@ -64,6 +65,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="VALUE",
         help="make this value of an ONNX file's graph the result, and leave out what comes after it; may repeat",
     )
+    add_value_argument(parser)
     parser.add_argument(
         "--train",
         nargs="+",
@@ -87,7 +89,7 @@ def run(args: Namespace) -> int:
         check_output(args.output)
     notes: list[str] = []
     with progress(f"importing {args.model}"):
-        named = {"parameters": args.parameters, "constants": args.constants, "until": args.until}
+        named = {"parameters": args.parameters, "constants": args.constants, "until": args.until, "values": args.value}
         module = load_model(args.model, args.shape, named)
         if not args.no_check:
             notes += _compared(module, args.model)

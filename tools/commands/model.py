@@ -46,9 +46,21 @@ def add_model_arguments(parser: ArgumentParser) -> None:
     )
 
 
+def add_value_argument(parser: ArgumentParser) -> None:
+    """`--value`."""
+    parser.add_argument(
+        "--value",
+        action="append",
+        default=[],
+        metavar="INPUT=NUMBER",
+        help="an input of an ONNX file that always has this value, such as sr=16000; it is no input of the program; may repeat",
+    )
+
+
 def load_model(model: str, shapes: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
     """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached. `names` are what
-    `import_model` takes for an ONNX model: tensors that are `parameters` and `constants`, values that it ends with (`until`)."""
+    `import_model` takes for an ONNX model: tensors that are `parameters` and `constants`, values that it ends with (`until`), inputs of
+    which the value is fixed (`values`, as `sr=16000`)."""
     from distir.frontends import FRONTENDS
     from distir.frontends.shapes import OtherSize, parse_shape
 
@@ -57,6 +69,10 @@ def load_model(model: str, shapes: Sequence[str] = (), names: Mapping[str, Seque
         if bound.setdefault(name, shape) != shape:
             raise DistirError(f"--shape gives input '{name}' twice, as {list(bound[name])} and {list(shape)}")
     chosen: dict[str, Any] = {option: given for option, given in (names or {}).items() if given}
+    if "values" in chosen:
+        from distir.frontends.onnx.fixed_inputs import parse_value
+
+        chosen["values"] = dict(map(parse_value, chosen["values"]))
     if (extension := Path(model).suffix) in FRONTENDS and not (chosen and extension != ".onnx"):
         try:
             module = FRONTENDS[extension](model, bound, **chosen)
