@@ -40,7 +40,7 @@ from distir.passes.structure import (
 )
 
 RESTRICTIONS = ("any", "batch", "model", "none")
-"""What an axis may cut: every factor; those of the batch; those of parameters that are not the batch's; nothing."""
+"""What an axis may cut: every factor; those of the batch; those of weights that are not the batch's; nothing."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _axis_options(
     allowed = {
         "any": lambda value, dim: True,
         "batch": reach.is_batch,
-        "model": reach.is_model,
+        "model": reach.is_weight,
         "none": lambda value, dim: False,
     }
     loop = _only_in_loop(module, main)
@@ -205,7 +205,7 @@ def _axis_options(
         kind = "none" if size == 1 else restrictions.get(axis, "any")
         keys.append((kind, size))
         if (kind, size) not in found:
-            inside = reach.is_model if kind in ("any", "model") else allowed["none"]
+            inside = reach.is_weight if kind in ("any", "model") else allowed["none"]
             space = _Space(module, main, size, allowed[kind], inside, prices.mesh.uneven)
             space.restricted = None if kind == "none" else loop
             space.close()
