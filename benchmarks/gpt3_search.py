@@ -19,11 +19,12 @@ from typing import TypeVar
 from xdsl.context import Context
 
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.search.configurations import grid, ranked
+from distir.passes.distribution.search.configurations import grid
 from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.outline_repeats import OutlineRepeatsPass
-from distir.tools.commands.search import _report  # pyright: ignore[reportPrivateUsage]
+from distir.tools.commands.search import report
+from distir.tools.plans import Plans
 from examples import gpt3_pytorch
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ def main() -> None:
     microbatches = [int(k) for k in args.microbatches.split(",")]
     configurations = grid(1024, [gpt3_pytorch.BATCH], microbatches, ["1f1b", "gpipe"], args.most_tensor)
     outcomes = timed("search", lambda: list(search.outcomes(configurations)))
-    _report(outcomes, ranked(outcomes)[: args.top], len(configurations))
+    report(Plans.of(outcomes, search.program, len(configurations)), args.top)
     print(f"memory     {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:6.2f} GiB at most")
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from distir.interpreters.operator_dialects import Meaning
     from distir.passes.shardcombine.callables import discover
+    from distir.tools.api import Plan, Plans, import_model, prove, run, search, simulate, verify
 
     __version__: str
 
@@ -40,6 +41,9 @@ _PLACES = {
     "discover": "distir.passes.shardcombine.callables",
     "DistirError": "distir.dialects.errors",
     "Meaning": "distir.interpreters.operator_dialects",
+    **dict.fromkeys(
+        ("Plan", "Plans", "import_model", "prove", "run", "search", "simulate", "verify"), "distir.tools.api"
+    ),
     **dict.fromkeys(
         (
             "register_cost_model",
@@ -62,8 +66,12 @@ _PLACES = {
 __all__ = [
     "DistirError",
     "Meaning",
+    "Plan",
+    "Plans",
     "__version__",
     "discover",
+    "import_model",
+    "prove",
     "register_cost_model",
     "register_dialect",
     "register_frontend",
@@ -75,6 +83,10 @@ __all__ = [
     "register_onnx_domain",
     "register_pass",
     "register_schedule",
+    "run",
+    "search",
+    "simulate",
+    "verify",
 ]
 
 

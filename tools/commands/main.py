@@ -10,7 +10,8 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from difflib import get_close_matches
+from typing import Any, NoReturn
 
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
 
@@ -37,6 +38,16 @@ examples:
   distir simulate best.mlir --machine dgx-a100
   distir verify gpt2.mlir best.mlir
   distir run best.mlir --check gpt2.mlir
+
+"""
+
+
+EXIT_CODES = """\
+exit status:
+  0    done; a check that was asked for holds
+  1    a mistake of yours, in one line on stderr; or a check that fails (verify, run --check)
+  3    verify --proof: not proven, which is no proof of a fault
+  130  interrupted by Ctrl-C (search first reports what it found); 143: terminated
 """
 
 
@@ -44,17 +55,47 @@ class ArgumentParser(argparse.ArgumentParser):
     """Wrong usage is a user's mistake like any other."""
 
     def error(self, message: str) -> NoReturn:
-        raise DistirError(f"{message}; see {self.prog} --help")
+        wrong = next((word for word in message.split() if word.startswith("--")), "").partition("=")[0]
+        near = get_close_matches(wrong, options_of(self), 1, 0.6) if wrong.strip("-") else []
+        hint = f" (did you mean {near[0]}?)" if near and near[0] != wrong else ""
+        raise DistirError(f"{message}{hint}; see {self.prog} --help")
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the commands."""
+    actions: list[Any] = parser._actions  # pyright: ignore[reportPrivateUsage]
+    found = [each.choices for each in actions if isinstance(each, argparse._SubParsersAction)]  # pyright: ignore[reportPrivateUsage]
+    return {name: command for choices in found for name, command in choices.items()}
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """The options of a parser and of the commands below it."""
+    own = list(parser._option_string_actions)  # pyright: ignore[reportPrivateUsage]
+    return [*own, *(option for command in subcommands(parser).values() for option in options_of(command))]
+
+
+class Version(argparse.Action):
+    """Prints the version."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, nargs=0, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
+        from distir.dialects.version import distir_version
+
+        print(f"distir {distir_version()}")
+        parser.exit()
 
 
 def make_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="distir",
         description="Distributes neural networks: finds a good way, shows why, proves it, and runs it.",
-        epilog=EXAMPLES,
+        epilog=EXAMPLES + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action=Version, help="show the version and exit")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(commands)

@@ -57,9 +57,9 @@ def add_value_argument(parser: ArgumentParser) -> None:
     )
 
 
-def load_model(model: str, shapes: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
-    """The model as a level 1 or 2 program, with the given shapes (`x=8,128`) and its weights attached. `names` are what
-    `import_model` takes for an ONNX model: tensors that are `parameters` and `constants`, values that it ends with (`until`), inputs of
+def load_model(model: Any, shapes: Sequence[str] = (), names: Mapping[str, Sequence[str]] | None = None) -> ModuleOp:
+    """The model, a file, MODULE:FUNCTION or an object that such a function returns, as a level 1 or 2 program, with the given shapes
+    (`x=8,128`) and its weights attached. `names` are what `import_model` takes for an ONNX model: tensors that are `parameters` and `constants`, values that it ends with (`until`), inputs of
     which the value is fixed (`values`, as `sr=16000`)."""
     from distir.frontends import FRONTENDS
     from distir.frontends.shapes import OtherSize, parse_shape
@@ -73,6 +73,10 @@ def load_model(model: str, shapes: Sequence[str] = (), names: Mapping[str, Seque
         from distir.frontends.onnx.fixed_inputs import parse_value
 
         chosen["values"] = dict(map(parse_value, chosen["values"]))
+    if not isinstance(model, str):
+        module = _module_of(model, "the model", bound, chosen)
+        require_level(module, "the model", (1, 2), "expected a model, which is of level 1 or 2")
+        return _bind(module, "the model", bound)
     if (extension := Path(model).suffix) in FRONTENDS and not (chosen and extension != ".onnx"):
         try:
             module = FRONTENDS[extension](model, bound, **chosen)
@@ -102,9 +106,17 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Seque
         made = getattr(import_module(module_name), function_name)()
     except (Exception, SystemExit) as error:
         raise DistirError(f"{model} raised {type(error).__name__}: {error}") from error
+    return _module_of(made, f"{model} returned a {type(made).__name__}", shapes, roles)
+
+
+def _module_of(made: Any, what: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Sequence[str]]) -> ModuleOp:
+    """A model that exists in this process, as a module; shapes and roles that are used are taken out."""
     if isinstance(made, ModuleOp):
-        check(made, model)
-        return made
+        from distir.interpreters.weights import attach, weights_of
+
+        check(made, what)
+        attach(module := made.clone(), weights_of(made))
+        return module
     if type(made).__module__.startswith("onnx") and type(made).__name__ == "ModelProto":
         from distir.frontends.onnx import import_model
 
@@ -117,8 +129,8 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Seque
 
         return import_step(*arguments)
     raise DistirError(
-        f"{model} returned a {type(made).__name__}: expected an xDSL ModuleOp, an onnx ModelProto, a training_step or written_step "
-        "of distir.frontends.pytorch, or a tuple of a torch.nn.Module or function and its example arguments"
+        f"{what}: expected an xDSL ModuleOp, an onnx ModelProto, a training_step or written_step of distir.frontends.pytorch, or a tuple "
+        "of a torch.nn.Module or function and its example arguments"
     )
 
 
@@ -151,9 +163,12 @@ def _bind(module: ModuleOp, model: str, shapes: dict[str, tuple[int, ...]]) -> M
     return module
 
 
-def load_executable(path: str) -> ModuleOp:
-    """A program of level 1 to 3, with static types."""
-    module = load_program(path)
+def load_executable(path: str | ModuleOp) -> ModuleOp:
+    """A program of level 1 to 3, with static types: that of a file, or a copy of one in this process."""
+    if isinstance(path, ModuleOp):
+        module, path = _module_of(path, "the program", {}, {}), "the program"
+    else:
+        module = load_program(path)
     require_level(module, path, (1, 2, 3), "expected the distributed program that it comes from")
     if level_of(module) < 3:
         make_static(module, path)

@@ -30,7 +30,15 @@ def say(line: str, stream: TextIO | None = None) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
-    """A table without lines; as wide as it needs when the reader is no terminal."""
+    """Prints a table without lines; as wide as it needs when the reader is no terminal."""
+    terminal = sys.stdout.isatty()
+    print(table_text(rows, header, get_terminal_size().columns if terminal else None, terminal))
+
+
+def table_text(
+    rows: Sequence[Sequence[str]], header: Sequence[str] = (), width: int | None = None, coloured: bool = False
+) -> str:
+    """A table without lines, as wide as it needs, or with cells that break between words to stay within a width."""
     from io import StringIO
 
     from rich.console import Console
@@ -38,16 +46,16 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> No
     from rich.text import Text
 
     table = Table(box=None, show_header=bool(header), pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in header or [""] * len(rows[0]):
-        table.add_column(column, overflow="fold")
+    names = header or [""] * len(rows[0])
+    for column, cells in zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True):
+        words = [word for text in (column, *cells) for word in shown(text).split()]
+        longest = max(map(len, words), default=1)
+        table.add_column(column, overflow="fold", min_width=None if width is None else min(longest, width // 4))
     for row in rows:
         table.add_row(*(Text(shown(cell)) for cell in row))
-    terminal = sys.stdout.isatty()
     text = StringIO()
-    width = get_terminal_size().columns if terminal else 1000
-    Console(file=text, force_terminal=terminal, width=width, highlight=False).print(table)
-    for line in text.getvalue().splitlines():
-        print(line.rstrip())
+    Console(file=text, force_terminal=coloured, width=width or 1000, highlight=False).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 @contextmanager

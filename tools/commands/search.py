@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.model import add_model_arguments
-from distir.tools.commands.report import bytes_text, check_output, print_table, say, seconds_text, write_whole
+from distir.tools.commands.report import check_output, print_table, say, write_whole
+from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -73,6 +76,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
+    parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
     parser.add_argument("--report", metavar="F.html", help="write a page with all plans, throughput against memory")
     add_no_cache(parser)
@@ -80,13 +84,25 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: Namespace) -> int:
-    from distir.passes.distribution.search.configurations import ranked
+def defaults() -> dict[str, Any]:
+    """What every option is that is not given."""
+    from argparse import ArgumentParser
+
+    add_parser((parser := ArgumentParser()).add_subparsers())
+    return vars(parser.parse_args(["search", "MODEL", "--machine", "M", "--devices", "1"]))
+
+
+class Found(NamedTuple):
+    """A search that is over."""
+
+    plans: Plans
+    search: Search
+
+
+def find_plans(args: Namespace) -> Found:
+    """Evaluates the plans that the options name. Raises DistirError for a mistake in them."""
     from distir.passes.distribution.search.search import leave_collector_off
 
-    for path in (args.csv, args.report, args.output):
-        if path is not None:
-            check_output(path)
     if args.devices < 1 or args.top < 1:
         raise DistirError("--devices and --top: expected at least 1")
     if args.devices > MOST_DEVICES:
@@ -94,32 +110,58 @@ def run(args: Namespace) -> int:
     if args.most_tensor is not None and args.most_tensor < 1:
         raise DistirError("--most-tensor: expected at least 1")
     leave_collector_off()
-    search, configurations, bound = _prepare(args)
+    search, configurations, model = _prepare(args)
     outcomes, interrupted = _walk(search, configurations)
-    best = ranked(outcomes)
-    _report(outcomes, best[: args.top], len(configurations))
+    build = partial(_program, search, model)
+    return Found(Plans.of(outcomes, build, len(configurations), interrupted), search)
+
+
+def _program(search: Search, model: ModuleOp, configuration: Configuration) -> ModuleOp:
+    """The program of a plan, with the values that the model came with."""
+    from distir.interpreters.weights import attach, weights_of
+
+    program = search.program(configuration)
+    attach(program, weights_of(model))
+    return program
+
+
+def run(args: Namespace) -> int:
+    for path in (args.csv, args.report, args.output):
+        if path is not None:
+            check_output(path)
+    plans, search = find_plans(args)
+    if args.json:
+        print(json.dumps(_figures(plans, args.top), indent=2))
+    else:
+        report(plans, args.top)
+    say_to = sys.stderr if args.json else None
     if args.csv is not None:
-        write_whole(args.csv, lambda stream: stream.write(_csv(outcomes, best).encode()))
-        print(f"wrote {len(outcomes)} plans to {args.csv}")
+        write_whole(args.csv, lambda stream: stream.write(_csv(plans).encode()))
+        say(f"wrote {len(plans.outcomes)} plans to {args.csv}", say_to)
     if args.report is not None:
         from distir.backends.report import search_report
 
         title = f"{args.model} on {args.devices} devices of {search.machine.name}"
         analysis = None
-        if best:
+        if plans:
             from distir.interpreters.simulate.analysis import Analysis
 
-            analysis = Analysis(search.program(best[0].configuration), search.machine, search.cost_model)
-        page = search_report(title, outcomes, best, search.memory_limit_bytes, analysis)
+            analysis = Analysis(plans.best.program, search.machine, search.cost_model)
+        fitting = [outcome for outcome in plans.outcomes if outcome.figures is not None and outcome.dropped is None]
+        by_plan = {outcome.configuration: outcome for outcome in fitting}
+        best = [by_plan[plan.configuration] for plan in plans]
+        page = search_report(title, plans.outcomes, best, search.memory_limit_bytes, analysis)
         write_whole(args.report, lambda stream: stream.write(page.encode()))
-        print(f"wrote the report to {args.report}")
-    if not best:
-        if interrupted:
-            return INTERRUPTED
-        raise DistirError(_nothing_fits(outcomes))
+        say(f"wrote the report to {args.report}", say_to)
+    if not plans and plans.interrupted:
+        return INTERRUPTED
+    best_plan = plans.best
     if args.output is not None:
-        _write_best(search, best[0].configuration, bound, args.output)
-    return INTERRUPTED if interrupted else 0
+        best_plan.save(args.output)
+        c = best_plan.configuration
+        chosen = f"batch {c.batch}, D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}"
+        say(f"wrote the best plan ({chosen}) to {args.output}", say_to)
+    return INTERRUPTED if plans.interrupted else 0
 
 
 def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
@@ -209,8 +251,6 @@ def _own_batch(name: str, model: ModuleOp, shapes: dict[str, tuple[int, ...]], b
 
 def _walk(search: Search, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
     """Evaluates all configurations under a progress bar; Ctrl-C ends the walk and keeps what was found."""
-    import sys
-
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -227,57 +267,42 @@ def _walk(search: Search, configurations: Sequence[Configuration]) -> tuple[list
     return outcomes, False
 
 
-COLUMNS = ("rank", "batch", "D", "T", "P", "K", "schedule", "samples/s", "latency", "peak memory", "time goes to")
-
-
-def _report(outcomes: Sequence[Outcome], best: Sequence[Outcome], planned: int) -> None:
-    rows: list[list[str]] = []
-    for rank, outcome in enumerate(best, 1):
-        c, figures = outcome.configuration, outcome.figures
-        assert figures is not None
-        schedule = c.schedule if c.pp > 1 else "-"
-        rows.append(
-            [
-                *(str(n) for n in (rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
-                *(schedule, f"{outcome.throughput:,.1f}", seconds_text(figures.latency_seconds)),
-                *(bytes_text(figures.peak_memory_bytes), figures.limit),
-            ]
-        )
-    if rows:
-        print_table(rows, COLUMNS)
-    dropped = Counter(_kind(o.dropped) for o in outcomes if o.dropped is not None)
-    simulated = sum(o.figures is not None or _kind(o.dropped) == IMPOSSIBLE for o in outcomes)
-    print(f"{simulated} of {planned} plans simulated" + "".join(f"; {n} {kind}" for kind, n in dropped.items()))
-    if slower := [o.configuration.batch / o.least_seconds for o in outcomes if o.least_seconds]:
+def report(plans: Plans, top: int) -> None:
+    """Prints the fastest plans, and what became of the others."""
+    if plans:
+        table = plans.table(top)
+        print_table(table.rows, table.columns)
+    print(plans.summary())
+    if slower := [o.configuration.batch / o.least_seconds for o in plans.outcomes if o.least_seconds]:
         print(f"  slower: at most {max(slower):,.1f} samples/s, by what they compute and send at least")
-    impossible = {o.dropped for o in outcomes if o.dropped is not None and o.figures is None}
-    for reason in sorted(reason for reason in impossible if _kind(reason) == IMPOSSIBLE):
+    impossible = {o.dropped for o in plans.outcomes if o.dropped is not None and o.figures is None}
+    for reason in sorted(reason for reason in impossible if kind_of(reason) == IMPOSSIBLE):
         say(f"  not possible: {reason}")
 
 
-IMPOSSIBLE = "are not possible"
+def _figures(plans: Plans, top: int) -> dict[str, Any]:
+    """What `--json` prints."""
+    dropped = [o for o in plans.outcomes if o.dropped is not None]
+    return {
+        "plans": [plan.as_dict() for plan in plans[:top]],
+        "planned": plans.planned,
+        "fitting": len(plans),
+        "interrupted": plans.interrupted,
+        "dropped": [
+            {
+                "batch_size": o.configuration.batch,
+                "dp": o.configuration.dp,
+                "tp": o.configuration.tp,
+                "pp": o.configuration.pp,
+                "microbatches": o.configuration.microbatches,
+                "reason": o.dropped,
+            }
+            for o in dropped
+        ],
+    }
 
 
-def _kind(reason: str | None) -> str:
-    from distir.passes.distribution.search.configurations import CUTS_LAYERS
-
-    kinds = (("needs ", "exceed the memory"), ("takes ", "are slower"), (CUTS_LAYERS, "would cut repeated layers"))
-    for start, kind in kinds:
-        if reason is not None and reason.startswith(start):
-            return kind
-    return IMPOSSIBLE
-
-
-def _nothing_fits(outcomes: Sequence[Outcome]) -> str:
-    built = [o.figures.peak_memory_bytes for o in outcomes if o.figures is not None]
-    unbuilt = [o.least_memory_bytes for o in outcomes if o.least_memory_bytes]
-    if not built and not unbuilt:
-        return f"no plan is possible: {outcomes[0].dropped}"
-    least = bytes_text(min(built)) if built else f"at least {bytes_text(min(unbuilt))}"
-    return f"no plan fits: the leanest needs {least} per device; take more devices or a smaller batch"
-
-
-def _csv(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> str:
+def _csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -285,7 +310,9 @@ def _csv(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> str:
     figures = ["throughput_per_second", "latency_seconds", "peak_memory_bytes"]
     shares = ["compute_share", "communication_share", "idle_share"]
     writer.writerow([*names, *figures, *shares, "dropped"])
-    for outcome in (*best, *(o for o in outcomes if o.dropped is not None)):
+    by_plan = {o.configuration: o for o in plans.outcomes if o.dropped is None}
+    best = [by_plan[plan.configuration] for plan in plans]
+    for outcome in (*best, *(o for o in plans.outcomes if o.dropped is not None)):
         c, f = outcome.configuration, outcome.figures
         found = (
             ["", "", "", "", "", ""]
@@ -295,18 +322,6 @@ def _csv(outcomes: Sequence[Outcome], best: Sequence[Outcome]) -> str:
         )
         writer.writerow([c.batch, c.dp, c.tp, c.pp, c.microbatches, c.schedule, *found, outcome.dropped or ""])
     return text.getvalue()
-
-
-def _write_best(search: Search, configuration: Configuration, model: ModuleOp, path: str) -> None:
-    """Writes the program of a configuration; values that the model came with are named, or written beside it."""
-    from distir.frontends.weights import save
-    from distir.interpreters.weights import attach, weights_of
-
-    program = search.program(configuration)
-    attach(program, weights_of(model))
-    save(program, path)
-    c = configuration
-    print(f"wrote the best plan (batch {c.batch}, D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}) to {path}")
 
 
 def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace, RawDescriptionHelpFormatter
+from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable
-from distir.tools.commands.report import bytes_text, check_output, print_table, progress, say, seconds_text, write_whole
+from distir.tools.commands.report import (
+    bytes_text,
+    check_output,
+    print_table,
+    progress,
+    say,
+    seconds_text,
+    table_text,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -63,38 +74,82 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    from distir.interpreters.machines import load_machine
-    from distir.interpreters.simulate.analysis import Analysis
-
     if args.report is not None:
         check_output(args.report)
     if args.trace is not None and not (args.trace.endswith("/") or Path(args.trace).is_dir()):
         check_output(args.trace)
     if args.trace is None and (args.window or args.devices or args.depth):
         raise DistirError("--window, --devices and --depth say what --trace writes: give --trace F.json")
-    machine = load_machine(args.machine)
     with progress(f"simulating {args.program}"):
-        module = load_executable(args.program)
-        analysis = Analysis(module, machine, args.cost_model)
-        figures: dict[str, Any] = {
-            "program": args.program,
-            "machine": machine.name,
-            "cost_model": args.cost_model,
-            **figures_of(analysis, batch_size(module)),
-        }
+        found = simulate(args.program, args.machine, args.cost_model)
+        figures = {"program": args.program, **found.figures}
         if args.trace is not None:
-            _write_trace(args, analysis)
+            _write_trace(args, found.analysis)
         if args.report is not None:
-            from distir.backends.report import simulation_report
-
-            page = simulation_report(args.program, analysis, figures["batch_size"], _explanation(module))
-            write_whole(args.report, lambda stream: stream.write(page.encode()))
+            found.report(args.report)
     if args.json:
         print(json.dumps(figures, indent=2))
     else:
         print_table(_rows(figures))
         _print_peaks(figures["peaks"])
     return 0
+
+
+class Simulated:
+    """A program on a machine: its time and memory, and why."""
+
+    def __init__(self, program: ModuleOp, name: str, analysis: Analysis, cost_model: str) -> None:
+        self.program, self.name, self.analysis, self.cost_model = program, name, analysis, cost_model
+
+    @property
+    def makespan_seconds(self) -> float:
+        """From when the first device begins to when the last has ended."""
+        return self.analysis.summary.makespan_seconds
+
+    @property
+    def peak_memory_bytes(self) -> dict[int, int]:
+        """The most that each device holds at a time."""
+        return self.analysis.summary.peak_memory_bytes
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """What `distir simulate --json` prints, but for the program's name."""
+        own = {"machine": self.analysis.machine.name, "cost_model": self.cost_model}
+        return {**own, **figures_of(self.analysis, batch_size(self.program))}
+
+    def report(self, path: str) -> None:
+        """Writes the HTML page with timeline, memory and critical path."""
+        from distir.backends.report import simulation_report
+
+        page = simulation_report(self.name, self.analysis, self.figures["batch_size"], _explanation(self.program))
+        write_whole(path, lambda stream: stream.write(page.encode()))
+
+    def trace(self, path: str) -> None:
+        """Writes the timeline of every operation for Perfetto."""
+        from distir.backends.trace import View, write_trace
+
+        write_trace(self.analysis.expansion, path, View((0, self.analysis.summary.makespan_picoseconds), None, "op"))
+
+    def __str__(self) -> str:
+        return table_text(_rows({"program": self.name, **self.figures}))
+
+    def _repr_html_(self) -> str:
+        rows = (
+            f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>"
+            for n, v in _rows({"program": self.name, **self.figures})
+        )
+        return f"<table>{''.join(rows)}</table>"
+
+
+def simulate(program: str | ModuleOp, machine: str, cost_model: str = "analytic") -> Simulated:
+    """Time and memory of a program of level 1 to 3 (a file, or a module) on a machine (a name, or a .toml file). Raises DistirError for a program
+    that cannot run there: too few devices, open shapes."""
+    from distir.interpreters.machines import load_machine
+    from distir.interpreters.simulate.analysis import Analysis
+
+    module = load_executable(program)
+    name = program if isinstance(program, str) else "program"
+    return Simulated(module, name, Analysis(module, load_machine(machine), cost_model), cost_model)
 
 
 def _explanation(module: ModuleOp) -> list[str]:

@@ -1,0 +1,127 @@
+"""What Python programs call: `distir.import_model`, `search`, `simulate`, `verify`, `prove`, `run`; and that the commands say the same."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import distir
+from distir.interpreters import reference
+from distir.interpreters.inputs import draw_inputs
+from distir.interpreters.weights import attach, weights_of
+from distir.tools.distir import main
+from examples import mlp_onnx
+
+
+@pytest.fixture(scope="module")
+def model() -> ModuleOp:
+    return distir.import_model(mlp_onnx.build([16] * 4, batch=32))
+
+
+@pytest.fixture(scope="module")
+def plans(model: ModuleOp) -> distir.Plans:
+    return distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], exhaustive=True)
+
+
+def test_names_are_there_and_nothing_is_imported_before():
+    assert set(distir.__all__) <= set(dir(distir))
+    assert distir.__version__.count(".") == 2
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = distir.nonsense  # pyright: ignore
+
+
+def test_a_model_that_is_an_object_is_copied_with_its_values(model: ModuleOp):
+    attach(given := model.clone(), {"w": np.ones(3, np.float32)})
+    copy = distir.import_model(given)
+    assert copy is not given
+    assert str(copy) == str(given)
+    assert weights_of(copy)["w"].sum() == 3
+
+
+def test_shapes_bind_and_mistakes_are_one_line(tmp_path: Path):
+    bound = distir.import_model(mlp_onnx.build([16] * 3, batch=None), {"x": (4, 16), "z": (4, 16)})
+    assert "tensor<4x16xf32>" in str(bound)
+    with pytest.raises(distir.DistirError, match=r"^no/such.onnx: cannot be read"):
+        distir.import_model(Path("no/such.onnx"))
+    with pytest.raises(distir.DistirError, match=r"^the model: expected an xDSL ModuleOp, an onnx ModelProto"):
+        distir.import_model(3)
+
+
+def test_plans_are_ranked_and_are_what_they_say(model: ModuleOp, plans: distir.Plans):
+    figures = [plan.throughput_per_second for plan in plans]
+    assert figures == sorted(figures, reverse=True)
+    assert plans.best is plans[0]
+    assert len(plans) == plans.planned
+    for plan in (plans[0], plans[-1]):
+        simulated = distir.simulate(plan.program, "dgx-2")
+        assert simulated.makespan_seconds == plan.figures.latency_seconds
+        assert max(simulated.peak_memory_bytes.values()) == plan.figures.peak_memory_bytes
+    assert distir.verify(model, plans[0].program).holds
+    assert distir.prove(model, plans[0].program)
+
+
+def test_tables(plans: distir.Plans, monkeypatch: pytest.MonkeyPatch):
+    lines = str(plans).splitlines()
+    assert lines[0].split()[:3] == ["rank", "batch", "D"]
+    assert lines[-1] == f"{len(plans)} of {len(plans)} plans simulated"
+    assert plans._repr_html_().count("<tr>") == 1 + len(plans)
+    compared = plans.compare(1, 3)
+    assert compared.columns == ("figure", "plan 1", "plan 3", "last against first")
+    by_figure = {row[0]: row for row in compared.rows}
+    change = plans[2].throughput_per_second / plans[0].throughput_per_second - 1
+    assert by_figure["throughput_per_second"][3] == f"{change:+.1%}"
+    with pytest.raises(distir.DistirError, match="at least two plans"):
+        plans.compare(1)
+    frames: list[Any] = []
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = frames.append  # pyright: ignore
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    plans.to_pandas()
+    assert frames == [[plan.as_dict() for plan in plans]]
+
+
+def test_nothing_fits(model: ModuleOp):
+    none = distir.search(model, "dgx-2", 2, memory_limit="1KB")
+    assert not none
+    with pytest.raises(distir.DistirError, match="no plan fits: the leanest needs"):
+        _ = none.best
+    with pytest.raises(TypeError, match="unexpected argument 'divices'"):
+        distir.search(model, "dgx-2", 2, divices=3)
+
+
+def test_the_command_says_the_same(
+    model: ModuleOp, plans: distir.Plans, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "model.mlir").write_text(str(model))
+    options = "--machine dgx-2 --devices 4 --microbatches 2 --schedules 1f1b --exhaustive --json".split()
+    best = str(tmp_path / "best.mlir")
+    assert main(["search", str(tmp_path / "model.mlir"), *options, "-o", best]) == 0
+    assert json.loads(capsys.readouterr().out)["plans"] == [plan.as_dict() for plan in plans][:10]
+    assert main(["simulate", best, "--machine", "dgx-2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {"program": best, **distir.simulate(best, "dgx-2").figures} == found
+
+
+def test_run(model: ModuleOp):
+    values = draw_inputs(model, 0)
+    outputs, expected = distir.run(model, values).outputs, reference.run(model, values)
+    assert outputs.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(outputs[name], value, rtol=1e-5, atol=1e-6)
+    with pytest.raises(distir.DistirError, match="no input 'y0'; the inputs are"):
+        distir.run(model, {"y0": np.ones(1)})
+
+
+def test_versions(capsys: pytest.CaptureFixture[str]):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"distir {distir.__version__}\n"
+
+
+def test_a_misspelt_option_is_met_by_the_nearest(capsys: pytest.CaptureFixture[str]):
+    assert main(["simulate", "x.mlir", "--machine", "dgx-2", "--jsn"]) == 1
+    assert "unrecognized arguments: --jsn (did you mean --json?)" in capsys.readouterr().err

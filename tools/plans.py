@@ -1,0 +1,239 @@
+"""Plans of a model, as Python has them. In goes what a search found; out come the plans that fit, fastest first, as a table (text, HTML, pandas)
+and one by one, each with its figures and its program. `distir.search` makes them, and `distir search` prints them."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING, Any, overload
+
+from distir.dialects.errors import DistirError
+from distir.tools.commands.report import bytes_text, seconds_text, shown, table_text
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of figures: text when printed, HTML in a notebook."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    data: tuple[dict[str, Any], ...] = ()
+    """The same as numbers, for pandas."""
+
+    def __str__(self) -> str:
+        return table_text(self.rows, self.columns)
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def html(self) -> str:
+        """A `<table>`."""
+
+        def row(tag: str, cells: Sequence[str]) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(shown(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(row("td", cells) for cells in self.rows)
+        return f"<table><thead>{row('th', self.columns)}</thead><tbody>{body}</tbody></table>"
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` of the numbers. Raises DistirError where pandas is not installed."""
+        try:
+            import pandas  # pyright: ignore
+        except ImportError as error:
+            raise DistirError("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        return pandas.DataFrame(list(self.data))  # pyright: ignore
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to distribute the model."""
+
+    rank: int
+    """1 is the fastest."""
+    configuration: Configuration
+    figures: Figures
+    _build: Callable[[Configuration], ModuleOp] = field(repr=False)
+
+    @property
+    def throughput_per_second(self) -> float:
+        """Samples."""
+        return self.configuration.batch / self.figures.latency_seconds
+
+    @cached_property
+    def program(self) -> ModuleOp:
+        """The distributed program (level 3), with the model's values: what was simulated, and what runs."""
+        return self._build(self.configuration)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the program, and its values beside it."""
+        from distir.frontends.weights import save
+
+        save(self.program, path)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan and its figures: bytes, seconds, shares of device time."""
+        c, f = self.configuration, self.figures
+        return {
+            "rank": self.rank,
+            "batch_size": c.batch,
+            "dp": c.dp,
+            "tp": c.tp,
+            "pp": c.pp,
+            "microbatches": c.microbatches,
+            "schedule": c.schedule if c.pp > 1 else None,
+            "throughput_per_second": self.throughput_per_second,
+            "latency_seconds": f.latency_seconds,
+            "peak_memory_bytes": f.peak_memory_bytes,
+            "compute_share": f.compute_share,
+            "communication_share": f.communication_share,
+            "idle_share": f.idle_share,
+        }
+
+
+COLUMNS = ("rank", "batch", "D", "T", "P", "K", "schedule", "samples/s", "latency", "peak memory", "time goes to")
+IMPOSSIBLE = "are not possible"
+
+
+@dataclass(frozen=True)
+class Plans(Sequence[Plan]):
+    """The plans that fit, fastest first."""
+
+    ranked: tuple[Plan, ...]
+    outcomes: tuple[Outcome, ...] = field(repr=False)
+    """What became of every configuration that was looked at, those that were dropped too."""
+    planned: int
+    """Configurations of the grid."""
+    interrupted: bool = False
+    """Whether the search was stopped before its end."""
+
+    @classmethod
+    def of(
+        cls,
+        outcomes: Sequence[Outcome],
+        build: Callable[[Configuration], ModuleOp],
+        planned: int,
+        interrupted: bool = False,
+    ) -> Plans:
+        """What a search found, and what makes the program of a configuration."""
+        from distir.passes.distribution.search.configurations import ranked
+
+        plans = [(o.configuration, o.figures) for o in ranked(outcomes)]
+        fitting = [Plan(rank, c, f, build) for rank, (c, f) in enumerate(plans, 1) if f is not None]
+        return cls(tuple(fitting), tuple(outcomes), planned, interrupted)
+
+    @overload
+    def __getitem__(self, index: int) -> Plan: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Plan]: ...
+    def __getitem__(self, index: int | slice) -> Plan | Sequence[Plan]:
+        return self.ranked[index]
+
+    def __len__(self) -> int:
+        return len(self.ranked)
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.ranked)
+
+    @property
+    def best(self) -> Plan:
+        """The fastest. Raises DistirError, which says what the leanest plan needs, if none fits."""
+        if not self.ranked:
+            raise DistirError(self._nothing_fits())
+        return self.ranked[0]
+
+    def table(self, top: int | None = None) -> Table:
+        """One row per plan."""
+        plans = self.ranked[:top]
+        return Table(COLUMNS, tuple(map(_row, plans)), tuple(plan.as_dict() for plan in plans))
+
+    def compare(self, *plans: int | Plan) -> Table:
+        """What differs between plans (by default the first two), a row per figure, with the last column beside the first in percent."""
+        chosen = [self[p - 1] if isinstance(p, int) else p for p in plans] or list(self[:2])
+        if len(chosen) < 2:
+            raise DistirError(f"compare: expected at least two plans, got {len(chosen)}")
+        dicts = [plan.as_dict() for plan in chosen]
+        data = [
+            {"figure": name, **{f"plan {plan.rank}": each[name] for plan, each in zip(chosen, dicts, strict=True)}}
+            for name in dicts[0]
+            if name != "rank" and len({each[name] for each in dicts}) > 1
+        ]
+        rows = [
+            (d["figure"], *(_text(d["figure"], v) for v in list(d.values())[1:]), _change(*list(d.values())[1:]))
+            for d in data
+            if len({_text(d["figure"], v) for v in list(d.values())[1:]}) > 1
+        ]
+        columns = ("figure", *(f"plan {plan.rank}" for plan in chosen), "last against first")
+        return Table(columns, tuple(rows), tuple(data))
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`, a row per plan."""
+        return self.table().to_pandas()
+
+    def _repr_html_(self) -> str:
+        return f"{self.table().html()}<p>{html.escape(self.summary())}</p>"
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [str(self.table()) if self.ranked else "", self.summary()]))
+
+    def summary(self) -> str:
+        """How many plans were simulated, and what became of the others."""
+        dropped = Counter(kind_of(o.dropped) for o in self.outcomes if o.dropped is not None)
+        simulated = sum(o.figures is not None or kind_of(o.dropped) == IMPOSSIBLE for o in self.outcomes)
+        others = "".join(f"; {n} {kind}" for kind, n in dropped.items())
+        return f"{simulated} of {self.planned} plans simulated{others}"
+
+    def _nothing_fits(self) -> str:
+        built = [o.figures.peak_memory_bytes for o in self.outcomes if o.figures is not None]
+        unbuilt = [o.least_memory_bytes for o in self.outcomes if o.least_memory_bytes]
+        if not built and not unbuilt:
+            return f"no plan is possible: {self.outcomes[0].dropped if self.outcomes else 'the grid is empty'}"
+        least = bytes_text(min(built)) if built else f"at least {bytes_text(min(unbuilt))}"
+        return f"no plan fits: the leanest needs {least} per device; take more devices or a smaller batch"
+
+
+def _row(plan: Plan) -> tuple[str, ...]:
+    c, figures = plan.configuration, plan.figures
+    return (
+        *(str(n) for n in (plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
+        *(c.schedule if c.pp > 1 else "-", f"{plan.throughput_per_second:,.1f}", seconds_text(figures.latency_seconds)),
+        *(bytes_text(figures.peak_memory_bytes), figures.limit),
+    )
+
+
+def _text(figure: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if figure.endswith("_seconds"):
+        return seconds_text(value)
+    if figure.endswith("_bytes"):
+        return bytes_text(value)
+    if figure.endswith("_share"):
+        return f"{value:.1%}"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _change(first: Any, *others: Any) -> str:
+    last = others[-1]
+    if isinstance(first, int | float) and isinstance(last, int | float) and first:
+        return f"{last / first - 1:+.1%}"
+    return ""
+
+
+def kind_of(reason: str | None) -> str:
+    """In what way a configuration is out."""
+    from distir.passes.distribution.search.configurations import CUTS_LAYERS
+
+    kinds = (("needs ", "exceed the memory"), ("takes ", "are slower"), (CUTS_LAYERS, "would cut repeated layers"))
+    for start, kind in kinds:
+        if reason is not None and reason.startswith(start):
+            return kind
+    return IMPOSSIBLE
