@@ -97,7 +97,7 @@ def load_model(model: Any, shapes: Sequence[str] = (), names: Mapping[str, Seque
     return _bind(module, model, bound)
 
 
-def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Sequence[str]]) -> ModuleOp:
+def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Any]) -> ModuleOp:
     """What a user's function returns, as a module; it is imported as `python -m` would, from the current folder too."""
     module_name, _, function_name = model.rpartition(":")
     if os.getcwd() not in sys.path:
@@ -109,7 +109,7 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Seque
     return _module_of(made, f"{model} returned a {type(made).__name__}", shapes, roles)
 
 
-def _module_of(made: Any, what: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Sequence[str]]) -> ModuleOp:
+def _module_of(made: Any, what: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Any]) -> ModuleOp:
     """A model that exists in this process, as a module; shapes and roles that are used are taken out."""
     if isinstance(made, ModuleOp):
         from distir.interpreters.weights import attach, weights_of
