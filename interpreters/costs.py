@@ -11,14 +11,18 @@ from functools import cache
 from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType
+from xdsl.dialects.func import CallOp as FuncCallOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.traits import SymbolTable
 
 from distir.dialects.dist import (
     AllGatherOp,
     AllReduceOp,
     AllToAllOp,
     BroadcastOp,
+    CallOp,
     ExchangeOp,
     GatherOp,
     ReduceOp,
@@ -26,12 +30,13 @@ from distir.dialects.dist import (
     ScatterOp,
     SendOp,
 )
+from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.windows import overlaps
 from distir.dialects.errors import DistirError
 from distir.dialects.plugins import implementations
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.walk import Walk
-from distir.interpreters.work import Kind, type_bytes, work_of
+from distir.interpreters.work import Kind, Work, kernel_work, type_bytes, work_of
 
 PICOSECONDS = 1_000_000_000_000
 FREE = frozenset([Kind.VIEW, Kind.NOTHING])
@@ -190,22 +195,44 @@ class Costs:
     def _compute(self, op: Operation, participants: PythonValues) -> PythonValues:
         if len(participants) > 1:
             raise DistirError(f"{op.name} runs on {len(participants)} devices: say what it costs with an @impl")
-        work = work_of(op)
         model = self.model.on(participants[0]) if participants else self.model
+        if (kernel := kernel_of(op)) is not None:
+            return self._kernel(kernel, model, participants)
+        work = work_of(op)
         if (own := model.operation_seconds(op, participants)) is not None:
             return ((str(work.kind), own),)
-        match work.kind:
-            case Kind.MATMUL:
-                seconds = model.matmul_seconds(work, _dtype(op))
-            case Kind.ATTENTION | Kind.ATTENTION_GRADIENT:
-                seconds = model.attention_seconds(work, _dtype(op))
-            case Kind.ELEMENTWISE:
-                seconds = model.elementwise_seconds(work, _dtype(op))
-            case Kind.DATA_MOVEMENT:
-                seconds = model.data_movement_seconds(work)
-            case Kind.VIEW | Kind.NOTHING:
-                seconds = 0.0
-        return ((str(work.kind), seconds),)
+        return ((str(work.kind), _seconds(model, work, _dtype(op))),)
+
+    def _kernel(self, kernel: FuncOp, model: CostModel, participants: PythonValues) -> PythonValues:
+        """A function that is one kernel; by a model that knows single operations only, what these take."""
+        ops = [op for op in kernel.body.block.ops if not isinstance(op, ReturnOp)]
+        work = kernel_work(kernel)
+        if not model.has_kernels:
+            return ((str(work.kind), sum(self._compute(op, participants)[0][1] for op in ops)),)
+        contractions = [op for op in ops if work_of(op).kind is Kind.MATMUL]
+        return ((str(work.kind), _seconds(model, work, _dtype((contractions or ops)[0]))),)
+
+
+def _seconds(model: CostModel, work: Work, dtype: str) -> float:
+    match work.kind:
+        case Kind.MATMUL:
+            return model.matmul_seconds(work, dtype)
+        case Kind.ATTENTION | Kind.ATTENTION_GRADIENT:
+            return model.attention_seconds(work, dtype)
+        case Kind.ELEMENTWISE:
+            return model.elementwise_seconds(work, dtype)
+        case Kind.DATA_MOVEMENT:
+            return model.data_movement_seconds(work)
+        case Kind.VIEW | Kind.NOTHING:
+            return 0.0
+
+
+def kernel_of(op: Operation) -> FuncOp | None:
+    """The function that a call runs as one kernel; None for any other operation."""
+    if not isinstance(op, CallOp | FuncCallOp):
+        return None
+    function = SymbolTable.lookup_symbol(op, op.callee)
+    return function if isinstance(function, FuncOp) and is_kernel(function) else None
 
 
 def detached(op: Operation, operands: Sequence[SSAValue], results: Sequence[SSAValue]) -> Operation:

@@ -24,6 +24,7 @@ from xdsl.dialects.builtin import (
     TensorType,
     TupleType,
 )
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Attribute, Operation
 
@@ -138,6 +139,18 @@ def work_of(op: Operation) -> Work:
             raise DistirError(f"{op.name}: {value.type} has no static shape: run onnx-fold-shapes first")
     (work,) = _domain().run(op, tuple(v.type for v in op.operands))
     return work
+
+
+def kernel_work(function: FuncOp) -> Work:
+    """The work of a function that is one kernel: the flops of its operations, and what it is given and gives once."""
+    works = [work_of(op) for op in function.body.block.ops if not isinstance(op, ReturnOp)]
+    types = function.function_type
+    return Work(
+        Kind.MATMUL if any(work.kind is Kind.MATMUL for work in works) else Kind.ELEMENTWISE,
+        sum(work.flops for work in works),
+        sum(type_bytes(t) for t in (*types.inputs.data, *types.outputs.data)),
+        tuple(c for work in works for c in work.contractions),
+    )
 
 
 def default_work(op: Operation, types: PythonValues) -> tuple[Work]:

@@ -11,6 +11,7 @@ _CLASSES = {
     "check-module": "CheckModulePass",
     "dtp-parallelize": "DtpParallelizePass",
     "expand-ranks": "ExpandRanksPass",
+    "fuse-kernels": "FuseKernelsPass",
     "ilp-shard": "IlpShardPass",
     "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",

@@ -17,6 +17,8 @@ _ALIAS = re.compile(r"\([a-z!*> -]+\)")
 UNPLACED = frozenset({"Device", "Layout", "MemoryFormat", "Generator", "Storage", "Stream", "Dimname"})
 """Types of arguments that say where a value lives or how its memory is laid out."""
 UNPLACED_NAMES = frozenset({"pin_memory", "non_blocking"})
+UNDECLARED_VIEWS = frozenset({"_unsafe_view", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"})
+"""Operators that give memory of their operand and do not say so, since autograd is not to know."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ class Schema:
     @cached_property
     def is_view(self) -> bool:
         """Whether its results share the memory of its first operand."""
-        return "(a" in self.text[self._end() :] and bool(self.arguments) and self.arguments[0].aliased
+        return self.packet in UNDECLARED_VIEWS or (
+            "(a" in self.text[self._end() :] and bool(self.arguments) and self.arguments[0].aliased
+        )
 
     def _end(self) -> int:
         """Where the list of arguments ends."""

@@ -28,6 +28,15 @@ from distir.dialects.dist.attributes import on_device, placed, placements, reloc
 from distir.dialects.dist.communication import ScheduleEffect
 
 
+KERNEL = "dist.kernel"
+"""On a function: a device executes it as one kernel. It is not placed, calls nothing, and what it computes on the way is no memory."""
+
+
+def is_kernel(function: FuncOp) -> bool:
+    """Whether a device executes the function as one kernel."""
+    return KERNEL in function.attributes
+
+
 @irdl_op_definition
 class CallOp(IRDLOperation):
     """Runs a function on devices of the caller: `%a = dist.call @f(%x) on [4, 5] : (T) -> U`.

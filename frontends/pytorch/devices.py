@@ -1,5 +1,5 @@
 """Code that is written for an accelerator is traced on CPU, where its automatic mixed precision would be switched off: meanwhile it
-is that of the CPU, in the same type. And numbers drawn by Python or numpy, which a program would repeat for ever, are refused."""
+is that of the CPU, in the same type, and casts what accelerators cast (`autocast`). And numbers drawn by Python or numpy, which a program would repeat for ever, are refused."""
 
 from __future__ import annotations
 
@@ -13,21 +13,30 @@ import torch
 from torch.amp.autocast_mode import autocast
 
 from distir.dialects.errors import DistirError
+from distir.frontends.pytorch.autocast import as_accelerators_cast
 
 
 @contextmanager
 def autocast_on_cpu() -> Generator[None]:
-    """`torch.autocast` of any device is that of the CPU meanwhile."""
+    """`torch.autocast` of any device is that of the CPU meanwhile, which casts what an accelerator's does."""
     init = autocast.__init__
 
-    def on_cpu(self: Any, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:
+    def on_cpu(
+        self: Any,
+        device_type: str,
+        dtype: torch.dtype | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
         if dtype is None and device_type != "cpu":
             dtype = torch.get_autocast_dtype(device_type)
-        init(self, "cpu", dtype, *args, **kwargs)
+        # make_fx switches the cache off, and then a parameter is cast at every use.
+        init(self, "cpu", dtype, enabled, cache_enabled is not False)
 
     autocast.__init__ = on_cpu
     try:
-        yield
+        with as_accelerators_cast():
+            yield
     finally:
         autocast.__init__ = init
 

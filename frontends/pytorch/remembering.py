@@ -8,13 +8,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
+import torch.utils.checkpoint as checkpoints
 from torch import Tensor, nn
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.arguments import Results, described
-from distir.frontends.pytorch.devices import autocast_on_cpu
 from distir.frontends.pytorch.optimizers import OptimizerMemory, wrapped_by
 from distir.frontends.pytorch.scalers import ScalerMemory
 from distir.frontends.pytorch.schedules import ScheduleTable
@@ -152,7 +153,8 @@ class Remembering:
         by_id = {id(originals[name]): tensor for name, tensor in made.items()}
         with ExitStack() as stack:
             stack.enter_context(_compiling_nothing())
-            stack.enter_context(autocast_on_cpu())
+            # Otherwise what a policy of selective checkpointing recomputes is only marked.
+            stack.enter_context(patch.object(checkpoints, "_is_compiling", _compiles_nothing))
             stack.enter_context(in_modules(self.modules.values(), by_id))
             for number, memory in enumerate(self.memories):
                 own = {each.name: tensors[self._state_name(number, each.name)] for each in memory.tensors}
@@ -203,6 +205,10 @@ def _compiling_nothing() -> Generator[None]:
 
     with config.patch(error_on_nested_fx_trace=False), torch.compiler.set_stance("force_eager"):  # pyright: ignore
         yield
+
+
+def _compiles_nothing(*_: Any) -> bool:
+    return False
 
 
 def value_of(tensor: Tensor) -> Tensor | None:

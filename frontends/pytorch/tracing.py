@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.attention import whole_attention
 from distir.frontends.pytorch.decompositions import decompositions
-from distir.frontends.pytorch.devices import without_draws_of_python
+from distir.frontends.pytorch.devices import autocast_on_cpu, without_draws_of_python
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.remembering import Port, TracedFunction
@@ -84,7 +84,7 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         keys[:] = list(results)
         return list(results.values())
 
-    with restored_generator(), without_draws_of_python(function.name), whole_attention():
+    with restored_generator(), without_draws_of_python(function.name), autocast_on_cpu(), whole_attention():
         graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))
     without_writes(graph)
     return graph, keys

@@ -41,6 +41,11 @@ class CostModel(ABC):
         that lie alike do the same at the same time, and so do tensor ranks, and a search simulates one of them."""
         return False
 
+    @property
+    def has_kernels(self) -> bool:
+        """Whether a function that is one kernel costs less than its operations one after another."""
+        return True
+
     def operation_seconds(self, op: Operation, devices: Sequence[int]) -> float | None:
         """An operation on these machine devices, for a model whose formulas need more than its work, such as shapes. None,
         which is the default: the methods below, by its kind."""

@@ -171,6 +171,11 @@ class DistirCostModel(CostModel):
         """Not where every pair of devices has a bandwidth of its own."""
         return self.calibration is None
 
+    @property
+    def has_kernels(self) -> bool:
+        """The original's backend runs operation by operation."""
+        return False
+
     def operation_seconds(self, op: Operation, devices: Sequence[int]) -> float | None:
         if op.name in ("dist.gather", "dist.reduce"):
             places = dict.fromkeys(placement(value.type) for value in (*op.operands, *op.results))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation
 
-from distir.interpreters.costs import Cost, Costs, detached
+from distir.interpreters.costs import Cost, Costs, detached, kernel_of
 from distir.interpreters.ranks import group_of
 from distir.interpreters.simulate.groups import Alike, Representatives
 from distir.interpreters.simulate.result import Stream
@@ -199,7 +199,7 @@ class Library:
             if self._is_local(count):
                 known = self.costs.ask(op, (0,) * count)
             else:
-                known = op if op.regions else detached(op, op.operands, op.results)
+                known = op if op.regions or kernel_of(op) is not None else detached(op, op.operands, op.results)
             self._known[key, count] = known
         return known if isinstance(known, Cost) else Message(known, participants)
 

@@ -21,7 +21,7 @@ from xdsl.ir import Attribute, Block, Operation
 
 from distir.dialects.dist import CallOp, FirstOnlyOp, InsertOp, MoveOp, OnAttr, PackOp, SliceOp, UnpackOp, ZerosOp
 from distir.dialects.dist.attributes import placed, placement
-from distir.dialects.dist.calls import function_devices
+from distir.dialects.dist.calls import function_devices, is_kernel
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.groups import by_rank
 from distir.dialects.errors import DistirError
@@ -129,6 +129,7 @@ class Reader:
         self._attributes: dict[int, int] = {}
         self._stated: dict[type[Operation], frozenset[str]] = {}
         self._devices: dict[bytes, Devices] = {}
+        self._kernels: dict[str, bool] = {}
         self._targets: dict[tuple[int, int], tuple[str, Devices]] = {}
         """By the identity of attributes."""
 
@@ -171,6 +172,12 @@ class Reader:
             body = reader.read(arguments, [len(slots) - slots.count(STAYS) for slots in arguments])
             body = self._bodies[key] = self.library.bodies.setdefault(body.signature(), body)
         return body
+
+    def is_kernel(self, name: str) -> bool:
+        """Whether a call of the function is one kernel."""
+        if (found := self._kernels.get(name)) is None:
+            found = self._kernels[name] = is_kernel(self.walk.function(name))
+        return found
 
     def target(self, call: CallOp) -> tuple[str, Devices]:
         """The function that is called, and where."""
@@ -284,9 +291,13 @@ class FunctionReader:
             if type(op) is func.ReturnOp:
                 return operands
             if type(op) is CallOp:
-                results = self._call(*self.reader.target(op), operands)
+                name, devices = self.reader.target(op)
+                results = (
+                    self._run(op, operands) if self.reader.is_kernel(name) else self._call(name, devices, operands)
+                )
             elif type(op) is func.CallOp:
-                results = self._call(op.callee.string_value(), SAME, operands)
+                name = op.callee.string_value()
+                results = self._run(op, operands) if self.reader.is_kernel(name) else self._call(name, SAME, operands)
             else:
                 results = self._run(op, operands)
             for value, slots in zip(op.results, results, strict=True):

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation
 
 from distir.dialects.dist import CallOp, MoveOp, PackOp, UnpackOp
 from distir.dialects.dist.attributes import MAIN_STREAM, placement
-from distir.dialects.dist.calls import function_devices, is_placed
+from distir.dialects.dist.calls import function_devices, is_kernel, is_placed
 from distir.dialects.dist.communication import CommunicationOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.cost_models import CostModel, make_cost_model
@@ -256,12 +256,16 @@ class ScheduleFunctions(InterpreterFunctions):
     @impl(CallOp)
     def call(self, interpreter: Interpreter, op: CallOp, args: PythonValues) -> PythonValues:
         assert isinstance(interpreter, Schedule)
+        if is_kernel(interpreter.function(op.callee_name)):
+            return interpreter.execute(op, args)
         devices = interpreter.frame.devices
         return interpreter.enter(op, op.callee_name, tuple(devices[d] for d in op.devices), args)
 
     @impl(func.CallOp)
     def call_in_place(self, interpreter: Interpreter, op: func.CallOp, args: PythonValues) -> PythonValues:
         assert isinstance(interpreter, Schedule)
+        if is_kernel(interpreter.function(op.callee.string_value())):
+            return interpreter.execute(op, args)
         return interpreter.enter(op, op.callee.string_value(), interpreter.frame.devices, args)
 
     @impl(MoveOp)

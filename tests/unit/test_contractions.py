@@ -86,3 +86,18 @@ def test_products_of_jax() -> None:
     module = import_jax(function, [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes])
     assert sorted(p.flops for (p,) in contractions(module)) == sorted([2 * 3 * 5 * 7 * 11, 2 * 2 * 4 * 49 * 27])
     assert {(Contraction(3, 5, 11, 7),), (Contraction(2, 98, 2, 27),)} == set(contractions(module))
+
+
+def test_views_are_free_declared_or_not() -> None:
+    """Merging heads copies once: the view of the copy takes no time and no memory."""
+
+    def merge(x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).reshape(2, 5, 12)
+
+    module = import_step(merge, [torch.empty(2, 3, 5, 4, device="meta")])
+    works = {op.name: work_of(op).kind for op in module.walk() if op.name.startswith("aten.")}
+    assert works == {
+        "aten.transpose.int": Kind.VIEW,
+        "aten.clone": Kind.ELEMENTWISE,
+        "aten._unsafe_view": Kind.VIEW,
+    }

@@ -1,0 +1,146 @@
+"""What an operation asks of a kernel that it would be in: the operation in, its domain, what it reduces, and whether it is cheap out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+from xdsl.dialects.builtin import AnyFloat, TensorType
+from xdsl.ir import Attribute, Block, Operation
+from xdsl.traits import Pure
+
+from distir.dialects.dist import AccumulateOp
+from distir.dialects.dist.attributes import placement
+from distir.dialects.onnx.tensors import numpy_dtype
+from distir.interpreters.reference import run_operator
+from distir.interpreters.work import Kind, is_view, work_of
+
+
+@dataclass(frozen=True)
+class Fusible:
+    """What an operation that may be in a kernel asks of it."""
+
+    elements: int
+    place: Attribute | None
+    reduces: str
+    is_view: bool
+    adds: bool
+    """Whether it may end a contraction: it converts its one operand, or adds it to a sum."""
+
+
+def fusible_of(op: Operation) -> Fusible | None:
+    """None for what is no part of a kernel."""
+    if op.regions or not op.results or not (op.has_trait(Pure) or isinstance(op, AccumulateOp)):
+        return None
+    tensors = [v.type for v in (*op.operands, *op.results) if isinstance(v.type, TensorType)]
+    if not all(cast("TensorType[Any]", t).has_static_shape() for t in tensors) or not isinstance(
+        op.results[0].type, TensorType
+    ):
+        return None
+    place = placement(op.results[0].type)
+    if is_view(op):
+        return Fusible(0, place, "", True, True)
+    if work_of(op).kind not in (Kind.ELEMENTWISE, Kind.DATA_MOVEMENT):
+        return None
+    made = max(elements(r.type) for r in op.results)
+    shapes = [shape_of(v.type) for v in op.operands if isinstance(v.type, TensorType)]
+    if not shapes:
+        return Fusible(made, place, "", False, False)
+    result = next(shape_of(r.type) for r in op.results if elements(r.type) == made)
+    unary = len(op.operands) == 1 and shapes[0] == result
+    own = Fusible(made, place, "", False, isinstance(op, AccumulateOp) or unary)
+    larger = [shape for shape in shapes if prod(shape) > made and reduced_dims(shape, result)]
+    if larger:
+        largest = max(larger, key=prod)
+        return Fusible(prod(largest), place, reduced_dims(largest, result), False, False)
+    smaller = {reduced_dims(result, shape_of(r.type)) for r in op.results if elements(r.type) < made} - {""}
+    if smaller:
+        return Fusible(made, place, smaller.pop() if len(smaller) == 1 else "both", False, False)
+    return own
+
+
+def reduced_dims(shape: Sequence[int], result: Sequence[int]) -> str:
+    """Which dims of a shape a result has lost: the last, the first, others; nothing if it is no reduction of it."""
+    kept = [n for n in result if n != 1]
+    whole = [n for n in shape if n != 1]
+    if len(kept) >= len(whole):
+        return ""
+    if whole[: len(kept)] == kept:
+        return "rows"
+    if whole[len(whole) - len(kept) :] == kept:
+        return "columns"
+    remaining = iter(whole)
+    return "both" if all(n in remaining for n in kept) else ""
+
+
+def is_contraction(op: Operation) -> bool:
+    return (
+        op.has_trait(Pure)
+        and not op.regions
+        and len(op.results) == 1
+        and isinstance(op.results[0].type, TensorType)
+        and work_of(op).kind is Kind.MATMUL
+    )
+
+
+def is_fill(op: Operation) -> bool:
+    """Whether the result is the same whatever the values of the operand are, of which it has the shape (`zeros_like`)."""
+    if not op.operands:
+        return True
+    if len(op.operands) > 1 or len(op.results) > 1 or is_view(op):
+        return False
+    operand, result = op.operands[0].type, op.results[0].type
+    if not isinstance(operand, TensorType) or not isinstance(result, TensorType) or not shape_of(operand):
+        return False
+    if shape_of(operand) != shape_of(result):
+        return False
+    small = [TensorType(cast("TensorType[Any]", t).element_type, [2] * len(shape_of(t))) for t in (operand, result)]
+    return _fills(type(op), tuple(op.properties.items()), *small)
+
+
+@lru_cache(4096)
+def _fills(
+    kind: type[Operation],
+    properties: tuple[tuple[str, Attribute], ...],
+    operand: TensorType[Attribute],
+    result: TensorType[Attribute],
+) -> bool:
+    if not isinstance(operand.element_type, AnyFloat) or not isinstance(result.element_type, AnyFloat):
+        return False
+    op = kind.create(operands=Block(arg_types=[operand]).args, result_types=[result], properties=dict(properties))
+    dtype, random = numpy_dtype(operand.element_type), np.random.default_rng(0)
+    try:
+        found = [run_operator(op, [random.normal(0, 10, operand.get_shape()).astype(dtype)])[0] for _ in range(3)]
+    except Exception:  # it has no meaning on such a shape
+        return False
+    return all(array is not None and np.array_equal(array, found[0]) for array in found)
+
+
+def is_elementwise(op: Operation) -> bool:
+    """Whether every result is of the shape to which the operands broadcast, or a view."""
+    shapes = [shape_of(v.type) for v in op.operands if isinstance(v.type, TensorType)]
+    if is_view(op):
+        return True
+    rank = max(map(len, shapes), default=0)
+    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    return not shapes or (
+        all(shape_of(r.type) == tuple(map(max, columns)) for r in op.results[:1]) and len(op.results) == 1
+    )
+
+
+def is_local(op: Operation) -> bool:
+    """Whether every result is of the shape of an operand or fills one: the operation knows of no other elements."""
+    shapes = [shape_of(v.type) for v in op.operands if isinstance(v.type, TensorType)]
+    return all(shape_of(r.type) in shapes for r in op.results)
+
+
+def shape_of(type_: Attribute) -> tuple[int, ...]:
+    return cast("TensorType[Any]", type_).get_shape()
+
+
+def elements(type_: Attribute) -> int:
+    return prod(shape_of(type_)) if isinstance(type_, TensorType) else 0

@@ -1,0 +1,358 @@
+"""Which operations of a block a backend runs as one kernel: blocks in, lists of operations out.
+
+Operations are seen by what they depend on and by shapes, not by their names. One that computes or copies goes over a *domain*: the
+elements of its largest value. Operations of one domain that depend on each other, or read the same large value, may be one kernel, if
+nothing outside of it would have to run in its middle. A reduction goes over its operand, and what is computed of its results belongs to it;
+a kernel reduces rows (the last dims) or columns (the first), not both. Views are free and lie where they are needed.
+
+What is cheap to compute again (elementwise, of few values, such as a conversion or a fill) is computed in every kernel that reads it.
+What repeats an earlier operation (recomputation in a backward pass) joins no kernel of what it repeats.
+
+Contractions, attention, communication and calls are kernels of their own; a backend may let a contraction add to a sum as it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from distir.dialects.dist.attributes import placement
+from distir.interpreters.work import is_view
+from distir.passes.kernels.domains import (
+    Fusible,
+    elements,
+    fusible_of,
+    is_contraction,
+    is_elementwise,
+    is_fill,
+    is_local,
+    shape_of,
+)
+
+MOST_OPERATIONS = 64
+"""In one kernel (Inductor's `max_fusion_size`)."""
+MOST_TENSORS = 110
+"""That one kernel of an optimizer updates (PyTorch's `multi_tensor_apply` at one list; four lists take 36, of which it launches three)."""
+
+
+MOST_READS = 4
+"""Of what is computed again where it is read (Inductor's `realize_reads_threshold`)."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What is put together."""
+
+    after_reductions: bool
+    """Whether a kernel goes over its domain again after a reduction in it."""
+    siblings: bool
+    """Whether operations are put together that only read the same values."""
+    inlines: bool
+    """Whether what is cheap is computed in every kernel that reads it."""
+    adds_to_sums: bool
+    """Whether a contraction adds its result to a sum."""
+
+
+BACKENDS: dict[str, Backend | None] = {
+    "eager": None,
+    "inductor": Backend(after_reductions=True, siblings=True, inlines=True, adds_to_sums=False),
+    "megatron": Backend(after_reductions=False, siblings=False, inlines=False, adds_to_sums=True),
+}
+"""Inductor: torch.compile's scheduler. Megatron: Megatron-LM's kernels and jit-compiled functions, each a chain of elementwise operations
+that may end in a softmax or a norm, and matmuls that accumulate into gradients. Both update many parameters at once."""
+
+
+@dataclass(eq=False)
+class Unit:
+    """A kernel to be, or an operation that is in none."""
+
+    number: int
+    ops: list[Operation]
+    domain: int = 0
+    """Elements; 0: nothing joins it."""
+    place: Attribute | None = None
+    reduces: str = ""
+    """`rows`, `columns`, `both`, or nothing."""
+    is_last: bool = False
+    """Whether it ends in a reduction after which nothing joins."""
+    repeats: bool = False
+    """Whether it has only operations that are there before."""
+    before: int = 0
+    """The units that it depends on, however indirectly, as bits."""
+    reads: set[SSAValue] = field(default_factory=set[SSAValue])
+
+
+class Grouping:
+    """Groups of one block."""
+
+    def __init__(self, block: Block, backend: Backend):
+        self.backend = backend
+        self.units: list[Unit] = []
+        self.unit_of: dict[Operation, Unit] = {}
+        self._readers: dict[SSAValue, list[Unit]] = {}
+        self._numbers: dict[object, int] = {}
+        self._number_of: dict[SSAValue, int] = {}
+        for op in block.ops:
+            if op.next_op is not None or op.results:
+                self._add(op)
+        if backend.siblings:
+            self._join_siblings()
+        self._join_updates()
+
+    def groups(self) -> list[Group]:
+        """Of several operations each, in program order; views at the ends are outside."""
+        order = {op: i for i, op in enumerate(self.unit_of)}
+        copied = self._copied() if self.backend.inlines else {}
+        found: list[Group] = []
+        for unit in dict.fromkeys(self.unit_of.values()):
+            if unit.ops[0] in copied:
+                continue
+            own = _without_outer_views(sorted(unit.ops, key=order.__getitem__))
+            others: set[Operation] = set()
+            pending = list(own) if unit.domain > 0 else []
+            while pending:
+                for operand in pending.pop().operands:
+                    if operand.owner in copied and operand.owner not in others:
+                        others |= copied[operand.owner]  # pyright: ignore
+                        pending += copied[operand.owner]  # pyright: ignore
+            if sum(not is_view(op) for op in (*own, *others)) > 1:
+                found.append(Group(own, sorted(others, key=order.__getitem__)))
+        return found
+
+    def _copied(self) -> dict[Operation, set[Operation]]:
+        """The operations that every kernel computes that reads them, each with those of its unit."""
+        found: dict[Operation, set[Operation]] = {}
+        for unit in reversed(list(dict.fromkeys(self.unit_of.values()))):
+            ops = set(unit.ops)
+            uses = [use.operation for op in unit.ops for r in op.results for use in r.uses if use.operation not in ops]
+            if unit.domain <= 0 or unit.reduces or not uses or not all(map(is_elementwise, unit.ops)):
+                continue
+            reads = [v for v in unit.reads if v.owner not in ops and elements(v.type) > 1 and not is_fill(unit.ops[0])]
+            in_kernels = all(use in self.unit_of and self.unit_of[use].domain > 0 for use in uses)
+            if in_kernels and len(reads) <= MOST_READS:
+                found.update(dict.fromkeys(unit.ops, ops))
+        return found
+
+    def _repeats(self, op: Operation) -> bool:
+        """Whether an equal operation on equal operands is there before."""
+        operands = tuple(self._number_of.setdefault(v, len(self._number_of)) for v in op.operands)
+        key = (op.name, tuple(map(str, op.properties.values())), operands, tuple(op.result_types))
+        repeats = key in self._numbers
+        first = self._numbers.setdefault(key, -len(self._numbers) * 1000 - 1)
+        for i, result in enumerate(op.results):
+            self._number_of[result] = first - i
+        return repeats and bool(op.operands)
+
+    def _add(self, op: Operation) -> None:
+        makers = self._makers(op)
+        repeats = self._repeats(op)
+        fusible = fusible_of(op)
+        if fusible is not None and not is_fill(op):
+            for maker in reversed(makers):
+                if repeats > maker.repeats or not self._takes(maker, fusible):
+                    continue
+                if self._join(op, maker, fusible):
+                    self._merge_makers(self.unit_of[op], makers)
+                    return
+        unit = Unit(len(self.units), [op], repeats=repeats)
+        if fusible is not None:
+            unit.domain, unit.place, unit.reduces = fusible.elements, fusible.place, fusible.reduces
+            unit.is_last = bool(fusible.reduces) and not self.backend.after_reductions
+        elif self.backend.adds_to_sums and is_contraction(op):
+            unit.domain, unit.place = -1, placement(op.results[0].type)
+        self._enter(unit, op, makers)
+        self.units.append(unit)
+
+    def _makers(self, op: Operation) -> list[Unit]:
+        """The units that make the operands, oldest first."""
+        owners = {self.unit_of[v.owner].number: self.unit_of[v.owner] for v in op.operands if v.owner in self.unit_of}  # pyright: ignore
+        return [owners[number] for number in sorted(owners)]
+
+    def _takes(self, unit: Unit, fusible: Fusible) -> bool:
+        """Whether an operation like this may be in the kernel, as far as the two are concerned."""
+        if unit.place != fusible.place:
+            return False
+        if unit.domain == -1:  # a contraction
+            return fusible.adds
+        if fusible.is_view:
+            return unit.domain > 0
+        if not unit.domain or unit.is_last or len(unit.ops) >= MOST_OPERATIONS:
+            return False
+        same = fusible.elements == unit.domain
+        within = (
+            unit.reduces in ("rows", "columns")
+            and fusible.elements < unit.domain
+            and not fusible.reduces
+            and unit.domain % max(fusible.elements, 1) == 0
+        )
+        if not (same or within):
+            return False
+        return not fusible.reduces or not unit.reduces or (fusible.reduces == unit.reduces != "both")
+
+    def _join(self, op: Operation, unit: Unit, fusible: Fusible) -> bool:
+        """Puts the operation into the unit, unless something between has to run in its middle."""
+        new = 0
+        for maker in self._makers(op):
+            if maker is not unit:
+                new |= maker.before | 1 << maker.number
+        if new >> unit.number & 1:
+            return False
+        if unit.domain == -1 and not _is_alone(unit, op):
+            return False
+        unit.ops.append(op)
+        if fusible.reduces:
+            unit.reduces = fusible.reduces
+            unit.is_last = not self.backend.after_reductions
+        self._enter(unit, op, self._makers(op))
+        return True
+
+    def _enter(self, unit: Unit, op: Operation, makers: Sequence[Unit]) -> None:
+        self.unit_of[op] = unit
+        for operand in op.operands:
+            if operand.owner not in self.unit_of or self.unit_of[operand.owner] is not unit:  # pyright: ignore
+                unit.reads.add(operand)
+                self._readers.setdefault(operand, []).append(unit)
+        self._depends(unit, makers)
+
+    def _depends(self, unit: Unit, on: Sequence[Unit]) -> None:
+        new = unit.before
+        for maker in on:
+            if maker is not unit:
+                new |= maker.before | 1 << maker.number
+        if new == unit.before:
+            return
+        unit.before = new
+        if unit.number == len(self.units):  # nothing depends on it yet
+            return
+        for later in self.units:
+            if later.before >> unit.number & 1:
+                later.before |= new
+
+    def _merge_makers(self, unit: Unit, makers: Sequence[Unit]) -> None:
+        for maker in makers:
+            if maker is not unit:
+                self._merge(maker, unit)
+
+    def _merge(self, a: Unit, b: Unit) -> bool:
+        """Makes one unit of two, if they go over one domain and nothing lies between."""
+        if not self._fits(a, b) or self._is_between(a, b) or self._is_between(b, a):
+            return False
+        self._absorb(a, b)
+        return True
+
+    def _fits(self, a: Unit, b: Unit) -> bool:
+        if a.domain <= 0 or a.domain != b.domain or a.place != b.place or len(a.ops) + len(b.ops) > MOST_OPERATIONS:
+            return False
+        first, second = sorted((a, b), key=lambda unit: unit.number)
+        if a.is_last or b.is_last or second.repeats > first.repeats:
+            return False
+        return not a.reduces or not b.reduces or (a.reduces == b.reduces != "both")
+
+    def _is_between(self, first: Unit, last: Unit) -> bool:
+        """Whether another unit needs the first and is needed by the last."""
+        if not last.before >> first.number & 1:
+            return False
+        bit = 1 << first.number
+        return any(
+            u is not first and u is not last and u.before & bit and last.before >> u.number & 1 for u in self.units
+        )
+
+    def _absorb(self, a: Unit, b: Unit) -> None:
+        """Unit b goes into a."""
+        before = (a.before | b.before) & ~(1 << a.number | 1 << b.number)
+        for op in b.ops:
+            self.unit_of[op] = a
+        a.ops += b.ops
+        a.reads |= b.reads
+        a.reduces = a.reduces or b.reduces
+        bits = 1 << a.number | 1 << b.number
+        a.before = before
+        self.units[b.number] = Unit(b.number, [])
+        for value in b.reads:
+            self._readers[value] = [a if each is b else each for each in self._readers[value]]
+        for unit in self.units:
+            if unit is not a and unit.before & bits:
+                unit.before |= before | 1 << a.number
+
+    def _join_siblings(self) -> None:
+        """Units that read the same value of the size of their domain."""
+        for value in list(self._readers):
+            first, *others = list(dict.fromkeys(self._readers[value]))
+            for other in others:
+                if first.domain <= 0:
+                    first = other
+                elif elements(value.type) == first.domain and other is not first and other.ops:
+                    self._merge(first, other)
+
+    def _join_updates(self) -> None:
+        """Units that do the same to values of other shapes and of which everything is returned (the optimizer's)."""
+        alike: dict[object, list[Unit]] = {}
+        for unit in dict.fromkeys(self.unit_of.values()):
+            ends = (
+                use.operation
+                for op in unit.ops
+                for r in op.results
+                for use in r.uses
+                if self.unit_of.get(use.operation) is not unit
+            )
+            if unit.domain > 0 and not unit.reduces and all(map(is_local, unit.ops)) and all(map(_returns, ends)):
+                alike.setdefault((unit.place, *(_signature(op) for op in unit.ops)), []).append(unit)
+        for units in alike.values():
+            if len(units[0].ops) < 2:
+                continue
+            first: Unit | None = None
+            count = 0
+            for unit in units:
+                if first is None or count >= MOST_TENSORS or self._depend(first, unit):
+                    first, count = unit, 1
+                else:
+                    self._absorb(first, unit)
+                    count += 1
+
+    def _depend(self, a: Unit, b: Unit) -> bool:
+        return bool(a.before >> b.number & 1 or b.before >> a.number & 1)
+
+
+@dataclass(frozen=True)
+class Group:
+    """One kernel."""
+
+    ops: list[Operation]
+    copied: list[Operation]
+    """What it computes too, for itself."""
+
+
+def _is_alone(unit: Unit, op: Operation) -> bool:
+    """Whether nothing but this operation uses what the unit has made so far."""
+    last = unit.ops[-1]
+    return last.results[0].has_one_use() and any(operand is last.results[0] for operand in op.operands)
+
+
+def _returns(op: Operation) -> bool:
+    return isinstance(op, ReturnOp)
+
+
+def _signature(op: Operation) -> object:
+    numbers = tuple(sorted((name, str(value)) for name, value in op.properties.items()))
+    return op.name, numbers, tuple(element_of(v.type) for v in (*op.operands, *op.results))
+
+
+def _without_outer_views(ops: Sequence[Operation]) -> list[Operation]:
+    """Without the views that no later operation of the group reads: they are free outside."""
+    kept: list[Operation] = []
+    needed: set[SSAValue] = set()
+    for op in reversed(ops):
+        if not is_view(op) or any(result in needed for result in op.results):
+            kept.append(op)
+            needed.update(op.operands)
+    return kept[::-1]
+
+
+def element_of(type_: Attribute) -> object:
+    return (
+        (cast("TensorType[Any]", type_).element_type, len(shape_of(type_))) if isinstance(type_, TensorType) else type_
+    )
