@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import (
     ComplexType,
     FixedBitwidthType,
     IntegerAttr,
+    IntegerType,
     ModuleOp,
     StringAttr,
     TensorType,
@@ -26,7 +27,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue, Use
 
 from distir.dialects.dist import ConcatOp, InsertOp, MoveOp, PackOp, PutRowsOp, SliceOp, TakeRowsOp, UnpackOp, ZerosOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
@@ -144,13 +145,17 @@ def work_of(op: Operation) -> Work:
 def kernel_work(function: FuncOp) -> Work:
     """The work of a function that is one kernel: the flops of its operations, and what it is given and gives once."""
     works = [work_of(op) for op in function.body.block.ops if not isinstance(op, ReturnOp)]
-    types = function.function_type
+    given = sum(max((_read_by(use) for use in a.uses), default=0) for a in function.body.block.args)
     return Work(
         Kind.MATMUL if any(work.kind is Kind.MATMUL for work in works) else Kind.ELEMENTWISE,
         sum(work.flops for work in works),
-        sum(type_bytes(t) for t in (*types.inputs.data, *types.outputs.data)),
+        given + sum(map(type_bytes, function.function_type.outputs.data)),
         tuple(c for work in works for c in work.contractions),
     )
+
+
+def _read_by(use: Use) -> int:
+    return read_bytes(use.operation)[use.index]
 
 
 def default_work(op: Operation, types: PythonValues) -> tuple[Work]:
@@ -168,8 +173,24 @@ def default_work(op: Operation, types: PythonValues) -> tuple[Work]:
 
 
 def moved_bytes(op: Operation) -> int:
-    """Every operand read and every result written once."""
-    return sum(type_bytes(v.type) for v in (*op.operands, *op.results))
+    """Every operand read and every result written once; of what is looked up in a table, as much as comes out."""
+    return sum(read_bytes(op)) + sum(type_bytes(r.type) for r in op.results)
+
+
+def read_bytes(op: Operation) -> list[int]:
+    """Of each operand. One that is larger than the results, beside integers that say what to take of it, is a table."""
+    sizes = [type_bytes(v.type) for v in op.operands]
+    if not any(map(_is_index, op.operands)):
+        return sizes
+    most = max((type_bytes(r.type) for r in op.results), default=0)
+    return [size if _is_index(v) else min(size, most) for v, size in zip(op.operands, sizes, strict=True)]
+
+
+def _is_index(value: SSAValue) -> bool:
+    if not isinstance(value.type, TensorType):
+        return False
+    element = cast("TensorType[Any]", value.type).element_type
+    return isinstance(element, IntegerType) and element.width.data > 8
 
 
 def _result_elements(op: Operation) -> list[int]:

@@ -29,7 +29,7 @@ class Fusible:
     reduces: str
     is_view: bool
     adds: bool
-    """Whether it may end a contraction: it converts its one operand, or adds it to a sum."""
+    """Whether it may end a contraction: it adds to a sum, or converts for what does."""
 
 
 def fusible_of(op: Operation) -> Fusible | None:
@@ -51,8 +51,13 @@ def fusible_of(op: Operation) -> Fusible | None:
     if not shapes:
         return Fusible(made, place, "", False, False)
     result = next(shape_of(r.type) for r in op.results if elements(r.type) == made)
-    unary = len(op.operands) == 1 and shapes[0] == result
-    own = Fusible(made, place, "", False, isinstance(op, AccumulateOp) or unary)
+    own = Fusible(
+        made,
+        place,
+        "",
+        False,
+        _adds(op) or (_is_conversion(op) and all(_adds(use.operation) for use in op.results[0].uses)),
+    )
     larger = [shape for shape in shapes if prod(shape) > made and reduced_dims(shape, result)]
     if larger:
         largest = max(larger, key=prod)
@@ -61,6 +66,17 @@ def fusible_of(op: Operation) -> Fusible | None:
     if smaller:
         return Fusible(made, place, smaller.pop() if len(smaller) == 1 else "both", False, False)
     return own
+
+
+def _adds(op: Operation) -> bool:
+    return isinstance(op, AccumulateOp)
+
+
+def _is_conversion(op: Operation) -> bool:
+    """Whether the result is the operand in another element type, as far as types say."""
+    if len(op.operands) != 1 or len(op.results) != 1 or not isinstance(op.operands[0].type, TensorType):
+        return False
+    return shape_of(op.operands[0].type) == shape_of(op.results[0].type) and op.operands[0].type != op.results[0].type
 
 
 def reduced_dims(shape: Sequence[int], result: Sequence[int]) -> str:
