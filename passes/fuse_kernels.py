@@ -13,14 +13,14 @@ from xdsl.passes import ModulePass
 
 @dataclass(frozen=True)
 class FuseKernelsPass(ModulePass):
-    """Groups operations by dependence and shape (`passes/kernels/grouping`). The simulator charges a kernel for what it reads and writes
-    outside of itself and for its flops, and what is inside takes no memory.
+    """Makes a function marked `dist.kernel` of what a backend executes as one kernel, by dependence and shape; the simulator charges it what it
+    reads, writes and computes, and what is inside takes no memory.
 
-    `backend`: `eager` leaves everything alone, `inductor` groups as torch.compile does, `megatron` as Megatron-LM's kernels. Requires:
-    static shapes. Ensures: equal values; a program with kernels already stays as it is."""
+    Requires: static shapes. Ensures: equal values; what is a kernel already stays as it is."""
 
     name = "fuse-kernels"
     backend: str = "inductor"
+    """Whose kernels: inductor (torch.compile), megatron (Megatron-LM's), or eager, which leaves operations alone."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from xdsl.dialects.func import FuncOp
