@@ -1,5 +1,16 @@
-"""The one exception for a user's mistake; tools print it as one line and exit with status 1."""
+"""The one exception for a user's mistake, which tools print as one line and exit with status 1; and what to say of a library that is not installed."""
+
+EXTRAS = {"jax": "jax", "jaxlib": "jax", "onnx": "onnx", "torch": "torch"}
+"""The extra of distir that a library comes with."""
 
 
 class DistirError(Exception):
     """A user's mistake (file, option, shape, machine): says what was wrong, where, and what to do, in one line."""
+
+
+def reason_of(error: Exception) -> str:
+    """What an error says; of a library that is not there, how to install it."""
+    library = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if library not in EXTRAS:
+        return str(error)
+    return f"this needs {library}, which is not installed: pip install 'distir[{EXTRAS[library]}]'"

@@ -24,7 +24,7 @@ from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.utils.exceptions import DiagnosticException
 
-from distir.dialects.errors import DistirError
+from distir.dialects.errors import DistirError, reason_of
 from distir.dialects.plugins import implementations
 
 Program = Generator["Suspended", PythonValues | None, PythonValues]
@@ -156,7 +156,7 @@ class Walk(Interpreter):
         except (DistirError, DiagnosticException):
             raise
         except Exception as error:
-            raise DistirError(f"{op.name}: {error}") from error
+            raise DistirError(f"{op.name}: {reason_of(error)}") from error
         raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
 
     def has(self, op: Operation) -> bool:

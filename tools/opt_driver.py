@@ -35,7 +35,7 @@ from xdsl.utils.exceptions import (
 )
 from xdsl.xdsl_opt_main import xDSLOptMain
 
-from distir.dialects.errors import DistirError
+from distir.dialects.errors import DistirError, reason_of
 from distir.dialects.registry import register_dialects
 from distir.dialects.version import distir_version
 from distir.frontends import FRONTENDS
@@ -326,7 +326,7 @@ def describe(error: BaseException, where: str = "") -> str:
         case DiagnosticException():
             return "\n".join([f"{where}error: {error}", *_offending_lines(error)])
         case _:
-            return f"error: {shown(str(error))}"
+            return f"error: {shown(reason_of(error))}"
 
 
 def _offending_lines(error: DiagnosticException) -> list[str]:
@@ -354,6 +354,7 @@ def run_driver(args: Sequence[str] | None) -> int:
         ArgSpecParseError,
         DiagnosticException,
         DistirError,
+        ModuleNotFoundError,
         OSError,
         ParseError,
         UnicodeDecodeError,

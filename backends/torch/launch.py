@@ -201,7 +201,7 @@ def _mapped(sites: Sequence[Site], inputs: Mapping[str, Array], weights: Mapping
 
 def _check(backend: str, dtype: DTypeLike | None) -> None:
     if importlib.util.find_spec("torch") is None:
-        raise DistirError("running a program needs torch, which is not installed: pip install torch")
+        raise DistirError("running a program needs torch, which is not installed: pip install 'distir[torch]'")
     if backend not in BACKENDS:
         raise DistirError(f"expected the backend gloo or nccl, got {backend}")
     if dtype is not None and np.dtype(dtype) != np.float64:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
 
-from distir.dialects.errors import DistirError
+from distir.dialects.errors import DistirError, reason_of
 from distir.tools.commands import (
     cache,
     calibrate,
@@ -112,7 +112,7 @@ def describe(error: Exception) -> str:
         case MemoryError():
             text = f"not enough memory: {error}" if str(error) else "not enough memory"
         case _:
-            text = str(error)
+            text = reason_of(error)
     return " ".join(text.split())
 
 
@@ -134,6 +134,7 @@ def run_command(argv: Sequence[str] | None) -> int:
         DiagnosticException,
         DistirError,
         MemoryError,
+        ModuleNotFoundError,
         OSError,
         ParseError,
         UnregisteredConstructException,
