@@ -8,7 +8,7 @@ class DistirError(Exception):
     """A user's mistake (file, option, shape, machine): says what was wrong, where, and what to do, in one line."""
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """What an error says; of a library that is not there, how to install it."""
     library = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if library not in EXTRAS:
