@@ -72,6 +72,6 @@ def _dense(array: Any) -> Any:
     """The array as an attribute of MLIR; bools one by one, since their packing differs between versions."""
     ir = library("jaxlib.mlir.ir")
     if array.dtype != np.bool_:
-        return ir.DenseElementsAttr.get(np.array(array, order="C"))
+        return ir.DenseElementsAttr.get(np.array(array, order="C"), signless=array.dtype.kind != "u")
     type_ = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(1))
     return ir.DenseElementsAttr.get([ir.BoolAttr.get(bool(value)) for value in array.flat], type_)

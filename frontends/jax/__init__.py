@@ -28,6 +28,8 @@ from xdsl.ir import Attribute
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
 from distir.frontends.eager import Steps, attach_eager
+from distir.frontends.jax.fixed import of_arrays
+from distir.frontends.jax.keys import keys_of, numbers_of
 from distir.interpreters.weights import attach
 
 __all__ = ["import_step"]
@@ -51,8 +53,10 @@ def import_step(
     from distir.frontends.jax.trace import Tracer
 
     jax = library()
-    roles = _roles(arguments, len(example_args), ARGUMENT_ROLES, "arguments", "input")
     names = _argument_names(function, len(example_args))
+    label = _name_of(function)
+    function, example_args = of_arrays(function, example_args)
+    roles = _roles(arguments, len(example_args), ARGUMENT_ROLES, "arguments", "input")
     leaves = [
         (path, role, leaf)
         for name, role, example in zip(names, roles, example_args, strict=True)
@@ -63,7 +67,7 @@ def import_step(
         jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*example_args)
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DistirError(f"JAX cannot trace {_name_of(function)}: {reason}") from error
+        raise DistirError(f"JAX cannot trace {label}: {reason}") from error
     module = Tracer().module(jaxpr)
     from distir.interpreters.entry import entry_function
 
@@ -74,25 +78,36 @@ def import_step(
     returned = list(_results(shape, results, leaves))
     main.res_attrs = ArrayAttr([_attributes(path, role) for path, role in returned])
     attach(
-        module, {path: np.asarray(leaf) for path, role, leaf in leaves if role in UPDATED_ROLES and _has_value(leaf)}
+        module,
+        {
+            path: np.asarray(numbers_of(leaf))
+            for path, role, leaf in leaves
+            if role in UPDATED_ROLES and _has_value(leaf)
+        },
     )
     structure = jax.tree_util.tree_structure(tuple(example_args))
-    steps = _steps(function, structure, [path for path, _, _ in leaves], [path for path, _ in returned])
-    inputs = {path: np.asarray(leaf) for path, role, leaf in leaves if role in ("input", "label") and _has_value(leaf)}
+    steps = _steps(function, structure, [(path, leaf) for path, _, leaf in leaves], [path for path, _ in returned])
+    inputs = {
+        path: np.asarray(numbers_of(leaf))
+        for path, role, leaf in leaves
+        if role in ("input", "label") and _has_value(leaf)
+    }
     attach_eager(module, steps, {path: array for path, array in inputs.items() if array.dtype.kind in "iub"})
     return module
 
 
-def _steps(function: Callable[..., Any], structure: Any, names: Sequence[str], results: Sequence[str]) -> Steps:
+def _steps(
+    function: Callable[..., Any], structure: Any, examples: Sequence[tuple[str, Any]], results: Sequence[str]
+) -> Steps:
     """The function itself, as steps."""
 
     def run(values: Mapping[str, Any], batches: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         held, found = dict(values), list[dict[str, Any]]()
         for batch in batches:
             held |= batch
-            leaves = [library().numpy.asarray(held[name]) for name in names]
+            leaves = [keys_of(library().numpy.asarray(held[name]), example) for name, example in examples]
             returned = library().tree_util.tree_leaves(function(*library().tree_util.tree_unflatten(structure, leaves)))
-            found.append({name: np.asarray(leaf) for name, leaf in zip(results, returned, strict=True)})
+            found.append({name: np.asarray(numbers_of(leaf)) for name, leaf in zip(results, returned, strict=True)})
             held |= found[-1]
         return found
 

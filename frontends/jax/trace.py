@@ -19,6 +19,7 @@ from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import PRIMITIVES, REGIONS, Constant, Yield
 from distir.dialects.jax.parameters import encode, tensor_type
 from distir.dialects.onnx.tensors import TensorAttr
+from distir.frontends.jax.keys import COUNTS, SAME, is_key, numbers, numbers_of, on_numbers
 
 Values = Sequence[SSAValue]
 
@@ -46,7 +47,9 @@ class Tracer:
         return FuncOp(name, FunctionType.from_lists(*types), Region(block))
 
     def _block(self, jaxpr: Any, consts: Sequence[Any], terminator: Callable[..., Any], what: str) -> Block:
-        block = Block(arg_types=[tensor_type(v.aval, f"argument {i} of {what}") for i, v in enumerate(jaxpr.invars)])
+        block = Block(
+            arg_types=[tensor_type(numbers(v.aval), f"argument {i} of {what}") for i, v in enumerate(jaxpr.invars)]
+        )
         writer = _Writer(self, block)
         block.add_op(terminator(*writer.run(jaxpr, consts, block.args)))
         return block
@@ -81,7 +84,7 @@ class _Writer:
     def run(self, jaxpr: Any, consts: Sequence[Any], arguments: Values) -> list[SSAValue]:
         """The results of a jaxpr on these values."""
         values: dict[Any, SSAValue] = dict(zip(jaxpr.invars, arguments, strict=True))
-        values.update(zip(jaxpr.constvars, (self.constant(np.asarray(c)) for c in consts), strict=True))
+        values.update(zip(jaxpr.constvars, (self.constant(np.asarray(numbers_of(c))) for c in consts), strict=True))
 
         def read(variable: Any) -> SSAValue:
             if hasattr(variable, "val"):  # a literal
@@ -109,6 +112,8 @@ class _Writer:
             return self._scan(equation.params, operands)
         if name in CALLS:
             return self._inline(name, equation.params, operands)
+        if name == COUNTS or any(is_key(variable.aval) for variable in (*equation.invars, *equation.outvars)):
+            return operands if name in SAME else self._on_keys(name, equation, operands)
         if name not in PRIMITIVES:
             raise DistirError(f"primitive '{name}' is not one of JAX's own: a program cannot say what it computes")
         return self._primitive(name, equation, operands)
@@ -119,6 +124,15 @@ class _Writer:
             raise DistirError(f"primitive '{name}' holds no jaxpr to inline")
         jaxpr = getattr(inner[0], "jaxpr", inner[0])
         return self.run(jaxpr, getattr(inner[0], "consts", ()), operands)
+
+    def _on_keys(self, name: str, equation: Any, operands: Values) -> Values:
+        """What JAX computes of the numbers of which keys consist."""
+        try:
+            closed = library().make_jaxpr(on_numbers(equation))(*(numbers(v.aval) for v in equation.invars))
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DistirError(f"primitive '{name}' on keys of random numbers: {reason}") from error
+        return self.run(closed.jaxpr, closed.consts, operands)
 
     def _primitive(self, name: str, equation: Any, operands: Values) -> Values:
         properties: dict[str, Attribute] = {}
@@ -131,7 +145,9 @@ class _Writer:
                 properties[key] = encode(value, what)
         if regions:
             properties[REGIONS] = ArrayAttr([StringAttr(path) for path in regions])
-        types = [tensor_type(v.aval, f"result {i} of primitive '{name}'") for i, v in enumerate(equation.outvars)]
+        types = [
+            tensor_type(numbers(v.aval), f"result {i} of primitive '{name}'") for i, v in enumerate(equation.outvars)
+        ]
         op = PRIMITIVES[name].create(
             operands=operands, result_types=types, properties=properties, regions=list(regions.values())
         )

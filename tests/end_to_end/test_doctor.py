@@ -70,7 +70,10 @@ def diagnosed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("model", ["gpt2.onnx", "made_for_doctor:torch_step", "made_for_doctor:jax_step"])
+@pytest.mark.parametrize(
+    "model",
+    ["gpt2.onnx", "made_for_doctor:torch_step", pytest.param("made_for_doctor:jax_step", marks=pytest.mark.long)],
+)
 def test_commands_that_it_prints_work(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = diagnosed(capsys, model)
     assert [line.split()[1] for line in found["commands"] if line.startswith("distir ")][:1] == ["import"]
