@@ -33,7 +33,7 @@ class DtpParallelizePass(ModulePass):
     where they do not is distributed as by `sharding=ilp` with `divide`, which converts values where an operation needs them
     otherwise, and a note on stderr says why. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
-    is stored in parts. Requires: level 1 or 2 with
+    is stored in parts; with `grouped`, what the devices of a stage do alike is written once (`apply-sharding`). Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
     naming the op and the rule, or the batch, that forbids what was asked."""
 
@@ -66,6 +66,10 @@ class DtpParallelizePass(ModulePass):
     """Seconds that the search may take; none: until the optimum is proven."""
     divide: bool = False
     """As for `ilp-shard`."""
+    cost_model: str = "analytic"
+    """As for `simulate`."""
+    grouped: bool = False
+    """Whether what the devices of a stage do alike is written once (`apply-sharding`)."""
 
     @property
     def is_pipeline(self) -> bool:
@@ -88,6 +92,7 @@ class DtpParallelizePass(ModulePass):
         search = IlpShardPass(
             mesh=mesh,
             machine=self.machine,
+            cost_model=self.cost_model,
             batch=self.batch,
             restrict=self.restrict,
             memory_limit=self.memory_limit,
@@ -100,7 +105,7 @@ class DtpParallelizePass(ModulePass):
             MicrobatchPass(self.microbatches, self.batch),
             *((ZeroPartitionPass(self.zero),) if self.zero else ()),
             search,
-            ApplyShardingPass(),
+            ApplyShardingPass(grouped=self.grouped),
             PipelineSchedulePass(self.schedule),
             *((OverlapCommunicationPass(),) if self.overlap else ()),
         )

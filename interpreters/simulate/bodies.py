@@ -175,11 +175,11 @@ class Library:
         self._bodies_made += 1
         return Body(self._bodies_made, arity, slots, streams, steps, results)
 
-    def representatives(self, module: ModuleOp, each: bool) -> Representatives | None:
+    def representatives(self, module: ModuleOp, each: frozenset[str]) -> Representatives | None:
         """The devices that are simulated of a module's groups, if it has any: the same object for the same devices."""
         if (group := group_of(module)) is None:
             return None
-        kept = Representatives.of(module, group, each or not self.costs.model.machine.is_uniform)
+        kept = Representatives.of(module, group, each if self.costs.model.machine.is_uniform else group.sizes)
         key = tuple(group.sizes.items()), tuple(kept.values())
         return self._representatives.setdefault(key, Representatives(group, kept))
 

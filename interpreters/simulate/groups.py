@@ -7,7 +7,7 @@ so by induction over the program the devices of a class stay equal, as long as w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -22,7 +22,11 @@ from distir.interpreters.ranks import Group
 
 
 class DevicesDiffer(DistirError):
-    """Devices of a group do the same, but not at the same cost: each is to be simulated."""
+    """Devices of a group do the same, but not at the same cost: each along these axes is to be simulated."""
+
+    def __init__(self, message: str, axes: Sequence[str]):
+        super().__init__(message)
+        self.axes = frozenset(axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +34,8 @@ class Alike:
     """Who does the same as some participants: local devices of a function. Compared by identity."""
 
     others: tuple[tuple[int, ...], ...]
+    axes: tuple[str, ...]
+    """Those of the mesh."""
 
 
 class Line(NamedTuple):
@@ -53,13 +59,12 @@ class Representatives:
     _alike: dict[tuple[object, ...], Alike | None] = field(default_factory=dict[tuple[object, ...], "Alike | None"])
 
     @staticmethod
-    def of(module: ModuleOp, group: Group, each: bool) -> dict[str, tuple[int, ...]]:
-        """The coordinates that a program needs: of `each` device, all."""
-        if each:
-            return {axis: tuple(range(size)) for axis, size in group.sizes.items()}
+    def of(module: ModuleOp, group: Group, each: Collection[str]) -> dict[str, tuple[int, ...]]:
+        """The coordinates that a program needs: along `each` of these axes, all."""
         functions = [op for op in module.body.block.ops if isinstance(op, FuncOp)]
         split = {op.over.data for f in functions for op in f.body.block.ops if isinstance(op, FirstOnlyOp)}
-        return {axis: (0, 1)[: min(size, 1 + (axis in split))] for axis, size in group.sizes.items()}
+        sizes = group.sizes.items()
+        return {axis: tuple(range(size if axis in each else min(size, 1 + (axis in split)))) for axis, size in sizes}
 
     @property
     def count(self) -> int:
@@ -70,9 +75,9 @@ class Representatives:
         """The numbers of the representatives within the group."""
         return [line.members[0] for line in self.lines(None)]
 
-    @property
-    def is_everyone(self) -> bool:
-        return self.count == self.group.count
+    def has_each(self, axes: Collection[str]) -> bool:
+        """Whether each device along these axes is simulated."""
+        return all(len(self.kept[axis]) == self.group.sizes[axis] for axis in axes)
 
     def stand_in(self) -> list[int]:
         """For each device of the group, the number of its representative within the group."""
@@ -124,5 +129,5 @@ class Representatives:
         if key not in self._alike:
             others = self.lines(axis)[number].others
             placed = tuple([tuple([start + n for start in starts for n in each]) for each in others])
-            self._alike[key] = Alike(placed) if placed else None
+            self._alike[key] = Alike(placed, tuple(self.kept)) if placed else None
         return self._alike[key]

@@ -111,10 +111,10 @@ def _of_ranks(slots: Slots, ranks: Sequence[int], count: int) -> list[int]:
 
 
 class Reader:
-    """Reads the functions of one module. Functions may come and go, but not change. Of groups whose devices do the same, `each` device
-    is read, or few that stand for all."""
+    """Reads the functions of one module. Functions may come and go, but not change. Of groups whose devices do the same, those are read
+    that stand for all; along `each` of these axes, all."""
 
-    def __init__(self, module: ModuleOp, library: Library, each: bool = False):
+    def __init__(self, module: ModuleOp, library: Library, each: frozenset[str] = frozenset()):
         self.module, self.walk = module, Walk(module)
         self.library = library
         self.representatives = library.representatives(module, each)
@@ -480,14 +480,14 @@ class FunctionReader:
             return cost, op.name
         found: list[Cost | Message] = []
         entries = varies.entries.data
-        if group.is_everyone:
+        if group.has_each(varies.axes):
             entries = [DictionaryAttr(dict(varies.at(group.coordinates(line.representatives[0]), group.group.sizes)))]
         for entry in entries:
             own = detached(op, op.operands, op.results)
             own.properties.update(entry.data)
             found.append(self.library.cost(own, (*pattern.types, *self.reader.attributes(own)), participants))
         if any(cost != found[0] for cost in found):
-            raise DevicesDiffer(f"{op.name} does not cost all devices of its group the same")
+            raise DevicesDiffer(f"{op.name} does not cost all devices of its group the same", varies.axes)
         return found[0], op.name
 
     def _cost(self, op: Operation, pattern: Pattern, attributes: tuple[object, ...]) -> Cost | Message:

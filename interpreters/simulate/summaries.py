@@ -182,10 +182,12 @@ def open_program(
 ) -> OpenProgram:
     """Reads a program; the same arguments and errors as `summarize`."""
     known = (memo or SummaryMemo()).known(machine, cost_model, functions)
-    try:
-        return _opened(known, reader or Reader(module, known.library), entry)
-    except DevicesDiffer:
-        return _opened(known, Reader(module, known.library, each=True), entry)
+    each = frozenset[str]()
+    while True:
+        try:
+            return _opened(known, reader or Reader(module, known.library, each), entry)
+        except DevicesDiffer as differing:
+            each, reader = each | differing.axes, None
 
 
 def _opened(known: Known, reader: Reader, entry: str) -> OpenProgram:

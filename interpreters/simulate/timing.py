@@ -201,7 +201,7 @@ class Frames:
         else:
             are_alike = all([self.costs.of(message.op, each) == cost for each in others])
         if not are_alike:
-            raise DevicesDiffer(f"{message.op.name} does not cost all devices of its group the same")
+            raise DevicesDiffer(f"{message.op.name} does not cost all devices of its group the same", alike.axes)
         self._checked.add(key)
 
     def executions(self, entry: Body, devices: Devices) -> Iterator[tuple[Body, Devices, Frame, int]]:

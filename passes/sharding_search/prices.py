@@ -4,7 +4,7 @@ built and priced by the simulator's cost domain, so that a plan's price is the s
 Times are integer picoseconds, memory is that of the device in the middle of all axes, of whose shards none is larger (`at`: of another one). Where a replicated value
 becomes addends, the first device of a group keeps it and the others state zeros (`Conversion.apart`); where shards overlap, those at the ends lack
 the rows beyond; where extents do not divide, shards in the middle have one block more. A smaller shard may still take longer, where its
-extents are not aligned: an operation costs what the slowest device takes, and it is known what others `wait` for it then (`makespan`)."""
+extents are not aligned, or where it is of another position (rows of a triangle): an operation costs what the slowest device takes, and it is known what others `wait` for it then (`makespan`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from distir.passes.distribution.lower import cut_factors, fraction_of
 from distir.passes.distribution.margins import Margin, margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
-from distir.passes.distribution.positions import positions_of
+from distir.passes.distribution.positions import positions_of, starts_of
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import copied
 
@@ -281,7 +281,7 @@ class Prices:
         states += [tuple(o.results[i] for o in options) for i in range(len(op.results))]
         try:
             largest, restated, flops = self._on_device(op, options, states, self._device)
-            if all(map(self.mesh.is_alike, states)):
+            if all(map(self.mesh.is_alike, states)) and not starts_of(op, options, self.mesh, 0):
                 return Price(largest, restated=restated, flops=flops)
             found = {device: self._on_device(op, options, states, device)[0] for device in self._differing(states)}
         except DistirError:
@@ -304,7 +304,8 @@ class Prices:
         types = [self._type_on(v.type, s, device) for v, s in zip((*op.operands, *op.results), states, strict=True)]
         operands, results = types[: len(op.operands)], types[len(op.operands) :]
         rule = rule_of(op)
-        changes = changes_of(rule, self._divisors(rule, options, states, device))
+        starts = starts_of(op, options, self.mesh, device)
+        changes = changes_of(rule, self._divisors(rule, options, states, device), starts)
         restated = frozenset(local_constants(op, changes))
         properties = local_properties(op, changes)
         means = tuple({i for option in options for i in option.means})

@@ -28,6 +28,17 @@ ROUNDS = 60
 """After so many solutions the search gives up: in practice a few are enough."""
 EXACT = 1e-9
 """A bound that is short by a smaller share is met: solvers' numbers are floating, a plan's time is not."""
+
+
+class NothingFits(DistirError):
+    """No plan fits a limit of memory."""
+
+    def __init__(self, message: str, least_bytes: int):
+        super().__init__(message)
+        self.least_bytes = least_bytes
+        """What the smallest plan that was found needs, per device."""
+
+
 SOLVERS = ("own", "highs")
 """What finds the best plan: tables, prices and bounds of this package; or the whole integer program, by HiGHS."""
 
@@ -147,8 +158,9 @@ def _too_little(
     where = f"@{holder.sym_name.data}" if hasattr(holder, "sym_name") else "the program"  # pyright: ignore
     largest = found.live_at_peak()[0]
     smallest = "the smallest that one needs is" if least.is_proven else "the smallest that one was found to need is"
-    return DistirError(
+    return NothingFits(
         f"memory-limit {limit} bytes: no sharding fits; {smallest} {found.peak_bytes} bytes per device, at "
         f"{point.operation.name} in {where}, where the largest value held is a {largest.what.type} of {largest.bytes} bytes here: "
-        "raise memory-limit, use more devices or a smaller batch"
+        "raise memory-limit, use more devices or a smaller batch",
+        found.peak_bytes,
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from distir.passes.distribution.search.configurations import Configuration, Outcome
     from distir.passes.distribution.search.search import Search
+    from distir.passes.distribution.search.staged_search import StagedSearch
 
 EXAMPLES = """\
 examples:
@@ -74,6 +75,13 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="simulate also plans that cannot fit, or cannot be among the best (--csv and --report: these always)",
     )
+    parser.add_argument(
+        "--sharding",
+        choices=("dtp", "ilp"),
+        default="dtp",
+        help="dtp: replicas hold all state, tensor ranks cut weights (default); ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
+        "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline",
+    )
     parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
@@ -96,7 +104,7 @@ class Found(NamedTuple):
     """A search that is over."""
 
     plans: Plans
-    search: Search
+    search: Search | StagedSearch
 
 
 def find_plans(args: Namespace) -> Found:
@@ -116,7 +124,7 @@ def find_plans(args: Namespace) -> Found:
     return Found(Plans.of(outcomes, build, len(configurations), interrupted), search)
 
 
-def _program(search: Search, model: ModuleOp, configuration: Configuration) -> ModuleOp:
+def _program(search: Search | StagedSearch, model: ModuleOp, configuration: Configuration) -> ModuleOp:
     """The program of a plan, with the values that the model came with."""
     from distir.interpreters.weights import attach, weights_of
 
@@ -164,13 +172,14 @@ def run(args: Namespace) -> int:
     return INTERRUPTED if plans.interrupted else 0
 
 
-def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
+def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration], ModuleOp]:
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine
     from distir.passes.distribution.batch.batch_axis import parse_batch
     from distir.passes.distribution.pipeline.tasks import USUAL
     from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
     from distir.passes.distribution.search.search import Search
+    from distir.passes.distribution.search.staged_search import StagedSearch
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
@@ -190,8 +199,13 @@ def _prepare(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
-    configurations = grid(args.devices, batches, microbatches, schedules, args.most_tensor)
+    is_staged = args.sharding == "ilp"
+    configurations = grid(args.devices, batches, microbatches, schedules, args.most_tensor, is_staged)
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
+    if is_staged:
+        wanted = 0 if args.exhaustive else wanted
+        found = StagedSearch(bind, args.machine, args.cost_model, limit, args.batch, args.overlap, wanted)
+        return found, configurations, model
     search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted)
     return search, configurations, model
 
@@ -249,7 +263,7 @@ def _own_batch(name: str, model: ModuleOp, shapes: dict[str, tuple[int, ...]], b
     )
 
 
-def _walk(search: Search, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
+def _walk(search: Search | StagedSearch, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
     """Evaluates all configurations under a progress bar; Ctrl-C ends the walk and keeps what was found."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -92,14 +92,15 @@ def grid(
     microbatches: Sequence[int],
     schedules: Sequence[str],
     most_tensor: int | None = None,
+    accumulate: bool = False,
 ) -> list[Configuration]:
     """The paper's grid: all degrees (T up to `most_tensor`), microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica."""
+    microbatch of every replica. With `accumulate`, microbatches also without a pipeline."""
     return [
         Configuration(batch, dp, tp, pp, k, schedule)
         for batch in batches
         for dp, tp, pp in degrees(devices)
-        for k in (microbatches if pp > 1 else (1,))
+        for k in (microbatches if pp > 1 else (1, *(k for k in microbatches if accumulate and k > 1)))
         for schedule in (schedules if pp > 1 else schedules[:1])
         if batch % (dp * k) == 0 and tp <= (most_tensor or tp)
     ]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import fsum
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from distir.interpreters.cost_models import CostModel
@@ -93,6 +94,21 @@ def figures_of_one(
     for (device, kind), picoseconds in costs.spent(part.spared).items():
         busy[device][kind] -= picoseconds
     return figures_of(summary, part.busy(summary.busy_seconds, in_seconds(busy)))
+
+
+def figures_of_program(
+    module: ModuleOp, machine: Machine, cost_model: str, overlap: bool, memo: SummaryMemo
+) -> Figures:
+    """The figures of a whole program, by itself; with `overlap`, of one whose streams run side by side."""
+    if not overlap:
+        return figures_of(summarize(module, machine, cost_model, memo=memo))
+    from distir.interpreters.simulate.analysis import Analysis
+
+    analysis = Analysis(module, machine, cost_model, memo=memo)  # times of streams do not add up
+    summary, times = analysis.summary, analysis.device_times
+    total = max(summary.makespan_picoseconds * summary.devices, 1)
+    shares = [sum(time.compute for time in times) / total, sum(time.communication for time in times) / total]
+    return Figures(summary.makespan_seconds, max(summary.peak_memory_bytes.values(), default=0), *shares)
 
 
 def figures_of(simulation: Summary | BatchSummary, busy: Sequence[tuple[str, float]] | None = None) -> Figures:

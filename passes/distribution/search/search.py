@@ -19,7 +19,7 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
-from distir.interpreters.simulate import SummaryMemo, summarize
+from distir.interpreters.simulate import SummaryMemo
 from distir.interpreters.simulate.batches import MARK, BatchCosts, BatchSummaries
 from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.work import type_bytes
@@ -34,7 +34,7 @@ from distir.passes.distribution.plan import distribute, lower_stages
 from distir.passes.distribution.search.best_first import BestFirst, Program
 from distir.passes.distribution.search.bounds import Bounds, Least
 from distir.passes.distribution.search.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
-from distir.passes.distribution.search.representative import figures_of, figures_of_batches, figures_of_one
+from distir.passes.distribution.search.representative import figures_of_batches, figures_of_one, figures_of_program
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.local_program import CutsLayers
 from distir.passes.distribution.tensor.tensor_axis import Variants
@@ -347,17 +347,7 @@ class Search:
         return Outcome(configuration, figures)
 
     def _figures(self, module: ModuleOp) -> Figures:
-        from distir.interpreters.simulate.analysis import Analysis
-
-        if not self.overlap:
-            return figures_of(summarize(module, self.machine, self.cost_model, memo=self._memo))
-        # Streams run side by side: their times do not add up.
-        analysis = Analysis(module, self.machine, self.cost_model, memo=self._memo)
-        summary, times = analysis.summary, analysis.device_times
-        total = max(summary.makespan_picoseconds * summary.devices, 1)
-        shares = [sum(time.compute for time in times) / total, sum(time.communication for time in times) / total]
-        peak = max(summary.peak_memory_bytes.values(), default=0)
-        return Figures(summary.makespan_seconds, peak, *shares)
+        return figures_of_program(module, self.machine, self.cost_model, self.overlap, self._memo)
 
 
 def _shards(layout: Layout) -> int:

@@ -1,0 +1,83 @@
+"""`distir search --sharding ilp`: what is printed is the simulation of the text that the pipeline of passes writes for each plan."""
+
+import csv
+import runpy
+from pathlib import Path
+
+import onnx
+import pytest
+from xdsl.context import Context
+
+from distir.frontends.onnx import import_model
+from distir.frontends.weights import load
+from distir.interpreters.ranks import group_of
+from distir.interpreters.simulate import simulate
+from distir.passes.distribution.search.configurations import Configuration, ranked
+from distir.passes.distribution.search.staged_search import StagedSearch
+from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.tools.distir import main
+from tests.small_models import mlp
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    build = runpy.run_path(str(ROOT / "examples" / "mlp_onnx.py"))["build"]
+    onnx.save(build([64] * 5, learning_rate=0.5), tmp_path / "mlp.onnx")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SHAPES = ("--shape", "x=32,64", "--shape", "z=32,64")
+SEARCH = ("search", "mlp.onnx", *SHAPES, "--machine", "dgx-2", "--devices", "4", "--sharding", "ilp")
+
+
+def test_figures_are_those_of_the_text(model: Path, capsys: pytest.CaptureFixture[str]):
+    assert main([*SEARCH, "--microbatches", "2", "--schedules", "1f1b", "--csv", "plans.csv", "-o", "best.mlir"]) == 0
+    rows = [row for row in csv.DictReader((model / "plans.csv").read_text().splitlines()) if not row["dropped"]]
+    assert {row["pp"] for row in rows} == {"1", "2", "4"}
+    assert ("1", "2") in {(row["pp"], row["microbatches"]) for row in rows}  # accumulation without a pipeline
+    best = load("best.mlir")
+    assert group_of(best) is not None
+    assert simulate(best, "dgx-2").makespan_seconds == float(rows[0]["latency_seconds"])
+    assert main(["import", "mlp.onnx", *SHAPES, "-o", "mlp.mlir"]) == 0
+    assert main(["verify", "mlp.mlir", "best.mlir"]) == 0
+    for row in rows:
+        module = import_model("mlp.onnx", shapes={"x": (32, 64), "z": (32, 64)})
+        written = DtpParallelizePass(
+            dp=int(row["dp"]),
+            tp=int(row["tp"]),
+            pp=int(row["pp"]),
+            microbatches=int(row["microbatches"]),
+            sharding="ilp",
+            restrict="dp=batch",
+            machine="dgx-2",
+        )
+        written.apply(Context(), module)
+        found = simulate(module, "dgx-2")  # device by device
+        assert found.makespan_seconds == float(row["latency_seconds"])
+        assert max(found.peak_memory_bytes.values()) == int(row["peak_memory_bytes"])
+
+
+def test_others_are_slower_and_what_does_not_fit_says_so():
+    """The fastest plans are those of all plans, and a bound is no more than the time."""
+    model = mlp()
+    batch = 8
+
+    def search(wanted: int, limit: int = 1 << 40) -> StagedSearch:
+        return StagedSearch(lambda _: model.module.clone(), "dgx-a100", "analytic", limit, wanted=wanted)
+
+    grid = [Configuration(batch, d, 1, p, k, "1f1b") for d, p, k in ((4, 1, 1), (2, 2, 2), (2, 1, 2), (1, 4, 4))]
+    every = list(search(0).outcomes(grid))
+    for outcome in every:
+        assert (
+            outcome.figures is None or search(0).least_seconds(outcome.configuration) <= outcome.figures.latency_seconds
+        )
+    found = list(search(1).outcomes(grid))
+    assert len(found) == len(grid)
+    assert ranked(found)[0] == ranked(every)[0]
+    (small,) = search(1, 1000).outcomes(grid[:1])
+    assert small.dropped is not None
+    assert small.dropped.startswith("needs at least")
+    assert small.least_memory_bytes > 1000
