@@ -10,6 +10,7 @@ Devices are numbered unit by unit of the innermost level (node by node), group b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from distir.dialects.errors import DistirError
@@ -52,12 +53,13 @@ def machine_names() -> list[str]:
     return sorted(MACHINES)
 
 
-def load_machine(name_or_path: str | Path) -> Machine:
-    """The machine of that name, or the one that a `.toml` file describes. Raises DistirError."""
+def load_machine(name_or_path: str | Path, settings: Sequence[str] = ()) -> Machine:
+    """The machine of that name, or the one that a `.toml` file describes, with numbers that are set otherwise, as in
+    `device.memory_capacity_bytes=80GB`. Raises DistirError."""
     if str(name_or_path) in MACHINES:
-        return read_machine(MACHINES[str(name_or_path)])
+        return read_machine(MACHINES[str(name_or_path)], settings)
     if not str(name_or_path).endswith(".toml"):
         raise DistirError(
             f"unknown machine {name_or_path}: {expected(str(name_or_path), MACHINES, 'the path of a .toml file')}"
         )
-    return read_machine(Path(name_or_path))
+    return read_machine(Path(name_or_path), settings)

@@ -4,6 +4,7 @@ file, the key, what was expected there and what was found."""
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from distir.interpreters.machines.description import (
     Overlap,
     Tiles,
 )
+from distir.interpreters.machines.settings import apply_settings
 
 COLLECTIVES = (
     "allgather",
@@ -37,14 +39,15 @@ COLLECTIVES = (
 KEYS = ("name", "max_devices", "device", "devices", "levels", "memory", "overlap", "provenance")
 
 
-def read_machine(path: Path) -> Machine:
-    """The machine that a file describes. Raises DistirError."""
+def read_machine(path: Path, settings: Sequence[str] = ()) -> Machine:
+    """The machine that a file describes, with numbers that are set otherwise (`device.memory_capacity_bytes=80GB`). Raises DistirError."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DistirError(f"machine file {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DistirError(f"machine file {path}: {error}") from error
+    apply_settings(table, settings)
     return _MachineFile(path).machine(table)
 
 

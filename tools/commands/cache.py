@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter
@@ -47,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("action", choices=("show", "clear"), help="show or clear")
     parser.add_argument("--operators", action="store_true", help="with show: the number of rules of each operator")
+    parser.add_argument("--json", action="store_true", help="print as JSON")
     parser.set_defaults(run=run)
 
 
@@ -57,7 +59,23 @@ def run(args: Namespace) -> int:
     if args.action == "clear":
         for file in files:
             file.unlink(missing_ok=True)
-        print(f"{cache_directory()}: {len(files)} files of rules removed")
+        removed = {"directory": str(cache_directory()), "removed": len(files)}
+        said = f"{cache_directory()}: {len(files)} files of rules removed"
+        print(json.dumps(removed) if args.json else said)
+        return 0
+    if args.json:
+        current = current_file()
+        known = [
+            {"file": f.name, "rules": len(read_entries(f)), "bytes": f.stat().st_size, "in_use": f == current}
+            for f in files
+        ]
+        operators = Counter(key.split(" ", 1)[0] for key in read_entries(current))
+        print(
+            json.dumps(
+                {"directory": str(cache_directory()), "files": known, "operators": dict(sorted(operators.items()))},
+                indent=1,
+            )
+        )
         return 0
     print(cache_directory())
     if args.operators:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace, RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
-from distir.tools.commands.report import bytes_text, print_table, say, seconds_text
+from distir.dialects.errors import DistirError
+from distir.tools.commands.report import add_settings, bytes_text, print_table, say, seconds_text
 
 if TYPE_CHECKING:
     from distir.interpreters.machines import Device, Level, Machine
@@ -28,18 +30,37 @@ def add_parser(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="a built-in machine, or a .toml file")
+    add_settings(parser)
+    parser.add_argument("--json", action="store_true", help="print the machines as JSON")
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
     from distir.interpreters.machines import load_machine, machine_names
 
+    if args.name is None and args.settings:
+        raise DistirError("--set: say of which machine, by its NAME")
+    if args.json:
+        names = machine_names() if args.name is None else [args.name]
+        print(json.dumps([_described(load_machine(name, args.settings)) for name in names], indent=1))
+        return 0
     if args.name is not None:
-        show(load_machine(args.name))
+        show(load_machine(args.name, args.settings))
         return 0
     header = ("machine", "device", "memory", "peak", "devices", "links, innermost first")
     print_table([_summary(load_machine(name)) for name in machine_names()], header)
     return 0
+
+
+def _described(machine: Machine) -> dict[str, Any]:
+    """What `--json` prints of a machine: each number with its source, by its key."""
+    figures = {key: {"value": figure.value, "source": figure.source} for key, figure in machine.figures.items()}
+    return {
+        "name": machine.name,
+        "devices": [group.device.name for group in machine.groups],
+        "provenance": dict(machine.provenance),
+        "figures": figures,
+    }
 
 
 def _summary(machine: Machine) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from distir.dialects.errors import DistirError, reason_of
 from distir.tools.commands import (
     cache,
     calibrate,
+    completion,
     doctor,
     import_model,
     machines,
@@ -30,7 +31,7 @@ from distir.tools.commands import (
 )
 from distir.tools.commands.report import say
 
-COMMANDS = (import_model, doctor, search, simulate, run, verify, calibrate, machines, cache, plugins)
+COMMANDS = (import_model, doctor, search, simulate, run, verify, calibrate, machines, cache, plugins, completion)
 
 EXAMPLES = """\
 examples:

@@ -3,6 +3,7 @@ executing either, and the rules that the proof rests on."""
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -40,7 +41,24 @@ def run_proof(args: Namespace) -> int:
             written = explicit(distributed)
             programs = [project(written, rank) for rank in ranks]
             found.append((f"the programs of {len(ranks)} ranks", prove_ranks(sequential, programs)))
-    return _said(found)
+    return _as_json(found) if args.json else _said(found)
+
+
+def _as_json(found: Sequence[tuple[str, Proof]]) -> int:
+    """What was found, as JSON; the exit status."""
+    proofs = [
+        {
+            "program": what,
+            "proven": bool(proof),
+            "outputs": proof.outputs,
+            "failure": str(proof.failures[0]) if proof.failures else None,
+            "rules": [{"rule": str(rule), "found": rule.found} for rule in proof.rules],
+        }
+        for what, proof in found
+    ]
+    holds = all(bool(proof) for _, proof in found)
+    print(json.dumps({"proven": holds, "proofs": proofs}, indent=1))
+    return 0 if holds else NOT_PROVEN
 
 
 def _said(found: Sequence[tuple[str, Proof]]) -> int:

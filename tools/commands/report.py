@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from argparse import ArgumentParser
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +94,18 @@ def bytes_text(count: float) -> str:
         if count >= size:
             return f"{count / size:.4g} {unit}"
     return f"{count:.0f} bytes"
+
+
+def add_settings(parser: ArgumentParser) -> None:
+    """`--set`, for commands that take a machine."""
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another number for the machine, as in device.memory_capacity_bytes=80GB; keys are those of distir machines M; may repeat",
+    )
 
 
 def check_output(path: str) -> None:

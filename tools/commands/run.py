@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from xdsl.dialects.builtin import ModuleOp
 
+    from distir.backends.torch import Execution
     from distir.interpreters.comparison import Comparison
 
 EXAMPLES = """\
@@ -89,6 +92,7 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="before each collective, check that all its ranks are at the same one (slow)",
     )
+    parser.add_argument("--json", action="store_true", help="print the outputs' sizes, times and comparisons as JSON")
     parser.set_defaults(run=run)
 
 
@@ -111,7 +115,8 @@ def run(args: Namespace) -> int:
         raise DistirError(
             f"{args.program} updates nothing, so its steps are all the same: --steps is for training steps"
         )
-    values = values_for(model, args.seed, args.inputs[0] if args.inputs else None, [program])
+    said = sys.stderr if args.json else None
+    values = values_for(model, args.seed, args.inputs[0] if args.inputs else None, [program], said)
     following = batches_for(model, args.seed, args.inputs, args.steps)
     with progress(f"running {args.program}"):
         execution = execute(
@@ -125,6 +130,10 @@ def run(args: Namespace) -> int:
         )
     if args.output is not None:
         write_arrays(args.output, execution.outputs)
+    if args.json:
+        compared = _checked(model, args.check, [values, *following], execution.outputs, program) if args.check else []
+        print(json.dumps(_found(execution, compared), indent=1))
+        return 0 if all(each.holds for each in compared) else 1
     _print_steps(execution.steps)
     _print_outputs(execution.outputs)
     if args.measure:
@@ -132,6 +141,18 @@ def run(args: Namespace) -> int:
     if args.check is None:
         return 0
     return 0 if print_comparison(_checked(model, args.check, [values, *following], execution.outputs, program)) else 1
+
+
+def _found(execution: Execution, compared: Sequence[Comparison]) -> dict[str, Any]:
+    """What `--json` prints."""
+    rows = (dict(zip(OUTPUT_COLUMNS, row, strict=True)) for row in _output_rows(execution.outputs))
+    return {
+        "seconds": execution.seconds,
+        "runs_seconds": list(execution.runs),
+        "steps": [{name: float(value.reshape(())) for name, value in step.items()} for step in execution.steps],
+        "outputs": list(rows),
+        "check": [{"name": c.name, "agrees": c.holds, "says": c.says} for c in compared],
+    }
 
 
 def _check_gpus(module: ModuleOp, path: str) -> None:
@@ -196,7 +217,15 @@ def _print_steps(steps: Sequence[Mapping[str, Any]]) -> None:
         print_table(rows, ("step", *steps[0]))
 
 
+OUTPUT_COLUMNS = ("output", "shape", "type", "mean absolute value")
+
+
 def _print_outputs(outputs: Mapping[str, Any]) -> None:
+    if rows := _output_rows(outputs):
+        print_table(rows, OUTPUT_COLUMNS)
+
+
+def _output_rows(outputs: Mapping[str, Any]) -> list[tuple[str, ...]]:
     import numpy as np
 
     rows: list[tuple[str, ...]] = []
@@ -205,5 +234,4 @@ def _print_outputs(outputs: Mapping[str, Any]) -> None:
         number = array.size and array.dtype.kind not in "OSU"
         magnitude = f"{np.abs(array.astype(np.float64)).mean():.6g}" if number else "-"
         rows.append((name, str(list(array.shape)), str(array.dtype), magnitude))
-    if rows:
-        print_table(rows, ("output", "shape", "type", "mean absolute value"))
+    return rows

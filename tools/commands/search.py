@@ -15,7 +15,7 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.model import add_model_arguments
-from distir.tools.commands.report import check_output, print_table, say, write_whole
+from distir.tools.commands.report import add_settings, check_output, print_table, say, write_whole
 from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def add_parser(subparsers: Any) -> None:
     )
     add_model_arguments(parser)
     parser.add_argument("--machine", metavar="M", required=True, help="one of distir machines, or a .toml file")
+    add_settings(parser)
     parser.add_argument("--devices", metavar="N", type=int, required=True, help="dp * tp * pp of every plan")
     parser.add_argument(
         "--batch-sizes", metavar="A,B|A..B", help="global batches; A..B doubles from A (default: the model's)"
@@ -183,7 +184,7 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
-    machine = load_machine(args.machine)
+    machine = load_machine(args.machine, args.settings)
     machine.check_devices(args.devices)
     shapes = _shapes(args.shape)
     model = load_model(args.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace, RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import (
+    add_settings,
     bytes_text,
     check_output,
     print_table,
@@ -59,6 +61,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("program", metavar="PROG.mlir", help="a program of level 1 to 3")
     parser.add_argument("--machine", metavar="M", required=True, help="one of distir machines, or a .toml file")
+    add_settings(parser)
     parser.add_argument("--cost-model", metavar="C", default="analytic", help="how costs are found (default: analytic)")
     parser.add_argument(
         "--trace", metavar="F.json", help="write the timeline for Perfetto; a folder (F/): a file per rank"
@@ -81,7 +84,7 @@ def run(args: Namespace) -> int:
     if args.trace is None and (args.window or args.devices or args.depth):
         raise DistirError("--window, --devices and --depth say what --trace writes: give --trace F.json")
     with progress(f"simulating {args.program}"):
-        found = simulate(args.program, args.machine, args.cost_model)
+        found = simulate(args.program, args.machine, args.cost_model, args.settings)
         figures = {"program": args.program, **found.figures}
         if args.trace is not None:
             _write_trace(args, found.analysis)
@@ -141,15 +144,17 @@ class Simulated:
         return f"<table>{''.join(rows)}</table>"
 
 
-def simulate(program: str | ModuleOp, machine: str, cost_model: str = "analytic") -> Simulated:
-    """Time and memory of a program of level 1 to 3 (a file, or a module) on a machine (a name, or a .toml file). Raises DistirError for a program
-    that cannot run there: too few devices, open shapes."""
+def simulate(
+    program: str | ModuleOp, machine: str, cost_model: str = "analytic", settings: Sequence[str] = ()
+) -> Simulated:
+    """Time and memory of a program of level 1 to 3 (a file, or a module) on a machine (a name, or a .toml file), of which `settings` give
+    other numbers ("device.memory_capacity_bytes=80GB"). Raises DistirError for a program that cannot run there: too few devices, open shapes."""
     from distir.interpreters.machines import load_machine
     from distir.interpreters.simulate.analysis import Analysis
 
     module = load_executable(program)
     name = program if isinstance(program, str) else "program"
-    return Simulated(module, name, Analysis(module, load_machine(machine), cost_model), cost_model)
+    return Simulated(module, name, Analysis(module, load_machine(machine, settings), cost_model), cost_model)
 
 
 def _explanation(module: ModuleOp) -> list[str]:

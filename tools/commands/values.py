@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from distir.interpreters.global_arrays import Array
 
 
-def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[ModuleOp] = ()) -> dict[str, Array]:
+def values_for(
+    module: ModuleOp, seed: int, path: str | None, others: Sequence[ModuleOp] = (), stream: TextIO | None = None
+) -> dict[str, Array]:
     """A global array for every argument of the program: given in the file, or the program's weights, or those of
     `others`, or drawn. Prints what was drawn."""
     from distir.interpreters.entry import arguments_of, entry_function
@@ -35,9 +37,10 @@ def values_for(module: ModuleOp, seed: int, path: str | None, others: Sequence[M
         values |= draw_inputs(module, seed, names=missing)
     memory = [name for name in missing if ports[name].role in ("parameter", "state", "buffer")]
     if memory:
-        print(f"weights drawn with seed {seed}")
+        print(f"weights drawn with seed {seed}", file=stream)
     if len(memory) < len(missing):
-        say(f"inputs drawn with seed {seed}: {', '.join(name for name in missing if name not in memory)}")
+        names = ", ".join(name for name in missing if name not in memory)
+        say(f"inputs drawn with seed {seed}: {names}", stream)
     return values
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import progress, say
+
+if TYPE_CHECKING:
+    from distir.interpreters.equivalence import Verification
 
 EXAMPLES = """\
 examples:
@@ -74,6 +78,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--ranks", action="store_true", help="with --proof: of the programs of all ranks too, messages matched"
     )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
     parser.set_defaults(run=run)
 
 
@@ -114,8 +119,21 @@ def run(args: Namespace) -> int:
             dtype=dtype,
             names=paths,
         )
+    if args.json:
+        return print_found(found)
     say(_of_draws(found.draws, found.skipped, sorted(given)))
     return 0 if print_comparison(found.comparisons) else 1
+
+
+def print_found(found: Verification) -> int:
+    """What was found, as JSON; the exit status."""
+    outputs = [{"name": c.name, "agrees": c.holds, "says": c.says} for c in found.comparisons]
+    print(
+        json.dumps(
+            {"agrees": found.holds, "draws": found.draws, "skipped": found.skipped, "outputs": outputs}, indent=1
+        )
+    )
+    return 0 if found.holds else 1
 
 
 def _against_eager(args: Namespace) -> int:
@@ -132,6 +150,8 @@ def _against_eager(args: Namespace) -> int:
     program = load_executable(args.distributed) if args.distributed is not None else None
     with progress("running both"):
         found = verify_against_eager(module, program, tolerance=args.tolerance)
+    if args.json:
+        return print_found(found)
     say(f"against eager: {', '.join(found.draws)}")
     return 0 if print_comparison(found.comparisons) else 1
 

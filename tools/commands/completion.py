@@ -1,0 +1,104 @@
+"""`distir completion SHELL`: a script by which a shell completes commands, options and their values. In goes the parser of the commands; out
+comes the script, on standard output."""
+
+from __future__ import annotations
+
+from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from typing import Any
+
+EXAMPLES = """\
+examples:
+  source <(distir completion bash)                                   in this shell; in ~/.bashrc for all
+  source <(distir completion zsh)
+  distir completion fish > ~/.config/fish/completions/distir.fish
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "completion",
+        help="a script that makes a shell complete commands and options",
+        description="Prints a script for bash, zsh or fish that completes commands, options and names of machines, models and schedules.",
+        epilog=EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    from distir.tools.commands.main import make_parser, subcommands
+
+    commands = {name: options_of(parser) for name, parser in subcommands(make_parser()).items()}
+    print(_fish(commands) if args.shell == "fish" else _bash(commands, args.shell == "zsh"))
+    return 0
+
+
+def options_of(parser: ArgumentParser) -> dict[str, list[str]]:
+    """The options of a command, each with the values that are known; the empty name has those of the positional arguments."""
+    known = _names()
+    found: dict[str, list[str]] = {"": []}
+    actions: list[Action] = parser._actions  # pyright: ignore[reportPrivateUsage]
+    for action in actions:
+        values = [str(choice) for choice in action.choices or ()] or (
+            known[action.dest]() if action.dest in known else []
+        )
+        for option in action.option_strings:
+            found[option] = values
+        if not action.option_strings:
+            found[""] += values
+    return found
+
+
+def _names() -> dict[str, Callable[[], list[str]]]:
+    """The names that options of these destinations take."""
+    from distir.interpreters.cost_models import cost_model_names
+    from distir.interpreters.machines import machine_names
+    from distir.passes.distribution.pipeline.tasks import SCHEDULES
+
+    return {
+        "machine": machine_names,
+        "name": machine_names,
+        "cost_model": cost_model_names,
+        "schedules": lambda: sorted(SCHEDULES),
+    }
+
+
+def _bash(commands: dict[str, dict[str, list[str]]], is_zsh: bool) -> str:
+    cases: list[str] = []
+    for command, options in commands.items():
+        for option, values in options.items():
+            if option and values:
+                cases.append(f'    "{command} {option}") words="{" ".join(values)}" ;;')
+        words = [*(option for option in options if option.startswith("--")), *options[""]]
+        cases.append(f'    "{command} "*) words="{" ".join(words)}" ;;')
+    lines = [
+        *(["autoload -U +X bashcompinit && bashcompinit"] if is_zsh else []),
+        "_distir() {",
+        '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+        '  if [ "$COMP_CWORD" -eq 1 ]; then',
+        f'    words="--help --version {" ".join(commands)}"',
+        "  else",
+        '    case "${COMP_WORDS[1]} $previous" in',
+        *cases,
+        "    esac",
+        "  fi",
+        '  COMPREPLY=($(compgen -W "$words" -- "$current"))',
+        "}",
+        "complete -o default -F _distir distir",
+    ]
+    return "\n".join(lines)
+
+
+def _fish(commands: dict[str, dict[str, list[str]]]) -> str:
+    lines = [f'complete -c distir -n __fish_use_subcommand -a "{" ".join(commands)}"']
+    for command, options in commands.items():
+        where = f'complete -c distir -n "__fish_seen_subcommand_from {command}"'
+        for option, values in options.items():
+            if option.startswith("--"):
+                lines.append(f"{where} -l {option[2:]}" + (f' -x -a "{" ".join(values)}"' if values else ""))
+            elif not option and values:
+                lines.append(f'{where} -a "{" ".join(values)}"')
+    return "\n".join(lines)
