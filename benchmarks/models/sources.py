@@ -39,19 +39,16 @@ def made(source: str, options: Mapping[str, Any]) -> tuple[nn.Module, list[Tenso
 
         task, _, model_type = name.partition(":")
         return small_model(task, model_type, **options)
-    size = int(options.get("size", 64))
     more = {key: value for key, value in options.items() if key != "size"}
-    return _vision(library, name, more), [torch.randn(BATCH, 3, size, size)]
-
-
-def _vision(library: str, name: str, options: Mapping[str, Any]) -> nn.Module:
     if library == "timm":
-        import timm
-
-        return timm.create_model(name, num_classes=8, **options).eval()
-    from torchvision import models
-
-    return models.get_model(name, weights=None, num_classes=8, **options).eval()
+        timm = import_module("timm")
+        model = timm.create_model(name, num_classes=8, **more)
+        own = model.default_cfg["input_size"][-1]
+    else:
+        model = import_module("torchvision.models").get_model(name, weights=None, num_classes=8, **more)
+        own = 64
+    size = int(options.get("size", own))
+    return model.eval(), [torch.randn(BATCH, 3, size, size)]
 
 
 def import_torchvision() -> None:

@@ -156,6 +156,13 @@ def _named(name: str, role: str) -> dict[str, Attribute]:
     return {"dist.name": StringAttr(name), "dist.role": StringAttr(role)}
 
 
+def _declared_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    """A name without a letter or digit (`?`) says only that the size is not known."""
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param if any(character.isalnum() for character in dim.dim_param) else None
+
+
 def _bind_inputs(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]]) -> dict[str, list[Dim] | None]:
     """Put the shapes into the graph's inputs; the dims of each input, open ones by name."""
     inputs = [value for value in loaded.proto.graph.input if value.name not in loaded.tensors]
@@ -164,10 +171,7 @@ def _bind_inputs(loaded: LoadedModel, shapes: Mapping[str, Sequence[int]]) -> di
         tensor = value.type.tensor_type
         declared[value.name] = None
         if value.type.HasField("tensor_type") and tensor.HasField("shape"):
-            declared[value.name] = [
-                (dim.dim_value if dim.dim_value >= 0 else None) if dim.HasField("dim_value") else dim.dim_param or None
-                for dim in tensor.shape.dim
-            ]
+            declared[value.name] = [_declared_dim(dim) for dim in tensor.shape.dim]
     bound = bind_dims(declared, shapes)
     for value in inputs:
         dims = bound[value.name]

@@ -302,3 +302,14 @@ def test_a_range_of_numbers_ends_where_shapes_say() -> None:
     module = import_model(model(nodes, {"zero": np.int64(0), "a": np.float32(0), "one": np.float32(1)}))  # pyright: ignore[reportArgumentType]
     OnnxFoldShapesPass().apply(Context(), module)
     assert [op.name for op in next(iter(module.ops)).body.block.ops] == ["onnx.Constant", "onnx.Add", "func.return"]
+
+
+def test_dims_called_by_a_question_mark_are_each_their_own() -> None:
+    """As Paddle writes dims that it does not know."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[n, m] x) => (float[a, b] y) { y = Relu(x) }'
+    )
+    for dim in model.graph.input[0].type.tensor_type.shape.dim:
+        dim.dim_param = "?"
+    module = import_model(model, {"x": (2, 3)})
+    assert "tensor<2x3xf32>" in str(module)
