@@ -8,7 +8,7 @@ replicated, and a value leaves the axis only by accumulation or concatenation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import cast
@@ -45,6 +45,8 @@ class FunctionAxis:
     results: tuple[State, ...] = ()
     outside: dict[Operation, Phase] | None = None
     """Of the entry of a program whose loop takes rows of what is the same in every microbatch: what runs when, as far as it is followed."""
+    early: Collection[Operation] = ()
+    """What runs before the loop on the whole batch."""
     taken: dict[tuple[SSAValue, State], BatchRowsOp] = field(default_factory=dict[tuple[SSAValue, State], BatchRowsOp])
     """Values of which it does."""
 
@@ -212,7 +214,7 @@ class BatchPropagation:
         producer = value.op
         if producer in plan:
             return plan[producer].results[value.index] == need
-        if (value, need) in self._refused:
+        if (value, need) in self._refused or producer in axis.early:
             return False
         for option in options(producer, self.shards, [need.pieces], rule_with_literals(producer), offsets=False):
             if option.results[value.index] != need:

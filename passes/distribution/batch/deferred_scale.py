@@ -10,7 +10,7 @@ Requires rules. Ensures equal semantics: the first gradient is not scaled, and e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -32,15 +32,18 @@ if TYPE_CHECKING:
 LARGEST_CONSTANT = 4096
 
 
-def defer_scales(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int]) -> None:
-    """Moves every scale by a value of the batch in the entry through what is linear in it."""
+def defer_scales(
+    module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], is_known: Callable[[Operation], bool] = lambda op: False
+) -> None:
+    """Moves every scale by a value of the batch in the entry through what is linear in it; but for values that an operation makes which `is_known`
+    before the loop."""
     from distir.passes.shardcombine.cache import RuleCache
     from distir.passes.shardcombine.discovery import Discovery
     from distir.passes.shardcombine.domains import InterpreterDomains
 
     block = entry.body.block
     depends = _dependent(block, {block.args[i] for i in batch})
-    scales = [op for op in block.ops if _is_scale(op, depends)]
+    scales = [op for op in block.ops if _is_scale(op, depends) and not is_known(_maker(op))]
     if not scales:
         return
     discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
@@ -64,6 +67,12 @@ def _is_scale(op: Operation, depends: set[SSAValue]) -> bool:
         return False
     scaled, by = op.operands
     return by in depends and scaled not in depends and bool(_is_linear(op, {0})) and _is_uniform(op)
+
+
+def _maker(scale: Operation) -> Operation:
+    """What makes the number that is scaled by; the scale itself if that is an argument."""
+    by = scale.operands[1]
+    return by.op if isinstance(by, OpResult) else scale
 
 
 def _is_number(value: SSAValue) -> bool:

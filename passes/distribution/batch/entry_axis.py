@@ -47,7 +47,7 @@ def axis_of_entry(
     are inlined until none is."""
     while True:
         if shards > 1:
-            defer_scales(module, entry, batch)
+            defer_scales(module, entry, batch, lambda op: gathers and made_of_inputs(op, entry) is not None)
         try:
             return follow_batch(module, entry, batch, shards, gathers)
         except NeedsWhole as error:
@@ -107,7 +107,7 @@ def _follow_batch(
     states = batch_states(entry, batch, shards)
     axis = FunctionAxis(dict(zip(entry.body.block.args, states, strict=True)))
     phases: dict[Operation, Phase] = {}
-    axis.outside = phases if early is not None else None
+    axis.outside, axis.early = phases if early is not None else None, early or ()
     gathered: NeedsWhole | None = None
     for op in list(entry.body.block.ops):
         if isinstance(op, ReturnOp):
@@ -123,11 +123,12 @@ def _follow_batch(
             try:
                 propagation.follow(op, axis)
             except NeedsWhole as error:
+                gathers = early is not None and error.op is op
+                if gathers and (found := _before_loop(op, error, entry)) is not None:
+                    raise _BeforeLoop(found, error) from None
                 if isinstance(error.state, Sharded):
-                    if early is None or error.op is not op or error.beside is not None:
+                    if not gathers or error.beside is not None:
                         raise
-                    if (found := _made_of_inputs(op, entry)) is not None:
-                        raise _BeforeLoop(found, error) from None
                     gathered = gathered or error
                 phases[op] = Phase.AFTER
         if phases[op] is Phase.AFTER:
@@ -145,7 +146,15 @@ def _follow_batch(
     return BatchAxis(shards, axis, phases, propagation, gathered)
 
 
-def _made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
+def _before_loop(op: Operation, error: NeedsWhole, entry: FuncOp) -> set[Operation] | None:
+    """What can run before the loop so that an operation has what it needs: itself, or the sum over the batch that it takes (how many labels count), with all
+    that they depend on; None if parameters are among that."""
+    if (found := made_of_inputs(op, entry)) is None and isinstance(error.beside, OpResult):
+        found = made_of_inputs(error.beside.op, entry)
+    return found
+
+
+def made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
     """An operation and what it depends on, if no parameter or state is among that."""
     roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
     found, todo = set[Operation](), [op]
