@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS = 1
 
-.PHONY: demo test lint types lit pytest check-long benchmarks clean help
+.PHONY: demo test lint types lit pytest extension check-long benchmarks clean help
 
 help:
 	@echo "make demo        install into $(VENV) and run the main job on a real GPT-2"
 	@echo "make test        install, then lint, types, lit and pytest"
+	@echo "make extension   distir and examples/extension as wheels, and the extension's tests against them"
 	@echo "make check-long  the exhaustive checks (tens of minutes)"
 	@echo "make benchmarks  speed and memory figures, each beside a baseline of the same run"
 
@@ -36,6 +37,14 @@ lit: $(STAMP)
 
 pytest: $(STAMP)
 	$(BIN)/pytest -m "not long"
+
+# distir and examples/extension as wheels, installed in a folder of their own; the extension's tests run against these.
+extension: $(STAMP)
+	rm -rf build/extension && mkdir -p build/extension && cp -R examples/extension build/extension/source
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/extension . build/extension/source
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/extension/site build/extension/*.whl
+	cd build/extension/source && PYTHONPATH=$(CURDIR)/build/extension/site $(CURDIR)/$(BIN)/pytest -q --rootdir . tests
+	cd build/extension/source && PYTHONPATH=$(CURDIR)/build/extension/site $(CURDIR)/$(BIN)/lit -q tests/filecheck
 
 check-long: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,models,accelerate]'
