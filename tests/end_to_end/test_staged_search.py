@@ -2,6 +2,7 @@
 
 import csv
 import runpy
+from math import prod
 from pathlib import Path
 
 import onnx
@@ -10,6 +11,7 @@ from xdsl.context import Context
 
 from distir.frontends.onnx import import_model
 from distir.frontends.weights import load
+from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.ranks import group_of
 from distir.interpreters.simulate import simulate
 from distir.passes.distribution.search.configurations import Configuration, ranked
@@ -81,3 +83,27 @@ def test_others_are_slower_and_what_does_not_fit_says_so():
     assert small.dropped is not None
     assert small.dropped.startswith("needs at least")
     assert small.least_memory_bytes > 1000
+
+
+def test_divide_prefers_what_divides(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a model as small as this one, tensor ranks hold all parameters where that is not asked: the fastest plan cuts rows alone."""
+    plan = Configuration(4, 1, 2, 1, 1, "1f1b")
+    build = runpy.run_path(str(ROOT / "examples" / "gpt2_onnx.py"))["build"]
+    small = import_model(build(n_layer=1, d_model=16, n_head=2, vocab=24, n_ctx=8), {"input1": (4, 1, 8)})
+
+    def share(divides: bool) -> float:
+        search = StagedSearch(lambda _: small.clone(), "dgx-2", "analytic", 1 << 40, divides=divides)
+        parts = [
+            p.part
+            for p in arguments_of(entry_function(search.program(plan)))
+            if p.role == "parameter" and p.part is not None
+        ]
+        return sum(prod(part.local_shape) for part in parts) / sum(prod(part.global_shape) for part in parts)
+
+    assert share(divides=False) == 1
+    assert share(divides=True) < 0.6
+    assert (
+        main([*SEARCH[:-4], "--devices", "2", "--divide", "--microbatches", "2", "--schedules", "1f1b", "--top", "1"])
+        == 0
+    )
+    assert "plans simulated" in capsys.readouterr().out

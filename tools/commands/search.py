@@ -83,6 +83,11 @@ def add_parser(subparsers: Any) -> None:
         help="dtp: replicas hold all state, tensor ranks cut weights (default); ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
         "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline",
     )
+    parser.add_argument(
+        "--divide",
+        action="store_true",
+        help="with --sharding ilp, which it means: plans divide parameters and work first, also where a faster one does not (small models)",
+    )
     parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
@@ -200,12 +205,12 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
-    is_staged = args.sharding == "ilp"
+    is_staged = args.divide or args.sharding == "ilp"
     configurations = grid(args.devices, batches, microbatches, schedules, args.most_tensor, is_staged)
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     if is_staged:
         wanted = 0 if args.exhaustive else wanted
-        found = StagedSearch(bind, args.machine, args.cost_model, limit, args.batch, args.overlap, wanted)
+        found = StagedSearch(bind, args.machine, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide)
         return found, configurations, model
     search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted)
     return search, configurations, model

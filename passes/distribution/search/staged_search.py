@@ -5,6 +5,8 @@ Configurations are looked at in the order of what they can reach at most, until 
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +41,8 @@ class StagedSearch:
     overlap: bool = False
     wanted: int = 0
     """How many of the fastest plans are wanted; 0: the figures of all."""
+    divides: bool = False
+    """Whether each plan divides first (`ilp-shard{divide}`)."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _sharded: dict[tuple[int, ...], ModuleOp | DistirError] = field(
         default_factory=dict[tuple[int, ...], "ModuleOp | DistirError"]
@@ -75,6 +79,7 @@ class StagedSearch:
             restrict="dp=batch",
             time_limit=SECONDS_PER_PLAN,
             grouped=True,
+            divide=self.divides,
         )
 
     def program(self, c: Configuration) -> ModuleOp:
@@ -86,8 +91,9 @@ class StagedSearch:
             self._sharded.clear()
             module = self.base(c.batch).clone()
             try:
-                for each in passes[:last]:
-                    each.apply(Context(), module)
+                with contextlib.redirect_stderr(io.StringIO()):  # notes on plans that nobody may take
+                    for each in passes[:last]:
+                        each.apply(Context(), module)
                 self._sharded[key] = module
             except DistirError as error:
                 self._sharded[key] = error
