@@ -15,16 +15,19 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.simulate import SummaryMemo, summarize
-from distir.interpreters.work import Kind
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, UPDATE, phase_of, stage_calls, stage_of
 from distir.passes.distribution.search.best_first import BestFirst
 from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
 from distir.passes.distribution.search.representative import figures_of_program
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
+from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.sharding_search.search import NothingFits
 
+PHASES = (FORWARD, BACKWARD, UPDATE)
 SECONDS_PER_PLAN = 60.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
 
@@ -48,7 +51,10 @@ class StagedSearch:
         default_factory=dict[tuple[int, ...], "ModuleOp | DistirError"]
     )
     """The last program before its schedule, which does not depend on that."""
-    _seconds: dict[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
+    _seconds: dict[tuple[int, int, int], list[tuple[float, float, float]]] = field(
+        default_factory=dict[tuple[int, int, int], "list[tuple[float, float, float]]"]
+    )
+    """Of the stages of a model, by batch, stages and microbatches."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
 
     @cached_property
@@ -108,7 +114,10 @@ class StagedSearch:
         """Simulates all configurations that are wanted."""
         queue = BestFirst(self.wanted or len(configurations) + 1)
         for c in configurations:
-            queue.add({c: self.least_seconds(c) if self.wanted else 0.0})
+            try:
+                queue.add({c: self.least_seconds(c) if self.wanted else 0.0})
+            except DistirError as error:
+                yield Outcome(c, None, str(error))
         while (found := queue.next()) is not None:
             for c in found[1]:
                 yield queue.note(self.evaluate(c))
@@ -134,17 +143,27 @@ class StagedSearch:
         return figures_of_program(module, self.machine, self.cost_model, self.overlap, self._memo)
 
     def least_seconds(self, c: Configuration) -> float:
-        """What a plan takes at least, as far as an operation on a shard takes no smaller share of the time than the shard is of the whole:
-        all work evenly on all devices; and each stage waits for the stages before it, in the first microbatch forward and in the last one backward,
-        beside its own share of the contractions. The longest stage is shortest where later stages have less."""
-        work, contractions = self._work(c.batch)
-        filled = 1 - (1 - 1 / c.microbatches) ** c.pp
-        return max(work / (c.dp * c.tp * c.pp), contractions / (c.dp * c.tp * c.microbatches) / filled)
+        """What a plan takes at least, as far as an operation on a shard takes no smaller share of the time than the shard is of the whole. A
+        stage waits for the first microbatch to come through the stages before it; after its last one, these have their backward part to do.
+        Raises DistirError where the model has not so many stages."""
+        waited, least = 0.0, 0.0
+        stages = self._stages(c.batch, c.pp, c.microbatches)
+        back, first = 0.0, stages[0][2]
+        for forward, backward, update in stages:
+            least = max(least, waited + forward + backward + max(update, back + first))
+            waited, back = waited + forward / c.microbatches, back + backward / c.microbatches
+        return least / (c.dp * c.tp)
 
-    def _work(self, batch: int) -> tuple[float, float]:
-        """Seconds that one device takes for everything, and for contractions."""
-        if batch not in self._seconds:
-            busy = summarize(self.base(batch), self.machine, self.cost_model).busy_seconds
-            spent = busy[0]
-            self._seconds[batch] = sum(spent.values()), spent.get(Kind.MATMUL.value, 0.0)
-        return self._seconds[batch]
+    def _stages(self, batch: int, stages: int, microbatches: int) -> list[tuple[float, float, float]]:
+        """Seconds that one device takes for each stage: forward, backward, and the update."""
+        key = (batch, stages, microbatches)
+        if key not in self._seconds:
+            module = self.base(batch).clone()
+            PipelineStagesPass(stages, self.batch, self.machine_name, microbatches).apply(Context(), module)
+            found = [[0.0, 0.0, 0.0] for _ in range(stages)]
+            for call in stage_calls(entry_function(module)):
+                if (phase := phase_of(call)) in PHASES:
+                    time = summarize(module, self.machine, self.cost_model, call.callee.string_value(), memo=self._memo)
+                    found[stage_of(call)][PHASES.index(phase)] += time.makespan_seconds
+            self._seconds[key] = [(each[0], each[1], each[2]) for each in found]
+        return self._seconds[key]
