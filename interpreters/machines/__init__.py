@@ -10,6 +10,7 @@ Devices are numbered unit by unit of the innermost level (node by node), group b
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,4 +63,27 @@ def load_machine(name_or_path: str | Path, settings: Sequence[str] = ()) -> Mach
         raise DistirError(
             f"unknown machine {name_or_path}: {expected(str(name_or_path), MACHINES, 'the path of a .toml file')}"
         )
-    return read_machine(Path(name_or_path), settings)
+    path = Path(name_or_path)
+    machine = read_machine(path, settings)
+    if path.resolve() not in _noted and not machine.provenance:
+        _noted.add(path.resolve())
+        for note in fitted_notes(machine):
+            print(f"distir: note: machine file {path}: {note}", file=sys.stderr)
+    return machine
+
+
+_noted: set[Path] = set()
+"""Files of which it has been said what in them has no effect."""
+
+
+def fitted_notes(machine: Machine) -> list[str]:
+    """Where a measured table stands for the figures of a link, so that changing these changes nothing for such groups."""
+    found: list[str] = []
+    for level in machine.levels:
+        for kind, sizes in level.fitted.items():
+            groups = ", ".join(map(str, sizes))
+            found.append(
+                f"{kind} among {groups} devices of level {level.name} takes what [levels.fitted.{kind}] says, whatever "
+                "bandwidth_bytes_per_second and latency_seconds of the level are: remove the table to use those"
+            )
+    return found

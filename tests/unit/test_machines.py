@@ -169,3 +169,18 @@ def test_levels_hold_whole_units(tmp_path: Path) -> None:
     path.write_text(LOCAL + "\n" + node)
     with pytest.raises(DistirError, match=r"levels.node: expected different names, got two of this name"):
         load_machine(path)
+
+
+def test_a_file_says_where_measured_tables_stand_for_its_links(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An edited link changes nothing for collectives that a table has; it is said once for each file."""
+    text = (BUILT_IN / "dgx-a100.toml").read_text(encoding="utf-8").replace("2.85e11", "1.0e11")
+    path = tmp_path / "slow.toml"
+    path.write_text(text, encoding="utf-8")
+    load_machine(path)
+    said = capsys.readouterr().err
+    assert "allreduce among 2, 3, 4, 5, 6, 7, 8 devices of level node takes what [levels.fitted.allreduce] says" in said
+    load_machine(path)
+    load_machine("dgx-a100")
+    assert capsys.readouterr().err == ""
