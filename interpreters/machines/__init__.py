@@ -57,18 +57,17 @@ def machine_names() -> list[str]:
 def load_machine(name_or_path: str | Path, settings: Sequence[str] = ()) -> Machine:
     """The machine of that name, or the one that a `.toml` file describes, with numbers that are set otherwise, as in
     `device.memory_capacity_bytes=80GB`. Raises DistirError."""
-    if str(name_or_path) in MACHINES:
-        return read_machine(MACHINES[str(name_or_path)], settings)
-    if not str(name_or_path).endswith(".toml"):
+    if str(name_or_path) not in MACHINES and not str(name_or_path).endswith(".toml"):
         raise DistirError(
             f"unknown machine {name_or_path}: {expected(str(name_or_path), MACHINES, 'the path of a .toml file')}"
         )
-    path = Path(name_or_path)
+    path = MACHINES[str(name_or_path)] if str(name_or_path) in MACHINES else Path(name_or_path)
     machine = read_machine(path, settings)
-    if path.resolve() not in _noted and not machine.provenance:
-        _noted.add(path.resolve())
+    is_own = str(name_or_path) not in MACHINES and not machine.provenance
+    if path not in _noted and (is_own or any(each.startswith("levels.") for each in settings)):
+        _noted.add(path)
         for note in fitted_notes(machine):
-            print(f"distir: note: machine file {path}: {note}", file=sys.stderr)
+            print(f"distir: note: machine {name_or_path}: {note}", file=sys.stderr)
     return machine
 
 

@@ -184,3 +184,5 @@ def test_a_file_says_where_measured_tables_stand_for_its_links(
     load_machine(path)
     load_machine("dgx-a100")
     assert capsys.readouterr().err == ""
+    load_machine("dgx-a100", ["levels.node.bandwidth_bytes_per_second=1e11"])
+    assert "[levels.fitted.allreduce]" in capsys.readouterr().err
