@@ -12,12 +12,14 @@ from xdsl.context import Context
 from distir.frontends.onnx import import_model
 from distir.frontends.weights import load
 from distir.interpreters.entry import arguments_of, entry_function
+from distir.interpreters.machines import load_machine
 from distir.interpreters.ranks import group_of
 from distir.interpreters.simulate import simulate
 from distir.passes.distribution.search.configurations import Configuration, ranked
 from distir.passes.distribution.search.staged_search import StagedSearch
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.tools.distir import main
+from tests.slow_machine import written
 from tests.small_models import mlp
 
 ROOT = Path(__file__).parents[2]
@@ -27,12 +29,13 @@ ROOT = Path(__file__).parents[2]
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     build = runpy.run_path(str(ROOT / "examples" / "mlp_onnx.py"))["build"]
     onnx.save(build([64] * 5, learning_rate=0.5), tmp_path / "mlp.onnx")
+    written(tmp_path)  # where models this small are worth cutting
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 SHAPES = ("--shape", "x=32,64", "--shape", "z=32,64")
-SEARCH = ("search", "mlp.onnx", *SHAPES, "--machine", "dgx-2", "--devices", "4", "--sharding", "ilp")
+SEARCH = ("search", "mlp.onnx", *SHAPES, "--machine", "machine.toml", "--devices", "4", "--sharding", "ilp")
 
 
 def test_figures_are_those_of_the_text(model: Path, capsys: pytest.CaptureFixture[str]):
@@ -42,22 +45,22 @@ def test_figures_are_those_of_the_text(model: Path, capsys: pytest.CaptureFixtur
     assert ("1", "2") in {(row["pp"], row["microbatches"]) for row in rows}  # accumulation without a pipeline
     best = load("best.mlir")
     assert group_of(best) is not None
-    assert simulate(best, "dgx-2").makespan_seconds == float(rows[0]["latency_seconds"])
+    assert simulate(best, load_machine("machine.toml")).makespan_seconds == float(rows[0]["latency_seconds"])
     assert main(["import", "mlp.onnx", *SHAPES, "-o", "mlp.mlir"]) == 0
     assert main(["verify", "mlp.mlir", "best.mlir"]) == 0
     for row in rows:
         module = import_model("mlp.onnx", shapes={"x": (32, 64), "z": (32, 64)})
-        written = DtpParallelizePass(
+        parallelize = DtpParallelizePass(
             dp=int(row["dp"]),
             tp=int(row["tp"]),
             pp=int(row["pp"]),
             microbatches=int(row["microbatches"]),
             sharding="ilp",
             restrict="dp=batch",
-            machine="dgx-2",
+            machine="machine.toml",
         )
-        written.apply(Context(), module)
-        found = simulate(module, "dgx-2")  # device by device
+        parallelize.apply(Context(), module)
+        found = simulate(module, load_machine("machine.toml"))  # device by device
         assert found.makespan_seconds == float(row["latency_seconds"])
         assert max(found.peak_memory_bytes.values()) == int(row["peak_memory_bytes"])
 
