@@ -27,6 +27,20 @@ def decompositions() -> dict[Any, Any]:
     ours: dict[Any, Any] = {
         aten.new_zeros.default: partial(_filled, 0),
         aten.new_ones.default: partial(_filled, 1),
+        aten.new_empty.default: partial(_filled, 0),
+        aten.empty_like.default: _zeros_for_empty,
+        aten._adaptive_avg_pool2d.default: partial(_adaptive, aten.avg_pool2d.default),
+        aten._adaptive_avg_pool3d.default: partial(_adaptive, aten.avg_pool3d.default),
+        aten.adaptive_max_pool2d.default: partial(_adaptive, aten.max_pool2d_with_indices.default),
+        aten.adaptive_max_pool3d.default: partial(_adaptive, aten.max_pool3d_with_indices.default),
+        aten._adaptive_avg_pool2d_backward.default: partial(_adaptive_mean_backward, aten.avg_pool2d_backward.default),
+        aten._adaptive_avg_pool3d_backward.default: partial(_adaptive_mean_backward, aten.avg_pool3d_backward.default),
+        aten.adaptive_max_pool2d_backward.default: partial(
+            _adaptive_maximum_backward, aten.max_pool2d_with_indices_backward.default
+        ),
+        aten.adaptive_max_pool3d_backward.default: partial(
+            _adaptive_maximum_backward, aten.max_pool3d_with_indices_backward.default
+        ),
         aten.convolution_backward.default: _convolution_backward,
         aten.embedding_dense_backward.default: _embedding_dense_backward,
         aten.var_mean.correction: _var_mean,
@@ -38,13 +52,19 @@ def decompositions() -> dict[Any, Any]:
         aten._amp_update_scale_.default: update_scale,
     }
     ours |= {operator: partial(_each_by_itself, operator) for operator in _over_lists()}
+    in_parts = (
+        aten.native_batch_norm.default,
+        aten.native_batch_norm_backward.default,
+        aten.linalg_vector_norm.default,
+        aten._log_softmax.default,
+        aten._log_softmax_backward_data.default,
+    )
     return ours | {
         operator: decomposition
         for operator, decomposition in decomposition_table.items()
         if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
         and (
-            operator in (aten.native_batch_norm.default, aten.native_batch_norm_backward.default)
-            or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
+            operator in in_parts or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
         )
     }
 
@@ -87,6 +107,43 @@ def _one_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: object) -> Te
     if x.numel() != 1:
         return NotImplemented
     return torch.full(x.shape, 1, dtype=dtype or x.dtype)
+
+
+def _zeros_for_empty(x: Tensor, *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
+    """Of memory that may hold anything, every run has the same."""
+    return torch.full(x.shape, 0, dtype=dtype or x.dtype)
+
+
+def _windows(x: Tensor, sizes: Sequence[int]) -> list[int] | None:
+    """The rows of each window of an adaptive pooling to these sizes, if all windows are alike and lie side by side."""
+    extents = x.shape[x.dim() - len(sizes) :]
+    if any(n % size for n, size in zip(extents, sizes, strict=True)):
+        return None
+    return [n // size for n, size in zip(extents, sizes, strict=True)]
+
+
+def _adaptive(pooling: Any, x: Tensor, sizes: Sequence[int]) -> Any:
+    """An adaptive pooling as one that states its windows."""
+    return NotImplemented if (windows := _windows(x, sizes)) is None else pooling(x, windows, windows)
+
+
+def _adaptive_mean_backward(backward: Any, gradient: Tensor, x: Tensor) -> Tensor:
+    sizes = gradient.shape[gradient.dim() - _spatial_dims(backward) :]
+    if (windows := _windows(x, sizes)) is None:
+        return NotImplemented
+    return backward(gradient, x, windows, windows, [0] * len(windows), False, True, None)
+
+
+def _adaptive_maximum_backward(backward: Any, gradient: Tensor, x: Tensor, places: Tensor) -> Tensor:
+    sizes = gradient.shape[gradient.dim() - _spatial_dims(backward) :]
+    if (windows := _windows(x, sizes)) is None:
+        return NotImplemented
+    zeros, ones = [0] * len(windows), [1] * len(windows)
+    return backward(gradient, x, windows, windows, zeros, ones, False, places)
+
+
+def _spatial_dims(pooling: Any) -> int:
+    return next(argument.N for argument in pooling._schema.arguments if argument.name == "kernel_size")
 
 
 def _filled(value: int, like: Tensor, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> Tensor:

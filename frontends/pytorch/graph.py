@@ -174,6 +174,8 @@ class GraphImporter:
                 segments.append(len(members))
             elif argument.name in given and not _is_default(argument, value):
                 properties[argument.name] = _attribute(schema, argument, value)
+            elif argument.name in _POSITIONS and argument.default is not None:
+                properties[argument.name] = _attribute(schema, argument, int(argument.default))
         segmented = sum(a.is_tensor and (a.optional or a.is_list) for a in schema.arguments)
         if segmented > 1:
             properties[AttrSizedOperandSegments.attribute_name] = DenseArrayBase.from_list(i32, segments)
@@ -265,6 +267,10 @@ def _with_scalars(schema: Schema, given: Mapping[str, Any]) -> Schema:
 def _refuse_layout(schema: Schema, argument: Argument, value: Any) -> None:
     if argument.type == "Layout" and value not in (None, torch.strided):
         raise DistirError(f"aten.{schema.qualified_name}: {value} is not supported: programs have dense tensors")
+
+
+_POSITIONS = ("diagonal",)
+"""Integers from which an operator counts positions: shards have others, so an operation states them where they are the default too."""
 
 
 def _is_default(argument: Argument, value: Any) -> bool:

@@ -176,6 +176,39 @@ def _replace(graph: fx.Graph, nodes: Sequence[fx.Node], target: Any, args: Any) 
             node.replace_all_uses_with(made)
 
 
+def resampled_by_factors(graph: fx.GraphModule) -> None:
+    """A resampling that states the sizes of its result states its factors instead where it has such a form and they say as much: sizes
+    would have to follow the rows of a shard."""
+    for node in list(graph.graph.nodes):
+        if (schema := _schema(node)) is None or all(each.name != "output_size" for each in schema.arguments):
+            continue
+        by_factors = getattr(node.target.overloadpacket, "vec", None)
+        named = {each.name: value for each, value in zip(schema.arguments, node.args, strict=False)} | node.kwargs
+        factors = _factors(node, named)
+        if by_factors is None or factors is None or named.get("align_corners"):
+            continue
+        given = {"input": node.args[0], "output_size": None, "scale_factors": factors}
+        _replace(
+            graph.graph,
+            [node],
+            by_factors,
+            tuple(given.get(a.name, named.get(a.name)) for a in by_factors._schema.arguments),
+        )
+
+
+def _factors(node: fx.Node, named: dict[str, Any]) -> list[float] | None:
+    """By how much a resampling makes its last dims longer, as it says or as whole numbers; None if its sizes do not follow from that."""
+    source, made = cast(Any, node.args[0]).meta["val"], node.meta["val"]
+    if not isinstance(made, torch.Tensor) or source.dim() != made.dim():
+        return None
+    before, after = source.shape[2:], list(made.shape[2:])
+    said = [value for name, value in named.items() if name.startswith("scales") and value is not None]
+    factors = [float(n) for n in said] if said else [b / a for a, b in zip(before, after, strict=True)]
+    if len(factors) != len(after) or (not said and not all(each.is_integer() for each in factors)):
+        return None
+    return factors if [int(n * each) for n, each in zip(before, factors, strict=True)] == after else None
+
+
 def draws_first(graph: fx.GraphModule) -> None:
     """Keys and positions of draws are computed before everything else, so that repeated layers, of which each has its own
     keys, are alike."""

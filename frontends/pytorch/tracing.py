@@ -22,7 +22,13 @@ from distir.frontends.pytorch.devices import autocast_on_cpu, without_draws_of_p
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.remembering import Port, TracedFunction
-from distir.frontends.pytorch.rewrites import draws_first, maxima_without_places, without_writes, written_constants
+from distir.frontends.pytorch.rewrites import (
+    draws_first,
+    maxima_without_places,
+    resampled_by_factors,
+    without_writes,
+    written_constants,
+)
 from distir.frontends.pytorch.side_effects import Surroundings, is_left
 from distir.interpreters.weights import attach
 
@@ -58,6 +64,7 @@ def trace(function: TracedFunction) -> ModuleOp:
                 graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
     maxima_without_places(graph)
+    resampled_by_factors(graph)
     graph.graph.eliminate_dead_code()
     draws_first(graph)
     ports, keys = _without_unread(graph, ports, keys)
@@ -164,7 +171,10 @@ def _is_name(node: fx.Node) -> bool:
 
 
 def _traced(run: Any, examples: list[Tensor], table: Mapping[Any, Any] | None = None) -> fx.GraphModule:
-    with sdpa_kernel(SDPBackend.MATH):
+    with (
+        sdpa_kernel(SDPBackend.MATH),
+        torch.backends.mkldnn.flags(enabled=False),
+    ):  # which has kernels for float32 alone
         changed = {**decompositions(), **(table or {})}
         graph = make_fx(run, changed, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
     for node in reversed(graph.graph.nodes):

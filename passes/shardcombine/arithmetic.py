@@ -73,7 +73,7 @@ def _machine_reduces(
             case Reduction.PROD:
                 return equal(reduce(np.multiply, numbers), whole)
             case Reduction.MEAN:
-                if whole.dtype.kind != "f":
+                if whole.dtype.kind not in "fc":
                     return False
                 return equal(reduce(np.add, [part * float(w) for part, w in zip(numbers, weights, strict=True)]), whole)
 
@@ -177,6 +177,8 @@ class Floats:
     def addends(self, array: Array, shards: int, reduction: Reduction, rng: np.random.Generator) -> list[Array]:
         scale = float(np.abs(array).max(initial=0)) or 1.0
         noise = [scale * rng.standard_normal(array.shape) for _ in range(_noises(shards, reduction))]
+        if array.dtype.kind == "c":
+            noise = [each + 1j * rng.permutation(each.reshape(-1)).reshape(each.shape) for each in noise]
         if reduction is not Reduction.SUM:  # always worse, or a function that falls and rises is rarely seen to fall
             sign = -1 if reduction is Reduction.MAX else 1
             noise = [array + sign * np.abs(each) for each in noise]
@@ -185,20 +187,25 @@ class Floats:
     def readable(self, result: Array) -> Array:
         if result.dtype.kind in "iub":
             return result
-        if result.dtype.kind != "f" or not np.isfinite(result).all():
+        if result.dtype.kind not in "fc" or not np.isfinite(result).all():
             raise ArithmeticError("not finite")
         return result
 
     def equal(self, left: Array, right: Array) -> bool:
         if left.shape != right.shape or left.dtype.kind != right.dtype.kind:
             return False
-        if left.dtype.kind != "f":
+        if left.dtype.kind not in "fc":
             return np.array_equal(left, right)
-        precision = {8: 1e-9, 4: 1e-5, 2: 4e-3}.get(min(left.dtype.itemsize, right.dtype.itemsize), 1e-5)
+        parts = 2 if left.dtype.kind == "c" else 1
+        precision = {8: 1e-9, 4: 1e-5, 2: 4e-3}.get(min(left.dtype.itemsize, right.dtype.itemsize) // parts, 1e-5)
         return bool(np.allclose(left, right, rtol=precision, atol=precision * float(np.abs(right).max(initial=0))))
 
     def reduces(self, whole: Array, parts: Sequence[Array], reduction: Reduction, weights: Sequence[Fraction]) -> bool:
         return _machine_reduces(whole, parts, reduction, weights, self.equal)
+
+
+WITH_ZEROS = Floats(positive=False, scales=(TIES, *_SCALES))
+"""For what depends on whether numbers are zero or equal, such as a count of those that are not zero."""
 
 
 def reduces(
@@ -210,7 +217,7 @@ def reduces(
     kind: str,
 ) -> bool:
     """`Arithmetic.reduces` for a result of this element kind; integers are machine integers in every arithmetic."""
-    if kind == "float":
+    if kind == "float" or (kind == "complex" and reduction in (Reduction.SUM, Reduction.MEAN)):
         return arithmetic.reduces(whole, parts, reduction, weights)
     if kind != "integer":
         return False

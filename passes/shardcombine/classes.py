@@ -143,7 +143,9 @@ def _is_view(subject: Subject, small: StandIn) -> bool:
     """Whether the result is the only operand's elements in row-major order."""
     (operand,) = subject.tensors
     shape = subject.operand_shape(small.point, operand)
-    dtype = {"float": np.dtype(np.float64), "bool": np.dtype(np.bool_)}.get(subject.kind(operand))
+    dtype = {"float": np.dtype(np.float64), "complex": np.dtype(np.complex128), "bool": np.dtype(np.bool_)}.get(
+        subject.kind(operand)
+    )
     numbers = np.arange(math.prod(shape)).astype(dtype or subject.integer_dtype(operand))
     try:
         (result,) = subject.evaluate(small.point, {operand: numbers.reshape(shape)})

@@ -14,10 +14,10 @@ from xdsl.dialects.builtin import TensorType
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Reduce
-from distir.passes.shardcombine.arithmetic import Arithmetic, Exact, Floats, draw_integers
+from distir.passes.shardcombine.arithmetic import WITH_ZEROS, Arithmetic, Exact, Floats, draw_integers
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import Point, Subject, element_kind
+from distir.passes.shardcombine.subject import FLOATING, Point, Subject, element_kind
 from distir.passes.shardcombine.trial_runs import plain_arrays
 
 SHARDS = (2, 3)
@@ -29,6 +29,7 @@ _FEW = 8
 _MOSTLY, _MORE = 0.7, 0.1
 """The share of a result's elements that are equal from which on it says little, and how much less of them says more."""
 _REDRAWN = 16
+_OTHERS = 6
 FLOAT_DRAWS = 3
 
 
@@ -76,7 +77,7 @@ class Draws:
     def start(self, exact: bool = True, draws: int | None = None) -> bool:
         """Draws operands and runs the whole op in the first arithmetic that its code accepts, floats unless `exact`; so many draws
         are tried then, as many as it takes where none is said."""
-        for arithmetic in (*((Exact(),) if exact else ()), Floats(positive=False), Floats(positive=True)):
+        for arithmetic in (*((Exact(),) if exact else ()), Floats(positive=False), Floats(positive=True), WITH_ZEROS):
             previous = self.arithmetic, self.drawn
             self.arithmetic, self.drawn = arithmetic, []
             try:
@@ -84,6 +85,7 @@ class Draws:
                 if isinstance(arithmetic, Exact):
                     self._draw_floats()
                 self.drawn.append(self.draw(arithmetic, 1))
+                self._draw_another_second()
             except Exception:
                 self.arithmetic, self.drawn = previous
                 continue
@@ -99,6 +101,15 @@ class Draws:
         enough = MANY_DRAWS if self._says_little() else max(self.arithmetic.draws, self._integer_draws())
         self._enough = enough if draws is None else draws
         return True
+
+    def _draw_another_second(self) -> None:
+        """Results of few values (a count of truths) may be equal in two draws by accident: a few others are tried."""
+        if all(kind in FLOATING for kind in self.kinds):
+            return
+        for number in range(2, _OTHERS):
+            if self._depends():
+                return
+            self.drawn[1] = self.draw(self.arithmetic, number)
 
     def _depends(self) -> bool:
         """Whether any result changes with the operands; one that does not says nothing, or is constant."""
@@ -125,7 +136,7 @@ class Draws:
         first, second = (draw.results for draw in self.drawn)
         for kind, one, other in zip(self.kinds, first, second, strict=True):
             if one is not None and other is not None:
-                if kind != "float":
+                if kind not in FLOATING:
                     return True
                 common = np.intersect1d(one, other)
                 recurs = np.isin(one, common)
@@ -196,6 +207,11 @@ class Draws:
         kind = self.subject.kind(i)
         if kind == "float":
             return arithmetic.draw(self.shapes[i], self.rng, number)
+        if kind == "complex":
+            if not isinstance(arithmetic, Floats):
+                raise TypeError("complex numbers are no exact scalars")
+            real, imaginary = (arithmetic.draw(self.shapes[i], self.rng, number) for _ in range(2))
+            return real + 1j * imaginary
         if kind == "bool":
             drawn = self.rng.random(self.shapes[i]) < 0.5
             return drawn if drawn.size > 1 else np.full_like(drawn, number % 2 == 0)

@@ -14,12 +14,13 @@ from distir.dialects.sharding import Combine, Identity, Reduce
 from distir.passes.shardcombine.arithmetic import Exact
 from distir.passes.shardcombine.draws import Draw
 from distir.passes.shardcombine.probing import Probe
+from distir.passes.shardcombine.subject import FLOATING
 
 
 def passes_partial(probe: Probe, operands: Sequence[int], reduction: Reduction) -> tuple[int, ...] | None:
     """The results that are partial when these operands are; the others are whole. None if no result is."""
     candidates: list[list[Combine]] = [[Identity(), Reduce(reduction)] for _ in probe.kinds]
-    if all(kind != "float" for kind in probe.kinds):
+    if not any(kind in FLOATING for kind in probe.kinds):
         return None
     for trial in probe.trials(candidates):
         draw, shards = trial.draw, trial.shards
@@ -58,7 +59,7 @@ def partial_candidates(probe: Probe) -> list[tuple[int, ...]]:
     floats = [
         i
         for i in probe.subject.tensors
-        if probe.subject.kind(i) == "float"
+        if probe.subject.kind(i) in FLOATING
         and (isinstance(probe.arithmetic, Exact) or types == {probe.subject.element_type(i)})
     ]
     sets = [*combinations(floats, 1), *combinations(floats, 2), tuple(floats)]

@@ -30,7 +30,7 @@ from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import Draw, Draws, Trial
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import Point, Subject
+from distir.passes.shardcombine.subject import FLOATING, Point, Subject
 
 
 class Probe(Draws):
@@ -100,10 +100,12 @@ class Probe(Draws):
         return candidates
 
     def _reductions(self, result: int) -> list[Reduction]:
-        """Sums are not accepted from floats that the op casts: rounding to fewer bits does not commute with them."""
+        """Sums of floats are not accepted where the op casts: rounding to fewer bits does not commute with them."""
         type_ = self.subject.op.result_types[result]
         element = type_.element_type if isinstance(type_, TensorType) else None
-        casts = all(self.subject.element_type(i) != element for i in self.subject.tensors)
+        casts = self.kinds[result] in FLOATING and all(
+            self.subject.element_type(i) != element for i in self.subject.tensors
+        )
         if casts and not isinstance(self.arithmetic, Exact):
             return [Reduction.MAX, Reduction.MIN]
         return [Reduction.SUM, Reduction.MEAN, Reduction.MAX, Reduction.MIN, Reduction.PROD]

@@ -18,6 +18,7 @@ import numpy as np
 from xdsl.dialects.builtin import (
     AnyFloat,
     ArrayAttr,
+    ComplexType,
     DenseArrayBase,
     FloatAttr,
     IntegerAttr,
@@ -39,6 +40,8 @@ Point: TypeAlias = tuple[int, ...]
 Shape: TypeAlias = tuple[int, ...]
 Shapes: TypeAlias = tuple[Shape | None, ...]
 
+FLOATING = ("float", "complex")
+"""Kinds of elements that are rounded."""
 _LARGEST_SIZE = 2**31
 _LONGEST_SIZES = 8
 """Properties of more integers are tables of data, not of sizes."""
@@ -57,8 +60,10 @@ class Slot:
 
 
 def element_kind(type_: TensorType[Any]) -> str:
-    """`float`, `bool`, `integer`, or the type itself for what cannot be probed."""
+    """`float`, `complex`, `bool`, `integer`, or the type itself for what cannot be probed."""
     element = type_.element_type
+    if isinstance(element, ComplexType):
+        return "complex"
     if isinstance(element, AnyFloat):
         return "float"
     if isinstance(element, IntegerType):
@@ -122,6 +127,8 @@ class Subject:
         first = {value: i for i, value in reversed(list(enumerate(op.operands)))}
         self.source = tuple(first[value] for value in op.operands)
         """Operand i is the same value as operand source[i], the first of them."""
+        self.recurrent: set[int] = set()
+        """Slots of which types are found step by step, so that they are not asked far outside."""
         self._inferred: dict[Point, Shapes | None] = {}
         self._made: dict[Hashable, Operation] = {}
         self._types: dict[tuple[Attribute, Shape], TensorType[Any]] = {}

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.subject import Point, Shapes, Subject
+from distir.passes.shardcombine.subject import FLOATING, Point, Shapes, Subject
 
 LARGEST_STAND_IN = 64_000
 """Elements of any one tensor."""
@@ -30,8 +30,8 @@ def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = 
         if kind == "integer":
             arrays[i] = np.full(shape, integer, subject.integer_dtype(i))
         else:
-            arrays[i] = np.ones(shape, np.float64 if kind == "float" else np.bool_)
-            if distinct and kind == "float":
+            arrays[i] = np.ones(shape, {"float": np.float64, "complex": np.complex128}.get(kind, np.bool_))
+            if distinct and kind in FLOATING:
                 arrays[i] += np.random.default_rng(i).random(shape)
     return arrays
 

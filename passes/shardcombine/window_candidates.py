@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import combinations, product
+from time import process_time
 
 from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
 
@@ -18,6 +19,8 @@ LARGEST_STRIDE = 64
 _FAR = 20_160
 """Steps so many that rows per step are told apart: a multiple of most strides, more than twice the square of the largest."""
 _MOST_TOGETHER = 3
+_SOME, _MOST_SECONDS = 192, 0.1
+"""Steps more by which it is seen how long types take with far more, and how long they may take with those."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Window:
 
     def moved(self, point: Point, steps: int) -> Point:
         """The point with so many more steps."""
-        return tuple(value + self.strides.get(i, 0) * steps for i, value in enumerate(point))
+        return _moved(point, self.strides, steps)
 
     def steps(self, point: Point, shapes: Shapes) -> int:
         """How many steps there are: the fewest rows of a dim that has one for each, so that every step has rows of all."""
@@ -78,10 +81,12 @@ def _shape(shapes: Shapes, result: int) -> Shape:
 
 def window_candidates(subject: Subject, point: Point, carried: Collection[int]) -> list[Window]:
     """Of the dims that no factor carries: those that grow alone with results, and those that only grow together. Of several
-    operands, dims at the same place of the shape are tried together, with strides that their extents suggest."""
+    operands, dims at the same place of the shape are tried together, with strides that their extents suggest. None of a recurrence."""
     found: list[Window] = []
     rejected: list[int] = []
     for i, slot in enumerate(subject.slots):
+        if subject.recurrent:
+            return []
         if slot.is_size or i in carried:
             continue
         if (window := window_of(subject, point, {i: 1})) is not None:
@@ -94,6 +99,8 @@ def window_candidates(subject: Subject, point: Point, carried: Collection[int]) 
             if taken & set(members) or not _at_one_place(subject, members):
                 continue
             for strides in _likely_strides(subject, members):
+                if subject.recurrent:
+                    return []
                 if (window := window_of(subject, point, strides)) is not None:
                     found.append(window)
                     break
@@ -144,13 +151,31 @@ def window_of(subject: Subject, point: Point, strides: Mapping[int, int]) -> Win
     return window
 
 
+def _goes_step_by_step(subject: Subject, point: Point, strides: Mapping[int, int]) -> bool:
+    """Whether types take so long to infer with more rows that they cannot be with very many: those of a recurrence, in which no row
+    depends on a window."""
+    if subject.recurrent & strides.keys():
+        return True
+    start = process_time()
+    subject.infer(_moved(point, strides, _SOME))
+    if process_time() - start < _MOST_SECONDS:
+        return False
+    subject.recurrent |= strides.keys()
+    return True
+
+
+def _moved(point: Point, strides: Mapping[int, int], steps: int) -> Point:
+    return tuple(value + strides.get(i, 0) * steps for i, value in enumerate(point))
+
+
 def _growth(
     subject: Subject, point: Point, strides: Mapping[int, int], steps: int
 ) -> list[tuple[int, int] | None] | None:
     """Of each result, the one dim that grows with so many more steps, and by how much; None for one that is absent or stays.
     None if types reject it, or if several dims of a result grow."""
-    before = subject.infer(point)
-    after = subject.infer(tuple(value + strides.get(i, 0) * steps for i, value in enumerate(point)))
+    if steps > _SOME and _goes_step_by_step(subject, point, strides):
+        return None
+    before, after = subject.infer(point), subject.infer(_moved(point, strides, steps))
     if before is None or after is None:
         return None
     changes: list[tuple[int, int] | None] = []

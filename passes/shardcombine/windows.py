@@ -63,6 +63,8 @@ def windows(probe: Probe, survivors: Sequence[Survivor], small: StandIn, stated:
     other operands have those that all ops of the class share, which is known by the stand-in `small` and by what the op has of
     `stated` slots."""
     subject = probe.subject
+    if subject.recurrent:
+        return Windows()
     if (own := with_own_numbers(subject, probe.small, survivors)) is None:
         return Windows(
             left_out=any(slot.is_size and i not in _slots_of(survivors) for i, slot in enumerate(subject.slots))
@@ -71,6 +73,8 @@ def windows(probe: Probe, survivors: Sequence[Survivor], small: StandIn, stated:
     others = undetermined(subject, small, probe.small, survivors, stated)
     gathered = {(r, c.dim) for s in survivors for r, c in enumerate(s.combines) if isinstance(c, Gather)}
     candidates = window_candidates(subject, own.point, carried)
+    if subject.recurrent:
+        return Windows()
     found: list[Survivor] = []
     left_out: list[Window] = []
     for window in candidates:
