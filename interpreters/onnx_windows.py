@@ -47,6 +47,23 @@ class Windows:
             if all(each.start < each.stop for each in windows):
                 yield place, tuple(windows), tuple(positions)
 
+    def along(self, dim: int, extents: Sequence[int]) -> Windows:
+        """The same along one dim of an array of these extents, of a single position in all others."""
+        count = len(extents)
+
+        def only(numbers: Sequence[int], others: Sequence[int]) -> tuple[int, ...]:
+            return tuple(n if i == dim else other for i, (n, other) in enumerate(zip(numbers, others, strict=True)))
+
+        ones, zeros = [1] * count, [0] * count
+        return Windows(
+            extents,
+            only(self.kernel, ones),
+            only(self.strides, ones),
+            only(self.dilations, ones),
+            only(self.begins, zeros),
+            only(self.shape, extents),
+        )
+
 
 def windows_over(
     extents: Sequence[int],
@@ -132,19 +149,27 @@ class MaxPool(OpRun):
     ) -> tuple[Array, ...]:
         extents = x.shape[2:]
         over = windows_over(extents, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
-        largest = np.full((*x.shape[:2], *over.shape), _least(x.dtype), x.dtype)
-        seen = np.zeros(over.shape, np.bool_)
-        where = np.zeros(largest.shape, np.int64) if len(self.onnx_node.output) > 1 else None
-        numbers = _numbers(x.shape, storage_order)
-        for _, windows, positions in over.places():
-            part, before = x[(..., *positions)], largest[(..., *windows)]
-            is_first = ~seen[windows]
-            if where is not None:
-                further = is_first | (part > before)
-                where[(..., *windows)] = np.where(further, numbers[(..., *positions)], where[(..., *windows)])
-            largest[(..., *windows)] = np.where(is_first, part, np.maximum(part, np.where(is_first, part, before)))
-            seen[windows] = True
-        return (largest,) if where is None else (largest, where)
+        if len(self.onnx_node.output) > 1:
+            return _largest(x, over, _numbers(x.shape, storage_order))
+        for i in range(len(extents)):  # maxima of rows, of which those of columns are taken
+            x = _largest(x, over.along(i, x.shape[2:]))[0]
+        return (x,)
+
+
+def _largest(x: Array, over: Windows, numbers: Array | None = None) -> tuple[Array, ...]:
+    """The largest element of each window, and, of these numbers of all elements, its."""
+    largest = np.full((*x.shape[:2], *over.shape), _least(x.dtype), x.dtype)
+    seen = np.zeros(over.shape, np.bool_)
+    where = None if numbers is None else np.zeros(largest.shape, np.int64)
+    for _, windows, positions in over.places():
+        part, before = x[(..., *positions)], largest[(..., *windows)]
+        is_first = ~seen[windows]
+        if where is not None and numbers is not None:
+            further = is_first | (part > before)
+            where[(..., *windows)] = np.where(further, numbers[(..., *positions)], where[(..., *windows)])
+        largest[(..., *windows)] = np.where(is_first, part, np.maximum(part, np.where(is_first, part, before)))
+        seen[windows] = True
+    return (largest,) if where is None else (largest, where)
 
 
 def _least(dtype: np.dtype[Any]) -> Any:

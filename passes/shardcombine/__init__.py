@@ -11,6 +11,7 @@
 | all of it for one class | `class_rules`; `rule_forms`: cuts as a rule, and back |
 | does it hold for the op itself | `last_check`, whatever found it |
 | what is known | `cache` |
+| how long it may take | `time_limits` |
 
 `callables` and `array_frameworks` do it for any Python callable; `instances` reads a rule at the shapes of one op.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import PartialRule, Reduce, Rule
@@ -19,13 +19,46 @@ from distir.passes.shardcombine.rule_forms import rule_of, rule_without_factors
 from distir.passes.shardcombine.shifts import shifted
 from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
 from distir.passes.shardcombine.windows import windows
 
 
-def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> tuple[Rule, bool]:
-    """The rule of an op, found at the stand-in of its class, and whether it is that of the class: one that needs more numbers than the
-    class says is the op's own. `stated` are the slots of which the class says what the op has."""
+@dataclass(frozen=True)
+class Found:
+    """A rule, whether it is that of the op's class (one that needs more numbers than the class says is the op's own), and whether the
+    search for it came to its end."""
+
+    rule: Rule
+    is_of_class: bool
+    is_complete: bool = True
+
+
+@dataclass
+class _SoFar:
+    """What a search has found, for when it ends early."""
+
+    probe: Probe | None = None
+    survivors: list[Survivor] = field(default_factory=list[Survivor])
+
+    def rule(self, subject: Subject) -> Rule:
+        if self.probe is None:
+            return rule_without_factors(subject.op)
+        return replace(rule_of(subject, self.survivors), found=self.probe.arithmetic.found)
+
+
+def discover(subject: Subject, small: StandIn, stated: frozenset[int], seconds: float) -> Found:
+    """The rule of an op, found at the stand-in of its class; after so much time, what of it was found until then. `stated` are the slots
+    of which the class says what the op has."""
+    so_far = _SoFar()
+    try:
+        with limited_time(seconds):
+            return Found(*_discover(subject, small, stated, so_far))
+    except OutOfTime:
+        return Found(so_far.rule(subject), is_of_class=False, is_complete=False)
+
+
+def _discover(subject: Subject, small: StandIn, stated: frozenset[int], so_far: _SoFar) -> tuple[Rule, bool]:
     probed = small
     if small.tied or is_unexplained(subject, small):
         apart = refined(subject, small)
@@ -34,21 +67,28 @@ def discover(subject: Subject, small: StandIn, stated: frozenset[int]) -> tuple[
     probe = Probe(subject, probed)
     if not probe.start():
         return rule_without_factors(subject.op), True
-    survivors = _survivors(probe, probed)
+    so_far.probe = probe
+    survivors = _survivors(probe, probed, so_far.survivors)
     if probed is small and (separate := _separated(subject, small, survivors)) is not None:
         probe, survivors = separate
-    survivors = reaching(probe, survivors)
-    seen = windows(probe, survivors, small, stated)
+    so_far.probe, so_far.survivors = probe, reaching(probe, survivors)
+    survivors = [*so_far.survivors]
+    seen = windows(probe, survivors, small, stated, so_far.survivors.append)
     rule = _rule_of(probe, [*survivors, *seen.found])
     if seen.left_out or (seen.tried and _states_other_sizes(probe)):
         tried = {factor.slots for factor in probe.small.factors}
         for own in own_stand_ins(subject):
             if seen.left_out or not tried.issuperset(factor.slots for factor in own.factors):
                 alone = _alone(subject, own)
-                gained = len(alone.combines) - len(rule.combines)
+                gained = _dims_cut(alone) - _dims_cut(rule) or len(alone.combines) - len(rule.combines)
                 if gained > 0 or (gained == 0 and seen.left_out):
                     return alone, False
     return rule, small.altered.isdisjoint(slot for survivor in survivors for slot in survivor.cut.factor.slots)
+
+
+def _dims_cut(rule: Rule) -> int:
+    """How many dims of operands some factor divides."""
+    return sum(bool(dim.factors) for dims in rule.inputs for dim in dims)
 
 
 def _alone(subject: Subject, small: StandIn) -> Rule:
@@ -93,10 +133,10 @@ def _separated(subject: Subject, small: StandIn, survivors: Sequence[Survivor]) 
     return probe, found
 
 
-def _survivors(probe: Probe, small: StandIn) -> list[Survivor]:
-    """All factors that can be cut. One that cannot is tried again when another is found in one of its dims: it may lie
-    inside that."""
-    survivors: list[Survivor] = []
+def _survivors(probe: Probe, small: StandIn, survivors: list[Survivor] | None = None) -> list[Survivor]:
+    """All factors that can be cut, one after the other in this list. One that cannot is tried again when another is found in one of its
+    dims: it may lie inside that."""
+    survivors = [] if survivors is None else survivors
     failed: list[Factor] = []
     untried = list(small.factors)
     while untried:

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import gc
 import json
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from xdsl.dialects.builtin import TensorType
@@ -32,14 +29,13 @@ from distir.passes.shardcombine.last_check import LastCheck
 from distir.passes.shardcombine.rule_forms import rule_without_factors
 from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
 from distir.passes.shardcombine.window_stand_ins import own_numbers
 
+_OF_DISCOVERY, _OF_CHECK = 0.55, 0.35
+"""The shares of a question's time after which a search ends with what it has found, and a check with what it has seen to hold."""
 _imported: list[str] = []
 """Modules that forks have imported and this process has not."""
-
-
-class OutOfTime(BaseException):
-    """A question to an op takes too long; code that takes every exception for the op's answer lets it pass."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +45,11 @@ class _Unknown:
     form: Hashable
     subject: Subject
     text: str
+
+    def __str__(self) -> str:
+        op = self.subject.op
+        types = ", ".join(str(value.type) for value in op.operands if isinstance(value.type, TensorType))
+        return f"{op.name} on {types}"
 
 
 @dataclass
@@ -65,6 +66,8 @@ class Discovery:
     _stand_ins: dict[str, list[StandIn]] = field(default_factory=dict[str, list[StandIn]])
     """Of ops that differ in numbers only."""
     _last_check: LastCheck = field(default_factory=LastCheck)
+    _cut_short: set[Hashable] = field(default_factory=set[Hashable])
+    """Ops of which a search ended at its limit of time, with what was found and checked until then."""
 
     def rule(self, op: Operation) -> Rule:
         """The rule of an op with tensor operands and results; one without factors if nothing was found."""
@@ -110,8 +113,9 @@ class Discovery:
         if not is_forked:
             for each in unknown:
                 try:
-                    with limited_time():
+                    with limited_time(CPU_SECONDS, of_system_too=True):
                         self._rules[each.form] = self._rule(each)
+                    self._note_cut_short(each)
                 except OutOfTime:
                     self._note(each, f"takes more than {CPU_SECONDS:.0f} s")
             return
@@ -128,13 +132,21 @@ class Discovery:
             self._rules[each.form] = parse_rule(told["rule"])
             self.cache.add(told["entries"])
             self.probed += told["probed"]
+            if told["cut_short"]:
+                self._cut_short.add(each.form)
+            self._note_cut_short(each)
             _imported.extend(told["modules"])
 
     def _note(self, unknown: _Unknown, reason: str) -> None:
-        op = unknown.subject.op
-        types = ", ".join(str(value.type) for value in op.operands if isinstance(value.type, TensorType))
-        print(f"distir: note: {op.name} on {types} is cut nowhere: asked for its rule, it {reason}", file=sys.stderr)
-        self._rules[unknown.form] = rule_without_factors(op)
+        print(f"distir: note: {unknown} is cut nowhere: asked for its rule, it {reason}", file=sys.stderr)
+        self._rules[unknown.form] = rule_without_factors(unknown.subject.op)
+
+    def _note_cut_short(self, unknown: _Unknown) -> None:
+        if unknown.form in self._cut_short:
+            print(
+                f"distir: note: {unknown} may be cut in more ways: what was found in {CPU_SECONDS:.0f} s is kept",
+                file=sys.stderr,
+            )
 
     def _told(self, unknown: _Unknown) -> str:
         """The rule of an op, and what finding it adds to the cache and to what is counted, as text."""
@@ -142,7 +154,8 @@ class Discovery:
         rule = rule_text(self._rule(unknown))
         entries = {key: entry for key, entry in self.cache.new.items() if key not in before}
         new = [name for name in sys.modules if name not in modules]
-        return json.dumps({"rule": rule, "entries": entries, "modules": new, "probed": self.probed - probed})
+        told = {"rule": rule, "entries": entries, "modules": new, "probed": self.probed - probed}
+        return json.dumps({**told, "cut_short": unknown.form in self._cut_short})
 
     def _rule(self, unknown: _Unknown) -> Rule:
         subject, small = self._small(unknown.subject)
@@ -153,13 +166,18 @@ class Discovery:
         own = [f"{i}={subject.point[i]}" for i in sorted(stated)]
         key = " ".join(["class:", subject.text(small.point), *map(str, sorted(small.altered)), *own])
         rule = self.cache.get(op, key)
+        complete = True
         if rule is None or not fits(rule, op):
             self.probed += 1
-            rule, is_of_class = discover(subject, small, stated)
-            if is_of_class:
+            found = discover(subject, small, stated, _OF_DISCOVERY * CPU_SECONDS)
+            rule, complete = found.rule, found.is_complete
+            if found.is_of_class:
                 self.cache.put(op, key, rule)
-        rule = self._last_check.holding(subject, rule)
-        self.cache.put(op, unknown.text, rule)
+        rule, is_checked = self._last_check.holding(subject, rule, _OF_CHECK * CPU_SECONDS)
+        if complete and is_checked:
+            self.cache.put(op, unknown.text, rule)
+        else:
+            self._cut_short.add(unknown.form)
         return rule
 
     def _small(self, subject: Subject) -> tuple[Subject, StandIn | None]:
@@ -173,25 +191,6 @@ class Discovery:
         if small is not None:
             alike.append(small)
         return subject, small
-
-
-@contextmanager
-def limited_time() -> Generator[None]:
-    """Raises OutOfTime in what takes longer than a question may, where this thread gets signals and no one else's alarm is set."""
-    if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_PROF)[0]:
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        raise OutOfTime
-
-    previous: Callable[..., Any] | int | None = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous)
 
 
 @contextmanager

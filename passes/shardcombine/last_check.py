@@ -7,6 +7,7 @@ of the op's own numbers among them, and as small whole numbers, many of them equ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
 
@@ -22,6 +23,7 @@ from distir.passes.shardcombine.rule_forms import RuleAt, rule_without_factors
 from distir.passes.shardcombine.shifts import Shifted
 from distir.passes.shardcombine.standins import StandIn
 from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
 from distir.passes.shardcombine.window_candidates import Window
 from distir.passes.shardcombine.window_shards import WindowShards
@@ -48,29 +50,41 @@ class LastCheck:
     """Checks rules, those of ops that are one at the sizes that are tried only once."""
 
     def __init__(self) -> None:
-        self._refuted: dict[Hashable, tuple[set[str], set[int]]] = {}
+        self._refuted: dict[Hashable, tuple[set[str], set[int], bool]] = {}
 
-    def holding(self, subject: Subject, rule: Rule) -> Rule:
-        """The rule without the factors and partial operands that do not hold; without any if the op cannot be run."""
+    def holding(self, subject: Subject, rule: Rule, seconds: float = math.inf) -> tuple[Rule, bool]:
+        """The rule without the factors and partial operands that do not hold, without any if the op cannot be run; after so much time,
+        without those that have not been seen to hold. And whether all were looked at."""
         if not rule.combines and not rule.partials:
-            return rule
+            return rule, True
         own = RuleAt.of(subject, rule, subject.point)
         if own is None or (small := smaller(own)) is None:
-            return rule_without_factors(subject.op)
+            return rule_without_factors(subject.op), True
         sizes = [small, *beyond_numbers(own, small)]
         key = (rule, *(subject.text(each.point) for each in sizes))
         if key not in self._refuted:
-            self._refuted[key] = _refuted(rule, sizes)
-        factors, partials = self._refuted[key]
-        return own.without(factors, partials) if factors or partials else rule
+            self._refuted[key] = _refuted(rule, sizes, seconds)
+        factors, partials, is_complete = self._refuted[key]
+        return own.without(factors, partials) if factors or partials else rule, is_complete
 
 
-def _refuted(rule: Rule, sizes: Sequence[RuleAt]) -> tuple[set[str], set[int]]:
-    """The factors, and the entries of partial operands, that do not hold at one of these sizes, the first for the latter."""
-    checks = [*map(_Check, sizes)]
-    unfactored = [(i, entry) for i, entry in enumerate(rule.partials) if entry.factor is None]
-    factors = {name for name in rule.combines if not all(check.factor_holds(name) for check in checks)}
-    return factors, {i for i, entry in unfactored if not checks[0].partial_holds(entry)}
+def _refuted(rule: Rule, sizes: Sequence[RuleAt], seconds: float) -> tuple[set[str], set[int], bool]:
+    """The factors, and the entries of partial operands, that do not hold at one of these sizes, the first for the latter, and whether
+    all were looked at in so much time: those that were not are among them."""
+    unfactored = {i: entry for i, entry in enumerate(rule.partials) if entry.factor is None}
+    factors, partials = {*rule.combines}, {*unfactored}
+    try:
+        with limited_time(seconds):
+            checks = [*map(_Check, sizes)]
+            for name in rule.combines:
+                if all(check.factor_holds(name) for check in checks):
+                    factors.discard(name)
+            for i, entry in unfactored.items():
+                if checks[0].partial_holds(entry):
+                    partials.discard(i)
+    except OutOfTime:
+        return factors, partials, False
+    return factors, partials, True
 
 
 def smaller(own: RuleAt) -> RuleAt | None:

@@ -58,10 +58,16 @@ class Windows:
     """Whether there is one, of dims that none before it cuts, whose other numbers the class does not say."""
 
 
-def windows(probe: Probe, survivors: Sequence[Survivor], small: StandIn, stated: frozenset[int]) -> Windows:
+def windows(
+    probe: Probe,
+    survivors: Sequence[Survivor],
+    small: StandIn,
+    stated: frozenset[int],
+    tell: Callable[[Survivor], object] = lambda _: None,
+) -> Windows:
     """The dims that no survivor carries and that can be cut with a halo. How far a window reaches depends on the op's own numbers:
     other operands have those that all ops of the class share, which is known by the stand-in `small` and by what the op has of
-    `stated` slots."""
+    `stated` slots. Each is told as soon as it is found."""
     subject = probe.subject
     if subject.recurrent:
         return Windows()
@@ -88,6 +94,7 @@ def windows(probe: Probe, survivors: Sequence[Survivor], small: StandIn, stated:
         survivor = None if stand_ins is None else _cut(_Windowed(stand_ins, probe.arithmetic.found))
         if survivor is not None:
             found.append(survivor)
+            tell(survivor)
             gathered |= dims
     taken = _slots_of(found)
     still_open = [w for w in left_out if w.gathers or taken.isdisjoint(w.strides)]
