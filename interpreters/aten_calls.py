@@ -80,17 +80,19 @@ def compile_call(
     return Binding(op, adapt).compute(function)
 
 
-_bindings: WeakKeyDictionary[Operation, tuple[object, Binding]] = WeakKeyDictionary()
+_bindings: WeakKeyDictionary[Operation, tuple[object, dict[torch.dtype | None, Binding]]] = WeakKeyDictionary()
 
 
-def binding_of(op: Operation) -> Binding:
-    """The arguments of the operation, read again only where it has changed."""
+def binding_of(op: Operation, floats: torch.dtype | None = None) -> Binding:
+    """The arguments of the operation, read again only where it has changed; with this type, if any, for all of floats."""
     first = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
     state = dict(op.properties), [first[operand] for operand in op.operands], tuple(op.result_types)
     known = _bindings.get(op)
     if known is None or known[0] != state:
-        known = _bindings[op] = state, Binding(op)
-    return known[1]
+        known = _bindings[op] = state, {}
+    if floats not in known[1]:
+        known[1][floats] = Binding(op, lambda dtype: floats if floats and dtype.is_floating_point else dtype)
+    return known[1][floats]
 
 
 class Binding:

@@ -15,7 +15,7 @@ from torch import Tensor
 from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
-from distir.interpreters.aten_calls import Compute, compile_call
+from distir.interpreters.aten_calls import Compute, binding_of
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +31,7 @@ def run_aten(
     wide = _torch_float(floats) if floats is not None else _wider_floats(op, tensors)
     if wide is not None:
         tensors = [t.to(wide) if t.dtype.is_floating_point else t for t in tensors]
-    compute = compile_call(op, lambda dtype: wide if wide is not None and dtype.is_floating_point else dtype)
+    compute = binding_of(op, wide).compute()
     with torch.no_grad():
         results = call_on_any_layout(op, compute, tensors)
     return tuple(None if result is None else array_of(result) for result in results)

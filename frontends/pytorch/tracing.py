@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -171,16 +172,25 @@ def _is_name(node: fx.Node) -> bool:
 
 
 def _traced(run: Any, examples: list[Tensor], table: Mapping[Any, Any] | None = None) -> fx.GraphModule:
-    with (
-        sdpa_kernel(SDPBackend.MATH),
-        torch.backends.mkldnn.flags(enabled=False),
-    ):  # which has kernels for float32 alone
+    with sdpa_kernel(SDPBackend.MATH), _without_mkldnn():
         changed = {**decompositions(), **(table or {})}
         graph = make_fx(run, changed, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
     for node in reversed(graph.graph.nodes):
         if _only_watches(node):
             graph.graph.erase_node(node)
     return graph
+
+
+@contextmanager
+def _without_mkldnn() -> Generator[None]:
+    """Without the library of kernels that torch has for float32 on one kind of device: a whole recurrent layer is one of its operators."""
+    get, put = torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled  # pyright: ignore[reportPrivateUsage]
+    was_enabled = get()
+    put(False)
+    try:
+        yield
+    finally:
+        put(was_enabled)
 
 
 def _writes(node: fx.Node) -> bool:
