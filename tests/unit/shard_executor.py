@@ -105,8 +105,8 @@ def agree(actual: Any, expected: Any, scale: float = 0.0) -> bool:
         return False
     if expected.dtype.kind in "iubOSU":
         return bool(np.array_equal(actual, expected))
-    tolerance = PRECISION.get(min(expected.dtype.itemsize, actual.dtype.itemsize), 1e-2)
-    kind = np.complex128 if expected.dtype.kind == "c" else np.float64
+    kind, numbers = (np.complex128, 2) if expected.dtype.kind == "c" else (np.float64, 1)
+    tolerance = PRECISION.get(min(expected.dtype.itemsize, actual.dtype.itemsize) // numbers, 1e-2)
     actual, expected = actual.astype(kind), expected.astype(kind)
     finite = np.isfinite(expected)
     expected, actual = expected[finite], actual[finite]
@@ -416,7 +416,7 @@ class _Check:
             return
         reduces = isinstance(combine, Reduce) and whole.dtype.kind not in "iubOSU"
         greatest = (
-            max((float(np.abs(s.astype(np.float64)).max(initial=0)) for s in shards), default=0) if reduces else 0
+            max((float(np.abs(s).astype(np.float64).max(initial=0)) for s in shards), default=0) if reduces else 0
         )
         if not agree(made, whole, greatest if np.isfinite(greatest) else 0.0):
             yield f"{what}: result {r} by {combine} differs"
