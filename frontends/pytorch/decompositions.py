@@ -56,8 +56,6 @@ def decompositions() -> dict[Any, Any]:
         aten.native_batch_norm.default,
         aten.native_batch_norm_backward.default,
         aten.linalg_vector_norm.default,
-        aten._log_softmax.default,
-        aten._log_softmax_backward_data.default,
     )
     return ours | {
         operator: decomposition
