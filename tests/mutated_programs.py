@@ -1,5 +1,5 @@
-"""Twelve pairs of a sequential program and a distributed one, small, for mutation testing: MLP, GPT, convolutions, experts; training
-with SGD, momentum and AdamW; pipelines; two of JAX; uneven shards; plans of `ilp-shard` that cut state.
+"""Pairs of a sequential program and a distributed one, small, for mutation testing: MLP, GPT, convolutions, experts; training
+with SGD, momentum and AdamW; pipelines; two of JAX; uneven shards; ZeRO 2, 3 and state that is cut anyhow; plans of `ilp-shard`.
 
     sequential, distributed = PROGRAMS["gpt-adamw"](folder)
 """
@@ -257,5 +257,7 @@ PROGRAMS: dict[str, Callable[[Path], Pair]] = {
     "jax-scan": lambda _: _parallel(jax_scan(), dp=2, microbatches=2),
     "mlp-zero": lambda _: _with_cut_state(mlp_adamw(batch=6), {"a": 2}, 1),
     "uneven": lambda _: _with_cut_state(mlp_adamw(batch=7, widths=(5, 9, 7)), {"a": 3}, 2),
+    "mlp-zero-2": lambda _: _parallel(mlp_adamw(), dp=2, microbatches=2, sharding="ilp", zero=2),
+    "gpt-zero-3-pipeline": lambda _: _parallel(gpt(_adamw), dp=2, pp=2, microbatches=2, sharding="ilp", zero=3),
     "gpt-planned": lambda folder: _planned(gpt(_adamw, layers=1), folder, mesh="dp=2,tp=2"),
 }

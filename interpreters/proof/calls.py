@@ -1,22 +1,26 @@
-"""Arguments of a call as its function need not know them. In: the values of a call's operands. Out: values in which index sets and weights
-are opaque, so that calls for other rows (of another microbatch, of another replica) are one; and what the opaque ones stand for.
+"""Arguments of a call as its function need not know them. In: the values of a call's operands. Out: values in which terms, index sets and
+weights are opaque, so that calls for other rows (of another microbatch, of another replica) and for another layer's weights are one; and
+what the opaque ones stand for.
 
 What differs between devices stays as it is, as does what the function was found to need."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from distir.interpreters.proof import weights
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, full
-from distir.interpreters.proof.values import Inside, LocalIndex, Outside, Packed, Shard, packed, shard
-from distir.interpreters.proof.weights import Leaf, Symbol, Weights
+from distir.interpreters.proof.terms import replayed
+from distir.interpreters.proof.values import Shard, Term, Value, argument, is_hole, shard
+from distir.interpreters.proof.weights import Addend, Leaf, Symbol, Weights
 
 Place = tuple[int, int]
-"""The number of an operand's tensor, and its dim; -1 - leaf for weights."""
+"""The number of an operand's shard, and its dim; -1 - leaf for weights."""
+
+NOTHING = Indices.of([])
 
 
 @cache
@@ -30,159 +34,199 @@ def _symbol(level: int, number: int) -> Symbol:
 
 
 @cache
-def _minimal(indices: Indices, extent: int) -> tuple[Indices, int, int] | None:
+def _minimal(indices: Indices, extent: int) -> tuple[tuple[Indices, int], int] | None:
+    """The indices of blocks and how many there are, and the size of a block; None where nothing is to be hidden."""
     if indices is full(extent) or indices.is_special:
         return None
     try:
-        return indices.minimal(extent)
+        blocks, count, block = indices.minimal(extent)
     except Mismatch:
         return None
+    return (blocks, count), block
 
 
 @dataclass
 class Abstraction:
-    """What opaque bases and symbols of one call stand for."""
+    """What opaque bases, symbols and terms of one call stand for."""
 
+    arguments: tuple[Value, ...] = ()
+    """As the function sees them."""
     bases: dict[Base, Indices] = field(default_factory=dict[Base, Indices])
     symbols: dict[Symbol, Weights] = field(default_factory=dict[Symbol, Weights])
-    places: dict[Base | Symbol, list[Place]] = field(default_factory=dict[Any, list[Place]])
-    _inverse: dict[Shard, Shard] = field(default_factory=dict[Shard, Shard])
+    terms: dict[Term, Term] = field(default_factory=dict[Term, Term])
+    """The number of each is its place."""
+    _shards: dict[Shard, Shard] = field(default_factory=dict[Shard, Shard])
+    _addends: dict[Addend, Addend | None] = field(default_factory=dict[Addend, "Addend | None"])
 
-    def restored(self, value: Any) -> Any:
-        """A result of the function, with what the call's bases and symbols are."""
-        if not self.bases and not self.symbols:
-            return value
-        match value:
-            case Shard():
-                if (found := self._inverse.get(value)) is None:
-                    found = self._inverse[value] = self._restored(value)
-                return found
-            case Packed(elements):
-                return packed(tuple([self.restored(each) for each in elements]))
-            case LocalIndex(indices, positions, ignored):
-                return LocalIndex(self.restored(indices), positions, ignored)
-            case Inside(inner, indices, positions, dims):
-                return Inside(self.restored(inner), self.restored(indices), positions, dims)
-            case Outside(inner, indices, positions, dims, other):
-                return Outside(
-                    self.restored(inner),
-                    self.restored(indices),
-                    positions,
-                    dims,
-                    None if other is None else self.restored(other),
-                )
-            case _:
-                return value
+    def places_of(self, needed: Collection[Base | Symbol]) -> set[Place]:
+        """Where the arguments have these; none for those of a caller."""
+        own = {each for each in needed if each in self.bases or each in self.symbols}
+        found: set[Place] = set()
+        for number, value in enumerate(_flat(self.arguments)) if own else ():
+            found |= {(number, d) for d, indices in enumerate(value.indices) if indices.bases & own}
+            for k, leaf in enumerate(value.addend.leaves if value.addend is not None else ()):
+                if any(symbol in own for symbol, _ in leaf.weights.symbols):
+                    found.add((number, -1 - k))
+        return found
 
-    def _restored(self, value: Shard) -> Shard:
-        addend = value.addend and weights.substituted(value.addend, self.bases, self.symbols)
-        return shard(value.term, tuple([i.substituted(self.bases) for i in value.indices]), addend)
+    def restored(self, value: Value, known: dict[Term, Term]) -> Value:
+        """A result of the function, with what the call's bases, symbols and terms are; `known` are terms of these arguments."""
+
+        def change(each: Shard) -> Shard:
+            if (found := self._shards.get(each)) is None:
+                found = self._shards[each] = self._restored(each, known)
+            return found
+
+        return value.mapped(change) if self.bases or self.symbols or self.terms else value
+
+    def _restored(self, value: Shard, known: dict[Term, Term]) -> Shard:
+        term, addend, indices = value.term, value.addend, value.indices
+        if self.terms and term.is_open:
+            term = known[term] if term in known else replayed(term, known)
+        if addend is not None:
+            if addend not in self._addends:
+                self._addends[addend] = weights.substituted(addend, self.bases, self.symbols)
+            addend = self._addends[addend]
+        if self.bases:
+            indices = tuple([i.substituted(self.bases) if i.bases else i for i in indices])
+        return shard(term, indices, addend)
 
 
-def abstracted(arguments: Sequence[Any], known: set[Place]) -> tuple[tuple[Any, ...], Abstraction]:
-    """The arguments with opaque index sets and weights, but at the places that the function needs to know."""
-    flat = [s for argument in arguments for s in _flat(argument)]
+def abstracted(arguments: Sequence[Value], known: Collection[Place], hides_terms: bool) -> Abstraction:
+    """The arguments with opaque index sets and weights, but at the places that the function needs to know; with `hides_terms`, with
+    opaque terms too."""
+    flat = _flat(arguments)
+    rows, sums = _differing(arguments)
+    for number, dim in known:
+        _add_known(flat[number], dim, rows, sums)
     found = Abstraction()
-    rows, sums = _differing(flat, known)
-    level = 1 + max((base.level for s in flat for base in s.bases), default=0)
-    level = max(level, 1 + max((symbol.level for s in flat for symbol in s.symbols), default=0))
+    level = 1 + _level(flat)
     opaque: dict[Any, Base] = {}
     summed: dict[Any, Symbol] = {}
+    hidden: dict[Term, Term] = {}
+    sets: dict[tuple[Indices, int], Indices] = {}
+    addends: dict[Addend, Addend | None] = {}
+    shards: dict[Shard, Shard] = {}
 
-    def of_indices(indices: Indices, extent: int, place: Place) -> Indices:
+    def of_indices(indices: Indices, extent: int) -> Indices:
         minimal = _minimal(indices, extent)
-        if minimal is None or minimal[:2] in rows:
+        if minimal is None or minimal[0] in rows:
             return indices
-        blocks, count, block = minimal
-        if (base := opaque.get(minimal[:2])) is None:
-            base = opaque[minimal[:2]] = _base(level, len(opaque), blocks.size, count)
+        (blocks, count), block = minimal
+        if (base := opaque.get(minimal[0])) is None:
+            base = opaque[minimal[0]] = _base(level, len(opaque), blocks.size, count)
             found.bases[base] = blocks
-        found.places.setdefault(base, []).append(place)
         return Indices.of([(base, 1, 0, 0, blocks.size)]).scaled(block)
 
-    def of_leaf(leaf: Leaf, place: Place) -> Leaf:
+    def of_leaf(leaf: Leaf) -> Leaf:
         key = leaf.weights, leaf.axes
         if key in sums:
             return leaf
         if (symbol := summed.get(key)) is None:
             symbol = summed[key] = _symbol(level, len(summed))
             found.symbols[symbol] = leaf.weights
-        found.places.setdefault(symbol, []).append(place)
-        nothing = weights.region(special_nothing(), weights.ONE) if leaf.axes else weights.ONE * 0
+        nothing = weights.region(NOTHING, weights.ONE) if leaf.axes else weights.ONE * 0
         return Leaf(leaf.path, leaf.axes, Weights(nothing, ((symbol, weights.ONE),)))
 
-    abstract: dict[Shard, Shard] = {}
-
-    def of(value: Shard, number: int) -> Shard:
-        if value in abstract:
-            return abstract[value]
-        shape = value.term.kind.shape or ()
-        indices = value.indices
-        if not value.is_zero:
-            indices = tuple(
-                [of_indices(i, n, (number, d)) for d, (i, n) in enumerate(zip(indices, shape, strict=True))]
-            )
-        addend = value.addend
-        if addend is not None:
-            leaves = [of_leaf(leaf, (number, -1 - k)) for k, leaf in enumerate(addend.leaves)]
-            addend = weights.addend(addend.reduction, leaves)
-        new = abstract[value] = shard(value.term, indices, addend)
+    def of_term(term: Term) -> Term:
+        if not hides_terms or term.array is not None or is_hole(term):
+            return term
+        if (new := hidden.get(term)) is None:
+            new = hidden[term] = argument(len(hidden), term.kind)
         return new
 
-    numbers = iter(range(len(flat)))
+    def change(value: Shard) -> Shard:
+        if (new := shards.get(value)) is not None:
+            return new
+        indices, addend = value.indices, value.addend
+        if not value.is_zero:
+            changed: list[Indices] = []
+            for each, extent in zip(indices, value.term.kind.shape or (), strict=True):
+                key = each, extent
+                if key not in sets:
+                    sets[key] = of_indices(each, extent)
+                changed.append(sets[key])
+            indices = tuple(changed)
+        if addend is not None:
+            if addend not in addends:
+                addends[addend] = weights.addend(addend.reduction, map(of_leaf, addend.leaves))
+            addend = addends[addend]
+        new = shards[value] = shard(of_term(value.term), indices, addend)
+        return new
 
-    def rebuilt(value: Any) -> Any:
-        match value:
-            case Shard():
-                return of(value, next(numbers))
-            case Packed(elements):
-                return packed(tuple([rebuilt(each) for each in elements]))
-            case _:
-                for _ in _flat(value):
-                    next(numbers)
-                return value
-
-    return tuple([rebuilt(argument) for argument in arguments]), found
-
-
-def special_nothing() -> Indices:
-    """No index."""
-    return Indices.of([])
-
-
-def _flat(value: Any) -> Iterable[Shard]:
-    match value:
-        case Shard():
-            return (value,)
-        case Packed(elements):
-            return [s for each in elements for s in _flat(each)]
-        case _:
-            return ()
+    found.arguments = tuple([each.mapped(change) for each in arguments])
+    found.terms = {new: term for term, new in hidden.items()}
+    return found
 
 
-def _differing(flat: Sequence[Shard], known: set[Place]) -> tuple[set[Any], set[Any]]:
-    """Index sets and weights that differ between the shards of one value, which may have to be put together, and those at the places
-    that the function needs to know."""
+def _flat(values: Sequence[Value]) -> list[Shard]:
+    return [each for value in values for each in value.shards]
+
+
+def _level(flat: Sequence[Shard]) -> int:
+    """The highest level of what is opaque already."""
+    sets = {indices for value in flat for indices in value.indices}
+    addends = {value.addend for value in flat if value.addend is not None}
+    bases = {base for each in (*sets, *addends) for base in each.bases}
+    symbols = {symbol for each in addends for symbol in each.symbols}
+    return max((each.level for each in (*bases, *symbols)), default=0)
+
+
+def _add_known(value: Shard, dim: int, rows: set[Any], sums: set[Any]) -> None:
+    """What stands at a place that the function needs to know."""
+    if value.is_zero:
+        return
+    shape = value.term.kind.shape or ()
+    leaves = () if value.addend is None else value.addend.leaves
+    if 0 <= dim < len(shape) and (minimal := _minimal(value.indices[dim], shape[dim])) is not None:
+        rows.add(minimal[0])
+    elif dim < 0 and -1 - dim < len(leaves):
+        sums.add((leaves[-1 - dim].weights, leaves[-1 - dim].axes))
+
+
+def _differing(arguments: Sequence[Value]) -> tuple[set[Any], set[Any]]:
+    """Index sets and weights that differ between the shards of one value, which may have to be put together."""
     rows: set[Any] = set()
     sums: set[Any] = set()
     first: dict[Any, Any] = {}
-    for number, value in enumerate(flat):
-        if value.is_zero:
-            continue
-        for d, (indices, extent) in enumerate(zip(value.indices, value.term.kind.shape or (), strict=True)):
-            minimal = _minimal(indices, extent)
-            if minimal is None:
-                continue
-            other = first.setdefault((value.term, d), minimal[:2])
-            if other != minimal[:2]:
-                rows |= {other, minimal[:2]}
-            if (number, d) in known:
-                rows.add(minimal[:2])
-        for k, leaf in enumerate(value.addend.leaves if value.addend is not None else ()):
-            weight = leaf.weights, leaf.axes
-            other = first.setdefault((value.term, leaf.path, leaf.axes), weight)
-            if other != weight:
-                sums |= {other, weight}
-            if (number, -1 - k) in known:
-                sums.add(weight)
+    for argument_ in arguments:
+        cuts, summed = _profile(argument_)
+        for found, entries in ((rows, cuts), (sums, summed)):
+            for key, what in entries:
+                other = first.setdefault(key, what)
+                if other is not what and other != what:
+                    found |= {other, what}
     return rows, sums
+
+
+Profile = tuple[Sequence[tuple[Any, Any]], Sequence[tuple[Any, Any]]]
+
+
+def _profile(value: Value) -> Profile:
+    """What a value has of which dim of which term, and which weights at which leaf."""
+    known = value.__dict__.get("profile")
+    if known is None:
+        pairs = [_own_profile(each) for each in value.shards]
+        known = (
+            tuple(dict.fromkeys(e for p in pairs for e in p[0])),
+            tuple(dict.fromkeys(e for p in pairs for e in p[1])),
+        )
+        value.__dict__["profile"] = known
+    return known
+
+
+def _own_profile(value: Shard) -> Profile:
+    if value.is_zero:
+        return (), ()
+    cuts: list[tuple[Any, Any]] = []
+    for d, (indices, extent) in enumerate(zip(value.indices, value.term.kind.shape or (), strict=True)):
+        if (minimal := _minimal(indices, extent)) is not None:
+            cuts.append(((value.term, d), minimal[0]))
+    leaves: Iterable[Leaf] = () if value.addend is None else value.addend.leaves
+    return cuts, [((value.term, leaf.path, leaf.axes), (leaf.weights, leaf.axes)) for leaf in leaves]
+
+
+def forget() -> None:
+    """Drops what is interned."""
+    for known in (_base, _symbol, _minimal):
+        known.cache_clear()

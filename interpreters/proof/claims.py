@@ -14,7 +14,7 @@ from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import Port, arguments_of, entry_function, machine_devices, rank_of, results_of
 from distir.interpreters.global_arrays import Site
-from distir.interpreters.proof import shards, values
+from distir.interpreters.proof import calls, shards, values
 from distir.interpreters.proof.indices import Mismatch, full, ranges
 from distir.interpreters.proof.program import Meetings, Prover
 from distir.interpreters.proof.templates import rule_of
@@ -87,14 +87,19 @@ def prove(sequential: ModuleOp, distributed: ModuleOp, entry: str = "main", rule
 
     def run(claim: _Claim) -> None:
         sites = [Site(port.on.device if port.on is not None else 0, port) for port in arguments_of(function)]
-        prover = Prover(distributed, library=claim.library)
+        prover = Prover(distributed, library=claim.library, hides_terms=hides_terms)
         claim.provers.append(prover)
         results = prover.call(entry, tuple(claim.arguments(sites)))
         claim.conclude(
             [Site(port.on.device if port.on is not None else 0, port) for port in results_of(function)], results
         )
 
-    return _proof(sequential, entry, rules, run)
+    hides_terms = True
+    proof = _proof(sequential, entry, rules, run)
+    if not proof:
+        hides_terms = False
+        proof = _proof(sequential, entry, rules, run)
+    return proof
 
 
 def prove_ranks(sequential: ModuleOp, ranks: Sequence[ModuleOp], entry: str = "main", rules: RuleOf = rule_of) -> Proof:
@@ -121,15 +126,23 @@ def prove_ranks(sequential: ModuleOp, ranks: Sequence[ModuleOp], entry: str = "m
 
 
 def _proof(sequential: ModuleOp, entry: str, rules: RuleOf, run: Any) -> Proof:
-    values.forget()
+    _forget()
     claim = _Claim(sequential, entry, Library(rules))
     run(claim)
+    if values.assumed:
+        a, b = values.assumed[0]
+        claim.fail(f"@{entry}", f"{a} is taken to be {b}")
     relied = {template for prover in claim.provers for template in prover.relied if template.rule is not None}
     uses = {RuleUse(str(t), str(t.rule), t.rule.found) for t in relied if t.rule is not None}
     failures = claim.failures
     proof = Proof(failures, claim.proven, sorted(uses, key=str), sum(prover.walked for prover in claim.provers))
-    values.forget()
+    _forget()
     return proof
+
+
+def _forget() -> None:
+    values.forget()
+    calls.forget()
 
 
 class _Claim:

@@ -264,3 +264,10 @@ def _rows(segment: Segment, extent: int, indices: Indices) -> Iterable[tuple[Seg
         yield (None, 1, 0, row, row + 1), (base, scale, offset % extent, start, stop)
     else:
         raise Mismatch(f"{indices} cannot be read as rows of {extent}", indices.bases)
+
+
+def forget() -> None:
+    """Drops what is interned."""
+    Indices._known.clear()  # pyright: ignore[reportPrivateUsage]
+    for known in (full, special, _slice, product, _split):
+        known.cache_clear()

@@ -21,12 +21,12 @@ from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.plugins import implementations
 from distir.dialects.sharding import OutsideKind
-from distir.interpreters.proof import shards
+from distir.interpreters.proof import shards, values
 from distir.interpreters.proof.calls import Place, abstracted
 from distir.interpreters.proof.indices import Base, Mismatch
 from distir.interpreters.proof.matching import Application, Lookup, Outcome, stated
 from distir.interpreters.proof.templates import Form, Template
-from distir.interpreters.proof.terms import Library, application, evaluated, is_floating, is_number, scaled_by
+from distir.interpreters.proof.terms import Library, application, evaluated, is_floating, is_number, replayed, scaled_by
 from distir.interpreters.proof.values import (
     Failure,
     Inside,
@@ -53,7 +53,7 @@ from distir.interpreters.walk import Enter, Suspended, Walk
 
 
 class NeedsToKnow(Exception):
-    """A function needs the content of index sets or weights that it was not told."""
+    """A function needs the content of index sets or weights that it was not told, or which values its arguments are."""
 
     def __init__(self, needed: frozenset[Base | Symbol]):
         super().__init__(f"{len(needed)} index sets")
@@ -158,13 +158,19 @@ class Prover(Walk):
 
     library: Library = field(default_factory=Library)
     is_rank: bool = False
+    hides_terms: bool = True
+    """Whether a function is proven for all values of its arguments, where that can be."""
     relied: dict[Template, int] = field(default_factory=dict[Template, int])
     """Templates whose rule was used, and how often a distinct use was found."""
     failures: list[Failure] = field(default_factory=list[Failure])
     walked: int = 0
     """Operations looked at."""
-    _results: dict[Any, PythonValues] = field(default_factory=dict[Any, PythonValues])
+    _results: dict[Any, tuple[PythonValues, Sequence[tuple[Term, Term]]]] = field(default_factory=dict[Any, Any])
     _known: dict[str, set[Place]] = field(default_factory=dict[str, set[Place]])
+    _told_terms: set[str] = field(default_factory=set[str])
+    """Functions that need to know which values they are given."""
+    _terms: dict[tuple[Term, ...], dict[Term, Term]] = field(default_factory=dict[Any, Any])
+    """Terms of the same arguments are replayed once."""
     _matches: dict[Any, list[tuple[Template, list[Outcome], Lookup | None]] | Mismatch] = field(
         default_factory=dict[Any, Any]
     )
@@ -194,7 +200,7 @@ class Prover(Walk):
             return results
         except Mismatch as mismatch:
             needed = _opaque(operands) | mismatch.bases
-            if needed:
+            if needed or _is_open(operands):
                 raise NeedsToKnow(needed) from None
             return self.fail(op, mismatch.reason)
 
@@ -217,19 +223,47 @@ class Prover(Walk):
         """The results of a function, walked once for all arguments that differ in rows only."""
         known = self._known.setdefault(name, set())
         while True:
-            inner, abstraction = abstracted(arguments, known)
-            key = (name, inner)
-            if key in self._results:
-                break
+            abstraction = abstracted(arguments, known, self.hides_terms and name not in self._told_terms)
+            key = (name, abstraction.arguments)
             try:
-                self._results[key] = self.call(name, inner)
-                break
+                results, assumed = self._results.get(key) or self._walked(key)
             except NeedsToKnow as need:
-                places = {place for each in need.needed for place in abstraction.places.get(each, ())}
-                if not places - known:
+                places = abstraction.places_of(need.needed)
+                if places - known:
+                    known |= places
+                elif abstraction.terms:
+                    self._told_terms.add(name)
+                else:
                     raise
-                known |= places
-        return tuple([abstraction.restored(value) for value in self._results[key]])
+                continue
+            terms = self._terms.setdefault(tuple(abstraction.terms.values()), abstraction.terms)
+            if self._are_equal(assumed, terms):
+                return tuple([abstraction.restored(value, terms) for value in results])
+            if not abstraction.terms:
+                raise NeedsToKnow(frozenset())
+            self._told_terms.add(name)
+
+    def _walked(self, key: tuple[str, PythonValues]) -> tuple[PythonValues, Sequence[tuple[Term, Term]]]:
+        """The results of a function on these arguments, and which terms it took to be equal."""
+        of_caller = [*values.assumed]
+        values.assumed.clear()
+        try:
+            results = self.call(*key)
+            found = self._results[key] = results, tuple(dict.fromkeys(values.assumed))
+        finally:
+            values.assumed[:] = of_caller
+        return found
+
+    def _are_equal(self, pairs: Sequence[tuple[Term, Term]], terms: dict[Term, Term]) -> bool:
+        """Whether terms of a function are equal for the arguments of a call; its caller may have to take them to be."""
+        for pair in pairs:
+            a, b = [replayed(each, terms) if terms and each.is_open else each for each in pair]
+            if a is b:
+                continue
+            if not (a.is_open or b.is_open):
+                return False
+            values.assumed.append((a, b))
+        return True
 
     # --- operators ---
 
@@ -257,16 +291,22 @@ class Prover(Walk):
             if scale is None:
                 raise matches
             return scale
-        found: list[tuple[Template, list[Outcome], Lookup | None, list[Term]]] = []
-        for template, outcomes, masked in matches:
-            terms = application(template, self._operand_terms(template, values), template.results)
-            found.append((template, outcomes, masked, terms))
-            if all(term.plain.is_sequential for term in terms):
-                break
-        template, outcomes, masked, terms = next(
-            (f for f in found if all(t.plain.is_sequential for t in f[3])), found[0]
-        )
-        if scale is not None and not all(term.plain.is_sequential for term in terms):
+        found = [(*m, application(m[0], self._operand_terms(m[0], values), m[0].results)) for m in matches]
+        if any(term.is_open for _, _, _, terms in found for term in terms):
+            chosen = _most_alike(found, values)
+            if scale is not None:
+                ((own,), (by_scale,)) = chosen[3], scale
+                if chosen[1][0][1] is not None or by_scale.addend is not None:
+                    raise Mismatch("it may scale an addend that is not known")
+                own.otherwise = own.otherwise or by_scale.term
+        else:
+            chosen = next((f for f in found if all(term.plain.is_sequential for term in f[3])), found[0])
+        _, outcomes, masked, terms = chosen
+        if (
+            scale is not None
+            and not any(term.is_open for term in terms)
+            and not all(term.plain.is_sequential for term in terms)
+        ):
             return scale
         for term in terms:
             if not term.origin and not term.is_sequential:
@@ -338,6 +378,20 @@ class Prover(Walk):
         raise Mismatch(reasons[closest].reason, [base for reason in reasons for base in reason.bases])
 
 
+Match = tuple[Template, list[Outcome], "Lookup | None", list[Term]]
+
+
+def _most_alike(found: Sequence[Match], values: Sequence[Shard]) -> Match:
+    """Of several templates of which an operation on unknown values is a shard, the one that has constants where it has, and the same
+    value where it has."""
+    constants = [v.term.array is not None for v in values]
+    alike = tuple([values.index(v) for v in values])
+    fitting = [f for f in found if [c is not None for c in f[0].constants] == constants and f[0].alike == alike]
+    if len({tuple(f[3]) for f in found}) > 1 and len({tuple(f[3]) for f in fitting}) != 1:
+        raise Mismatch("of several operations of the sequential program it may be a shard of each")
+    return (fitting or found)[0]
+
+
 def _likeness(form: Form, values: Sequence[Shard], template: Template) -> tuple[int, int, int]:
     """How much an operation is like a template: of several that it is no shard of, the reason of the most alike is given."""
     kinds = zip(values, template.kinds, strict=False)
@@ -346,20 +400,15 @@ def _likeness(form: Form, values: Sequence[Shard], template: Template) -> tuple[
     return ranks, sum(v.term.kind == kind or v.is_zero for v, kind in kinds), properties
 
 
+def _is_open(operands: PythonValues) -> bool:
+    """Whether which values they are is not known."""
+    return any(each.term.is_open for value in operands for each in value.shards)
+
+
 def _opaque(operands: PythonValues) -> frozenset[Base | Symbol]:
     """The index sets and weights of operands that are not known."""
-    found: set[Base | Symbol] = set()
-    for value in operands:
-        match value:
-            case Shard():
-                found |= value.bases | value.symbols
-            case LocalIndex(indices):
-                found |= indices.bases
-            case Inside(inner, indices) | Outside(inner, indices):
-                found |= inner.bases | inner.symbols | indices.bases
-            case _:
-                pass
-    return frozenset(found)
+    shards_ = [each for value in operands for each in value.shards]
+    return frozenset[Base | Symbol]().union(*[each.bases | each.symbols for each in shards_])
 
 
 def _without_lookups(operands: PythonValues) -> tuple[list[Shard], Lookup | None]:

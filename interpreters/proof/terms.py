@@ -108,6 +108,37 @@ def application(template: Template, operands: Sequence[Term], kinds: Sequence[Ki
     return [term_of(kind, template, plain, r, factors if r in results else ()) for r, kind in enumerate(kinds)]
 
 
+def replayed(term: Term, known: dict[Term, Term]) -> Term:
+    """A term of arguments that a function was not told, with what they are: the same operations on them. `known` has the arguments, and
+    keeps what is found."""
+    pending = [term]
+    while pending:
+        each = pending[-1]
+        if each in known:
+            pending.pop()
+            continue
+        needed = [each.plain, *(by for _, by in each.factors)] if each.factors else [*each.operands]
+        needed += [] if each.otherwise is None else [each.otherwise]
+        if missing := [o for o in needed if o.is_open and o not in known]:
+            pending += missing
+            continue
+        of = [known[o] if o.is_open else o for o in needed]
+        if each.factors:
+            found = of[0]
+            for (scale, _), by in zip(each.factors, of[1:], strict=True):
+                found = scaled_by(found, scale, by)
+        else:
+            template = cast("Template", each.head)
+            found = application(template, of[: len(each.operands)], template.results)[each.result]
+            if each.otherwise is not None and found.is_open:
+                found.otherwise = of[-1]
+            elif each.otherwise is not None and not found.plain.is_sequential:
+                found = of[-1]
+        found.origin = found.origin or ("" if found.is_sequential else each.origin)
+        known[each] = found
+    return known[term]
+
+
 def _pulled(template: Template, operands: Sequence[Term]) -> tuple[Any, set[int], tuple[int, ...]] | None:
     """The numbers by which operands are scaled in which the operation is linear, these operands, and the results that are then."""
     lacking = {i for i, t in enumerate(operands) if t.factors}

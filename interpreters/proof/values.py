@@ -6,16 +6,16 @@ term. A shard has some indices of each dim of a term, and is the value there or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from distir.dialects.reductions import Reduction
-from distir.interpreters.proof import weights
+from distir.interpreters.proof import indices, weights
 from distir.interpreters.proof.indices import FREE, ZEROS, Base, Indices, Mismatch, concat, full, special
 from distir.interpreters.proof.weights import Addend, Symbol
 
@@ -33,7 +33,7 @@ class Kind:
         return self.element if self.shape is None else f"{'x'.join(map(str, (*self.shape, self.element)))}"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Term:
     """A value of the sequential program, or what an operation of it gives on other values. Interned: compared by identity."""
 
@@ -49,11 +49,18 @@ class Term:
     origin: str = ""
     """The operation of the distributed program that gave it first; empty for values of the sequential program."""
     is_sequential: bool = False
+    is_open: bool = False
+    """Whether it depends on an argument that a function is not told."""
+    otherwise: Term | None = None
+    """Of an open one: the same value as a scaled one, which it is if the sequential program does not have it as it is."""
 
     @property
     def plain(self) -> Term:
         """Without the numbers by which it is scaled."""
         return self if not self.factors else _interned(self.kind, self.head, self.operands, self.result, ())
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         name = str(self.head)
@@ -70,7 +77,8 @@ def _interned(
 ) -> Term:
     key = (kind, head, operands, result, factors)
     if (found := _terms.get(key)) is None:
-        found = _terms[key] = Term(kind, head, operands, result, factors)
+        is_open = any(o.is_open for o in operands) or any(by.is_open for _, by in factors)
+        found = _terms[key] = Term(kind, head, operands, result, factors, is_open=is_open)
     return found
 
 
@@ -86,6 +94,30 @@ def constant(array: Array, kind: Kind) -> Term:
     if found.array is None:
         found.array = array
     found.is_sequential = True
+    return found
+
+
+def argument(number: int, kind: Kind) -> Term:
+    """What stands for a value that a function is not told."""
+    found = _interned(kind, ("argument", number), (), 0, ())
+    found.is_open = True
+    return found
+
+
+def is_argument(term: Term) -> bool:
+    return isinstance(term.head, tuple) and term.head[0] == "argument" and not term.factors
+
+
+assumed: list[tuple[Term, Term]] = []
+"""Terms that the walk of a function took to be equal; each call shows that they are, of what it gives."""
+
+
+def taken_as_one(a: Term, b: Term) -> Term | None:
+    """The term that both are, once holes are filled, or if an argument is what it would have to be."""
+    found = unified(a, b)
+    if found is None and a.kind == b.kind and (is_argument(a) or is_argument(b)):
+        assumed.append((a, b))
+        return b if is_argument(a) else a
     return found
 
 
@@ -133,6 +165,15 @@ def _unified(a: Term, b: Term) -> Term | None:
 class Value:
     """What a walk has for an SSA value."""
 
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """All that it is made of."""
+        return ()
+
+    def mapped(self, change: Callable[[Shard], Shard]) -> Value:
+        """The same, with each of its shards changed."""
+        return self
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -159,6 +200,13 @@ class Shard(Value):
     term: Term
     indices: tuple[Indices, ...]
     addend: Addend | None = None
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return (self,)
+
+    def mapped(self, change: Callable[[Shard], Shard]) -> Shard:
+        return change(self)
 
     @property
     def bases(self) -> frozenset[Base]:
@@ -210,12 +258,12 @@ def forget() -> None:
     """Drops what is interned: between proofs."""
     _terms.clear()
     _shards.clear()
-    Indices._known.clear()  # pyright: ignore[reportPrivateUsage]
-    full.cache_clear()
-    special.cache_clear()
+    indices.forget()
+    weights.forget()
     hole.cache_clear()
     _unified.cache_clear()
     _packed.clear()
+    assumed.clear()
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,6 +271,17 @@ class Packed(Value):
     """A tuple. Interned: compared by identity."""
 
     elements: tuple[Value, ...]
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return self._shards
+
+    @cached_property
+    def _shards(self) -> tuple[Shard, ...]:
+        return tuple([each for element in self.elements for each in element.shards])
+
+    def mapped(self, change: Callable[[Shard], Shard]) -> Packed:
+        return packed(tuple([change(e) if isinstance(e, Shard) else e.mapped(change) for e in self.elements]))
 
 
 _packed: dict[tuple[Value, ...], Packed] = {}
@@ -252,6 +311,13 @@ class LocalIndex(Value):
     positions: Positions
     ignored: int | None
 
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return (self.indices,)
+
+    def mapped(self, change: Callable[[Shard], Shard]) -> LocalIndex:
+        return LocalIndex(change(self.indices), self.positions, self.ignored)
+
 
 @dataclass(frozen=True)
 class Inside(Value):
@@ -261,6 +327,13 @@ class Inside(Value):
     indices: Shard
     positions: Positions
     dims: tuple[int, ...]
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return self.value, self.indices
+
+    def mapped(self, change: Callable[[Shard], Shard]) -> Inside:
+        return Inside(change(self.value), change(self.indices), self.positions, self.dims)
 
 
 @dataclass(frozen=True)
@@ -273,6 +346,14 @@ class Outside(Value):
     positions: Positions
     dims: tuple[int, ...]
     otherwise: Shard | None
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return (self.value, self.indices) if self.otherwise is None else (self.value, self.indices, self.otherwise)
+
+    def mapped(self, change: Callable[[Shard], Shard]) -> Outside:
+        otherwise = self.otherwise and change(self.otherwise)
+        return Outside(change(self.value), change(self.indices), self.positions, self.dims, otherwise)
 
 
 def expect_shards(values: Sequence[Any]) -> list[Shard]:
@@ -293,6 +374,7 @@ def joined(values: Sequence[Shard], dim: int) -> Shard:
     """Shards one after the other along a dim: parts of one value, or zeros beside it."""
     first = next((value for value in values if not value.is_zero), values[0])
     parts: list[Indices] = []
+    term: Term | None = first.term
     for value in values:
         if value.is_zero and not first.is_zero:
             parts.append(special(ZEROS, value.indices[dim].size))
@@ -300,7 +382,7 @@ def joined(values: Sequence[Shard], dim: int) -> Shard:
         if value.is_zero:
             parts.append(value.indices[dim])
             continue
-        if value.term is not first.term or value.addend is not first.addend:
+        if value.addend is not first.addend or (term := _same(term, value.term)) is None:
             raise Mismatch(f"parts of {first} and of {value} are joined", first.bases | value.bases)
         others = zip(value.indices, first.indices, strict=True)
         if any(d != dim and i is not j for d, (i, j) in enumerate(others)):
@@ -309,7 +391,11 @@ def joined(values: Sequence[Shard], dim: int) -> Shard:
             )
         parts.append(value.indices[dim])
     indices = (*first.indices[:dim], concat(parts), *first.indices[dim + 1 :])
-    return shard(first.term, indices, first.addend)
+    return shard(term, indices, first.addend)
+
+
+def _same(a: Term, b: Term) -> Term | None:
+    return a if a is b else taken_as_one(a, b) if is_argument(a) or is_argument(b) else None
 
 
 def reduced(reduction: Reduction, values: Sequence[Shard]) -> Shard:
@@ -327,7 +413,7 @@ def reduced(reduction: Reduction, values: Sequence[Shard]) -> Shard:
     for value in addends[1:]:
         if value.indices != first.indices:
             raise Mismatch(f"other parts are combined than those of the first: {first} and {value}", bases)
-        found = unified(term, value.term)
+        found = taken_as_one(term, value.term)
         if found is None:
             raise Mismatch(f"addends of two values are combined: {first} and {value}", bases)
         term = found

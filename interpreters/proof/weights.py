@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -48,6 +48,11 @@ class Weights:
 
     explicit: Function
     symbols: tuple[tuple[Symbol, Fraction], ...] = ()
+
+    def __hash__(self) -> int:
+        if (known := self.__dict__.get("hash")) is None:
+            known = self.__dict__["hash"] = hash((self.explicit, self.symbols))
+        return known
 
 
 def _combined(a: Function, b: Function, axes: int, union: bool) -> Function:
@@ -168,11 +173,11 @@ class Addend:
         explicit = all(_is_zero(leaf.weights.explicit, len(leaf.axes)) for leaf in self.leaves)
         return explicit and not self.symbols and self.reduction is Reduction.SUM
 
-    @property
+    @cached_property
     def symbols(self) -> frozenset[Symbol]:
         return frozenset(symbol for leaf in self.leaves for symbol, _ in leaf.weights.symbols)
 
-    @property
+    @cached_property
     def bases(self) -> frozenset[Base]:
         return frozenset(base for leaf in self.leaves for base in _bases(leaf.weights.explicit, len(leaf.axes)))
 
@@ -300,3 +305,9 @@ def substituted(value: Addend, known: Mapping[Base, Indices], symbols: Mapping[S
                 kept[outer] = kept.get(outer, Fraction(0)) + times * number
         found.append(Leaf(leaf.path, leaf.axes, Weights(explicit, _ordered(kept))))
     return addend(value.reduction, found)
+
+
+def forget() -> None:
+    """Drops what is interned."""
+    _known.clear()
+    total.cache_clear()

@@ -35,6 +35,8 @@ examples:
 INTERRUPTED = 130
 MOST_DEVICES = 1 << 20
 """The grid is tried degree by degree: more would not end."""
+LARGEST = (1 << 31) - 1
+"""Of a batch or a number of microbatches: bytes of larger ones have more than 64 bits."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -352,16 +354,24 @@ def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 def _integers(text: str, option: str) -> list[int]:
     items = [item.strip() for item in text.split(",")]
-    if not all(item.isdecimal() and int(item) > 0 for item in items):
+    if not all(item.isdecimal() and len(item) < 1000 and int(item) > 0 for item in items):
         raise DistirError(f"{option}: expected positive numbers with commas between them, got '{text}'")
-    return sorted({int(item) for item in items})
+    numbers = sorted({int(item) for item in items})
+    if numbers[-1] > LARGEST:
+        raise DistirError(f"{option}: expected numbers up to {LARGEST}, got {numbers[-1]}")
+    return numbers
 
 
 def _batch_sizes(text: str) -> list[int]:
     first, dots, last = text.partition("..")
     if not dots:
         return _integers(text, "--batch-sizes")
-    (low,), (high,) = _integers(first, "--batch-sizes"), _integers(last, "--batch-sizes")
+    lows, highs = _integers(first, "--batch-sizes"), _integers(last, "--batch-sizes")
+    if len(lows) != 1 or len(highs) != 1:
+        raise DistirError(
+            f"--batch-sizes: expected numbers with commas between them, or a range such as 8..64, got '{text}'"
+        )
+    (low,), (high,) = lows, highs
     if low > high:
         raise DistirError(f"--batch-sizes: {low}..{high} is empty")
     return [low << i for i in range((high // low).bit_length())]
