@@ -4,7 +4,7 @@ machine files, pass pipelines and command lines.
     python benchmarks/fuzz.py [--cases 10000] [--first 0]
 
 Every case must be accepted or refused with a clear error (`DistirError`, a diagnostic of xDSL, one line of a command): never
-another exception, the end of the process, more than 10 seconds, or more than 2 GB. Cases run in a process of their own, whose
+another exception, the end of the process, more than 10 CPU seconds, or more than 2 GB. Cases run in a process of their own, whose
 memory is limited; what fails is printed with its seed.
 """
 
@@ -340,6 +340,15 @@ def work(first: int, last: int, connection: Connection) -> None:
             connection.send((number, result))
 
 
+def cpu_seconds(process: Any) -> float:
+    """What a process has used; none if it has ended."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def outcomes(first: int, count: int) -> Iterator[tuple[int, str]]:
     """(case, what became of it), in order; a process that dies or hangs is replaced after the case that it failed."""
     context = multiprocessing.get_context("spawn")
@@ -350,15 +359,18 @@ def outcomes(first: int, count: int) -> Iterator[tuple[int, str]]:
         process = context.Process(target=work, args=(first, until, theirs), daemon=True)
         process.start()
         theirs.close()
-        started = False
+        started, spent, deadline = False, 0.0, 0.0
         while first < until:
             try:
                 if not ours.poll(LIMIT_SECONDS if started else 120):
+                    if started and cpu_seconds(process) - spent < LIMIT_SECONDS and time.monotonic() < deadline:
+                        continue  # the machine is busy
                     result: Any = f"more than {LIMIT_SECONDS:g} seconds"
                 else:
                     number, result = ours.recv()
                     started = True
                     if result is None:
+                        spent, deadline = cpu_seconds(process), time.monotonic() + 20 * LIMIT_SECONDS
                         continue
                     yield number, result
                     first = number + 1

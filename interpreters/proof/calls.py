@@ -98,7 +98,8 @@ def abstracted(arguments: Sequence[Value], known: Collection[Place], hides_terms
     flat = _flat(arguments)
     rows, sums = _differing(arguments)
     for number, dim in known:
-        _add_known(flat[number], dim, rows, sums)
+        if number < len(flat):  # what is unknown is not among them
+            _add_known(flat[number], dim, rows, sums)
     found = Abstraction()
     level = 1 + _level(flat)
     opaque: dict[Any, Base] = {}
