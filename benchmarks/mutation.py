@@ -64,14 +64,14 @@ def count_of(name: str, folder: Path, options: argparse.Namespace) -> Counter[st
     for what, mutant in cases(distributed, options.count, options.seed, options.ranks):
         proof = proof_of(prepared, mutant)
         found["mutants"] += 1
-        if not examiner.changes(mutant):
+        executed = examiner.caught(mutant)
+        if not executed and not examiner.changes(mutant):
             found["harmless"] += 1
             found["of these the proof rejects"] += not proof
             if not proof and options.harmless:
                 print(f"harmless: {name}: {what} | {proof}", flush=True)
             continue
         found["change results"] += 1
-        executed = examiner.caught(mutant)
         found["execution catches"] += executed
         found["proof catches"] += not proof
         if proof or not executed:

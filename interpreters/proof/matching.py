@@ -139,7 +139,13 @@ class Application:
 
     def _find_free(self) -> None:
         """Factors that no operand tells: all blocks are equal, and the shard may be of any."""
-        told = {f for _, _, dim, _, indices in self._carried() for f in dim.factors if not indices.is_free}
+        carried = self._carried()
+        told = {f for _, _, dim, _, indices in carried for f in dim.factors if not indices.is_free}
+        for i, _, dim, extent, indices in carried:
+            if self.operands[i].is_zero and len(dim.factors) == 1 and dim.factors[0] not in told | self.cut.keys():
+                count = self.template.extents.get(dim.factors[0], 0)
+                if count and indices.size != extent and indices.size * count % extent == 0:
+                    self.cut[dim.factors[0]] = special(FREE, indices.size * count // extent)
         for factor, combines in self.rule.combines.items():
             extent = self.template.extents.get(factor, 0)
             if (
@@ -382,6 +388,8 @@ class Application:
         beside = {i for _, p in partners for i in p.operands}
         if not partial and not own:
             return None
+        if any(self._is_nothing(p, result) for p in self.rule.partials):
+            return addend(Reduction.SUM, [Leaf((), (), Weights(Fraction(0)))])
         kinds = {r for _, _, _, r in own} | {a.reduction for v in self.operands if (a := v.addend) is not None}
         if any(self.operands[i].is_zero for i in partial):
             kinds.add(Reduction.SUM)
@@ -407,6 +415,13 @@ class Application:
             for leaf in (Leaf((), (), Weights(Fraction(0))),) if value.is_zero else leaves_of(value.addend):
                 leaves.append(_leaf((i, *leaf.path), [a for a, _ in kept], [each for _, each in kept], leaf, i))
         return addend(reduction, leaves)
+
+    def _is_nothing(self, partial: PartialRule, result: int) -> bool:
+        """Whether a result is zero, since operands are in which it is linear."""
+        if partial.factor is not None or partial.reduction is not Reduction.SUM or result not in partial.results:
+            return False
+        zero = [i for i in partial.operands if self.operands[i].is_zero]
+        return bool(zero) and all(i in zero or self.template.is_nothing(i) for i in partial.operands)
 
     def _own_axes(self, result: int) -> list[tuple[str, Indices, Fraction, Reduction]]:
         """Factors over which the shard has reduced a part of what there is, with the weight of each block."""
