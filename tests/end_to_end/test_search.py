@@ -154,6 +154,13 @@ def test_a_mistake_is_one_line(
     assert {path.name for path in gpt2.iterdir()} == {"gpt2.onnx"}
 
 
+def test_a_files_name_writes_no_control_characters(gpt2: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "\x1b[2K\u202e.csv"
+    assert main([*SEARCH, "--microbatches", "2", "--csv", name]) == 0
+    assert "\\x1b[2K\\u202e.csv" in capsys.readouterr().out
+    assert (gpt2 / name).is_file()
+
+
 def test_overlap_puts_messages_on_streams(gpt2: Path) -> None:
     """What is written is what was simulated."""
     assert main([*SEARCH, "--microbatches", "2", "--overlap", "--csv", "plans.csv", "-o", "best.mlir"]) == 0

@@ -8,7 +8,7 @@ from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormat
 from collections import Counter
 from typing import Any
 
-from distir.tools.commands.report import print_table
+from distir.tools.commands.report import print_table, say
 
 EXAMPLES = """\
 examples:
@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
             file.unlink(missing_ok=True)
         removed = {"directory": str(cache_directory()), "removed": len(files)}
         said = f"{cache_directory()}: {len(files)} files of rules removed"
-        print(json.dumps(removed) if args.json else said)
+        say(json.dumps(removed) if args.json else said)
         return 0
     if args.json:
         current = current_file()
@@ -77,7 +77,7 @@ def run(args: Namespace) -> int:
             )
         )
         return 0
-    print(cache_directory())
+    say(str(cache_directory()))
     if args.operators:
         counts = Counter(key.split(" ", 1)[0] for key in read_entries(current_file()))
         print_table([(name, str(count)) for name, count in sorted(counts.items())], ("operator", "rules"))

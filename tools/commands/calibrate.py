@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.report import check_output, print_table, write_whole
+from distir.tools.commands.report import check_output, print_table, say, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -75,7 +75,7 @@ def run(args: Namespace) -> int:
     write_whole(args.output, lambda stream: stream.write(machine_text(machine).encode()))
     rows = [(e.kind, str(e.samples), f"{e.median:.0%}", f"{e.worst:.0%}") for e in errors(machine, samples)]
     print_table(rows, ("kind", "measured", "median error", "largest"))
-    print(f"wrote {args.output}: distir machines {args.output} shows it")
+    say(f"wrote {args.output}: distir machines {args.output} shows it")
     return 0
 
 

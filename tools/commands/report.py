@@ -110,6 +110,8 @@ def add_settings(parser: ArgumentParser) -> None:
 
 def check_output(path: str) -> None:
     """Raises DistirError, before any work is done, if no file can be put there."""
+    if "\0" in path:
+        raise DistirError(f"{path}: a file's name has no null characters")
     target = Path(path)
     if target.exists() and not target.is_file():
         raise DistirError(f"{path}: cannot be written: it is not a regular file")
