@@ -188,6 +188,13 @@ def ranges(bounds: Iterable[tuple[int, int]]) -> Indices:
     return Indices.of([(None, 1, 0, start, stop) for start, stop in bounds])
 
 
+def agreed(a: Indices, b: Indices) -> Indices | None:
+    """The indices that both may be: along a dim where all elements are equal, any."""
+    if a is b or (b.is_free and a.size == b.size):
+        return a
+    return b if a.is_free and a.size == b.size else None
+
+
 def concat(parts: Sequence[Indices]) -> Indices:
     """One list after the other."""
     return parts[0] if len(parts) == 1 else Indices.of(segment for part in parts for segment in part.segments)
@@ -210,6 +217,8 @@ def product(outer: Indices, inner: Indices, extent: int) -> Indices:
     """Indices of a dim that merges two: for each outer index, the inner ones, in a dim of this extent."""
     if inner.is_full(extent):
         return outer.scaled(extent)
+    if outer.is_free or inner.is_free:
+        return special(FREE, outer.size * inner.size)
     if outer.size * len(inner.segments) > LARGEST_PRODUCT:
         raise Mismatch(f"{outer.size} rows of {inner} are too many to enumerate", outer.bases)
     if outer.is_special or inner.is_special:

@@ -302,11 +302,7 @@ class Prover(Walk):
         else:
             chosen = next((f for f in found if all(term.plain.is_sequential for term in f[3])), found[0])
         _, outcomes, masked, terms = chosen
-        if (
-            scale is not None
-            and not any(term.is_open for term in terms)
-            and not all(term.plain.is_sequential for term in terms)
-        ):
+        if scale is not None and not any(t.is_open for t in terms) and not all(map(self.library.has, terms)):
             return scale
         for term in terms:
             if not term.origin and not term.is_sequential:

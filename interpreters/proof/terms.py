@@ -18,7 +18,7 @@ from xdsl.traits import Pure
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Rule
 from distir.interpreters.proof.templates import Form, Forms, Kinds, Template, rule_of
-from distir.interpreters.proof.values import Kind, Term, constant, is_zero, term_of
+from distir.interpreters.proof.values import Kind, Term, constant, is_zero, term_of, unified
 from distir.interpreters.reference import run_operator
 from distir.interpreters.walk import Enter, Walk
 
@@ -36,6 +36,8 @@ class Library:
     kinds: Kinds = field(default_factory=Kinds)
     templates: dict[str, list[Template]] = field(default_factory=dict[str, list[Template]])
     scales: dict[Any, bool] = field(default_factory=dict[Any, bool])
+    values: dict[Any, list[Term]] = field(default_factory=dict[Any, list[Term]])
+    """The values of the sequential program that each template gives."""
 
     def __post_init__(self) -> None:
         self.forms = Forms(self.kinds)
@@ -54,6 +56,13 @@ class Library:
             found.rule = rule
             found.__post_init__()
         return found
+
+    def has(self, term: Term) -> bool:
+        """Whether it is a value of the sequential program, but for numbers that scale it, and for what zeros stand for."""
+        plain = term.plain
+        return plain.is_sequential or any(
+            unified(plain, each.plain) is each.plain for each in self.values.get(term.head, ())
+        )
 
     def scale_of(self, op: Operation, form: Form, rule: Rule | None) -> Any:
         """What names a scale: an operation that multiplies each element of its first operand by the same function of the second, a
@@ -184,6 +193,8 @@ def terms_of(module: ModuleOp, entry: str, arguments: Sequence[Term], library: L
     def run(op: Operation, operands: PythonValues) -> PythonValues:
         found = sequential_results(op, cast("Sequence[Term]", operands), library)
         for term in found:
+            if not term.is_sequential:
+                library.values.setdefault(term.head, []).append(term)
             term.is_sequential = term.plain.is_sequential = True
         return tuple(found)
 

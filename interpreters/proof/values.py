@@ -16,7 +16,7 @@ import numpy as np
 
 from distir.dialects.reductions import Reduction
 from distir.interpreters.proof import indices, weights
-from distir.interpreters.proof.indices import FREE, ZEROS, Base, Indices, Mismatch, concat, full, special
+from distir.interpreters.proof.indices import FREE, ZEROS, Base, Indices, Mismatch, agreed, concat, full, special
 from distir.interpreters.proof.weights import Addend, Symbol
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -114,6 +114,8 @@ assumed: list[tuple[Term, Term]] = []
 
 def taken_as_one(a: Term, b: Term) -> Term | None:
     """The term that both are, once holes are filled, or if an argument is what it would have to be."""
+    if a is b:
+        return a
     found = unified(a, b)
     if found is None and a.kind == b.kind and (is_argument(a) or is_argument(b)):
         assumed.append((a, b))
@@ -373,6 +375,10 @@ def sliced(value: Shard, ranges: Sequence[tuple[int, int]]) -> Shard:
 def joined(values: Sequence[Shard], dim: int) -> Shard:
     """Shards one after the other along a dim: parts of one value, or zeros beside it."""
     first = next((value for value in values if not value.is_zero), values[0])
+    if all(v.term.array is not None and v.addend is None for v in values) and any(
+        v.term is not first.term for v in values
+    ):
+        return _joined_constants(values, dim)
     parts: list[Indices] = []
     term: Term | None = first.term
     for value in values:
@@ -382,8 +388,9 @@ def joined(values: Sequence[Shard], dim: int) -> Shard:
         if value.is_zero:
             parts.append(value.indices[dim])
             continue
-        if value.addend is not first.addend or (term := _same(term, value.term)) is None:
-            raise Mismatch(f"parts of {first} and of {value} are joined", first.bases | value.bases)
+        if value.addend is not first.addend or (term := taken_as_one(term, value.term)) is None:
+            apart = _apart(first.term, value.term)
+            raise Mismatch(f"parts of {first} and of {value} are joined{apart}", first.bases | value.bases)
         others = zip(value.indices, first.indices, strict=True)
         if any(d != dim and i is not j for d, (i, j) in enumerate(others)):
             raise Mismatch(
@@ -394,8 +401,35 @@ def joined(values: Sequence[Shard], dim: int) -> Shard:
     return shard(term, indices, first.addend)
 
 
-def _same(a: Term, b: Term) -> Term | None:
-    return a if a is b else taken_as_one(a, b) if is_argument(a) or is_argument(b) else None
+def _joined_constants(values: Sequence[Shard], dim: int) -> Shard:
+    """Constants one after the other are a constant."""
+    arrays: list[Array] = []
+    for value in values:
+        array = value.term.array
+        assert array is not None
+        for d, each in enumerate(value.indices):
+            if any(base is not None for base, *_ in each.segments):
+                raise Mismatch(f"which part of a constant {each} is, is not known", each.bases)
+            array = np.concatenate([array.take(range(s[3], s[4]), d) for s in each.segments], d)
+        arrays.append(array)
+    joined = np.concatenate(arrays, dim)
+    return whole(constant(joined, Kind(joined.shape, values[0].term.kind.element)))
+
+
+def _apart(a: Term, b: Term) -> str:
+    """Where two values that look alike are computed from different ones first."""
+    start = a
+    while a is not b and (a.head, a.result, a.factors, len(a.operands)) == (
+        b.head,
+        b.result,
+        b.factors,
+        len(b.operands),
+    ):
+        pairs = [(x, y) for x, y in zip(a.operands, b.operands, strict=True) if x is not y]
+        if not pairs:
+            break
+        a, b = pairs[0]
+    return "" if a is start or a is b else f": of {a} and of {b}"
 
 
 def reduced(reduction: Reduction, values: Sequence[Shard]) -> Shard:
@@ -408,19 +442,21 @@ def reduced(reduction: Reduction, values: Sequence[Shard]) -> Shard:
     if not addends:
         return values[0]
     first = addends[0]
-    term = first.term
+    term, places = first.term, first.indices
     bases = frozenset[Base]().union(*[value.bases for value in addends])
     for value in addends[1:]:
-        if value.indices != first.indices:
+        common = [agreed(a, b) for a, b in zip(places, value.indices, strict=True)]
+        places = tuple([each for each in common if each is not None])
+        if len(places) != len(common):
             raise Mismatch(f"other parts are combined than those of the first: {first} and {value}", bases)
         found = taken_as_one(term, value.term)
         if found is None:
-            raise Mismatch(f"addends of two values are combined: {first} and {value}", bases)
+            raise Mismatch(f"addends of two values are combined: {first} and {value}{_apart(term, value.term)}", bases)
         term = found
     if reduction in (Reduction.MAX, Reduction.MIN) and all(value.addend is None for value in addends):
-        return shard(term, first.indices)
+        return shard(term, places)
     try:
-        return shard(term, first.indices, weights.total(reduction, tuple([value.addend for value in addends])))
+        return shard(term, places, weights.total(reduction, tuple([value.addend for value in addends])))
     except Mismatch as mismatch:
         raise Mismatch(mismatch.reason, mismatch.bases | bases) from None
 

@@ -18,6 +18,7 @@ from distir.dialects.onnx import Onnx
 from distir.dialects.sharding import Choice, MeshOp, Partial, Sharded, ShardingAttr, State, StrategyAttr
 from distir.interpreters.entry import entry_function
 from distir.interpreters.module_check import check_module
+from distir.interpreters.proof import prove
 from distir.interpreters.reference import run, run_ranks
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.options import Option, options
@@ -217,6 +218,7 @@ def check_strategies(data: st.DataObject, program: Program, mesh: dict[str, int]
     inputs = program.draw_inputs()
     expected = run(module, inputs, dtype=np.float64)
     annotate(data.draw, module, mesh)
+    sequential = module.clone()
     assert str(parse(str(module))) == str(module)
     try:
         ApplyShardingPass().apply(Context(), module)
@@ -228,6 +230,7 @@ def check_strategies(data: st.DataObject, program: Program, mesh: dict[str, int]
     found = {op.name for op in entry_function(module).body.block.ops}
     seen.update(found & {"dist.allreduce", "dist.allgather", "dist.reducescatter", "dist.alltoall", "dist.zeros"})
     seen["sharded"] += 1
+    seen["proven"] += bool(prove(sequential, module))
     assert_agree(expected, run(module, inputs, dtype=np.float64))
 
 
@@ -246,10 +249,12 @@ def run_strategies(count: int, largest: int) -> Counter[str]:
 def test_any_strategy_leaves_what_a_model_computes():
     seen = run_strategies(25, largest=6)
     assert seen["sharded"] > 20, seen
+    assert seen["proven"] > 0.95 * seen["sharded"], seen
 
 
 @pytest.mark.long
 def test_many_strategies():
     seen = run_strategies(1000, largest=12)
     assert seen["sharded"] > 800, seen
+    assert seen["proven"] > 0.98 * seen["sharded"], seen
     assert min(seen[f"dist.{kind}"] for kind in ("allreduce", "allgather", "reducescatter", "alltoall", "zeros")) > 20
