@@ -6,6 +6,7 @@ Where it stands: from a level 1 program to level 3. It is the composition of `on
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ class DtpParallelizePass(ModulePass):
     With `sharding=dtp`, replicas hold all state and the tensor axis is chosen by minimising communication over the rules, as `machine`
     has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch; a program
     where they do not is distributed as by `sharding=ilp` with `divide`, which converts values where an operation needs them
-    otherwise, and a note on stderr says why. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
+    otherwise, and a note on stderr says why; so is one of whose parameters tensor ranks would hold most whole. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
     is stored in parts; with `grouped`, what the devices of a stage do alike is written once (`apply-sharding`). Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
@@ -137,26 +138,66 @@ class DtpParallelizePass(ModulePass):
                 raise
             self._convert(ctx, op, untouched, refusal)
             return
+        if untouched is not None and self.tp > 1 and self._divides_better(ctx, op, untouched):
+            return
         if self.overlap:
             overlap_communication(op, entry_function(op))
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
         """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, dividing first, and puts it into the module. Raises
         the refusal if that does not do either, or if nothing can be cut."""
-        limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
         try:
-            replace(self, sharding="ilp", time_limit=limit, divide=True).apply(ctx, untouched)
+            self._dividing.apply(ctx, untouched)
         except DistirError:
             raise refusal from None
         if self.dp * self.tp > 1 and not _is_cut(untouched):
             raise refusal
-        op.attributes.update(untouched.attributes)
-        for function in list(op.body.block.ops):
-            op.body.block.erase_op(function, safe_erase=False)
-        for function in list(untouched.body.block.ops):
-            function.detach()
-            op.body.block.add_op(function)
+        _replace(op, untouched)
         print(f"distir: note: dtp-parallelize converts values between operations: {refusal.why}", file=sys.stderr)
+
+    @property
+    def _dividing(self) -> DtpParallelizePass:
+        """The same plan by the integer program, which divides first, in its own time limit or a minute."""
+        limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
+        return replace(self, sharding="ilp", time_limit=limit, divide=True)
+
+    def _divides_better(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
+        """Whether a tensor axis left most parameters whole, and the integer program divides them, which is then the plan."""
+        left = _held_share(op)
+        if left <= (1 + 1 / self.tp) / 2:
+            return False
+        with suppress(DistirError):
+            self._dividing.apply(ctx, untouched)
+            if (found := _held_share(untouched)) < left:
+                _replace(op, untouched)
+                print(
+                    f"distir: note: dtp-parallelize: tensor ranks would hold {left:.0%} of their parameters: values are converted, and they hold "
+                    f"{found:.0%}",
+                    file=sys.stderr,
+                )
+                return True
+        return False
+
+
+def _replace(module: ModuleOp, other: ModuleOp) -> None:
+    """Puts the contents of another module into a module."""
+    module.attributes.update(other.attributes)
+    for function in list(module.body.block.ops):
+        module.body.block.erase_op(function, safe_erase=False)
+    for function in list(other.body.block.ops):
+        function.detach()
+        module.body.block.add_op(function)
+
+
+def _held_share(module: ModuleOp) -> float:
+    """Of the parameters that devices hold, whole or in part, the share that they hold, on average."""
+    from math import prod
+
+    from distir.interpreters.entry import arguments_of, entry_function
+
+    ports = [p for p in arguments_of(entry_function(module)) if p.role == "parameter" and p.part is not None]
+    shapes = [(p.part.local_shape, p.part.global_shape) for p in ports if p.part is not None]
+    return sum(prod(local) for local, _ in shapes) / (sum(prod(whole) for _, whole in shapes) or 1)
 
 
 def _is_cut(module: ModuleOp) -> bool:

@@ -59,3 +59,26 @@ def test_stages_divide_too() -> None:
     DtpParallelizePass(tp=2, pp=2, microbatches=2, sharding="ilp", divide=True).apply(Context(), module)
     assert max(elements(module, device) for device in range(4)) <= 0.45 * elements(source)
     assert verify(source, module, count=1).holds
+
+
+def test_the_tensor_axis_that_leaves_parameters_whole_gives_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """A recurrence whose matrices no rule of its own cuts: they are stored in parts, and gathered where they are used."""
+    import numpy as np
+    import onnx
+    from onnx import helper
+
+    weights = [("w", (1, 32, 8)), ("r", (1, 32, 8))]
+    values = [onnx.numpy_helper.from_array(np.ones(shape, np.float32) * 0.1, name) for name, shape in weights]
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=8)],
+        "g",
+        [helper.make_tensor_value_info("x", 1, (4, 6, 8))],
+        [helper.make_tensor_value_info("y", 1, (4, 1, 6, 8))],
+        values,
+    )
+    source = import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+    module = source.clone()
+    DtpParallelizePass(tp=2, batch="x:1").apply(Context(), module)
+    assert "tensor ranks would hold 100% of their parameters" in capsys.readouterr().err
+    assert elements(module, 0) <= 0.6 * elements(source)
+    assert verify(source, module, count=1).holds
