@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.utils.exceptions import DiagnosticException
@@ -30,8 +30,18 @@ from distir.dialects.plugins import implementations
 Program = Generator["Suspended", PythonValues | None, PythonValues]
 """A function on its way: yields what it waits for, is sent the values, returns its results."""
 
-NAMES = frozenset({"onnx_node_name"})
+MODULE = "dist.module"
+"""The path of the module of a PyTorch model that an operation is of: `blocks.3.mlp.up`."""
+NAMES = frozenset({"onnx_node_name", MODULE})
 """Attributes that name an operation, and say nothing about what it does."""
+
+
+def model_name(op: Operation) -> str:
+    """What the model calls an operation: the path of its module in PyTorch, its node in ONNX; empty if it has no name there. Of
+    layers that are one function, the first one's."""
+    found = (op.attributes.get(name) for name in (MODULE, "onnx_node_name"))
+    return next((name.data for name in found if isinstance(name, StringAttr)), "")
+
 
 Default = Callable[[Operation, PythonValues], PythonValues]
 

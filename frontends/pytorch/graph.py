@@ -34,9 +34,11 @@ from distir.dialects.onnx import Constant, TensorAttr
 from distir.dialects.random import BernoulliOp, UniformOp
 from distir.dialects.value_names import name_values
 from distir.frontends.pytorch.attention import attention_operation, is_attention
+from distir.frontends.pytorch.module_paths import path_of
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import is_draw
 from distir.interpreters.aten_calls import element_type, tensor_type
+from distir.interpreters.walk import MODULE
 
 IDENTITIES = frozenset({"detach", "alias", "lift_fresh", "lift_fresh_copy"})
 """Operators that do something for autograd or for memory, and nothing to a value."""
@@ -133,6 +135,8 @@ class GraphImporter:
             self.values[node] = self.values[same]
             return
         op = self._operation(node, schema)
+        if path := path_of(node):
+            op.attributes[MODULE] = StringAttr(path)
         self.block.add_op(op)
         name_values(op.results, node.name)
         listed = isinstance(node.meta["val"], list | tuple)

@@ -22,6 +22,7 @@ from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.devices import autocast_on_cpu, without_draws_of_python
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
+from distir.frontends.pytorch.module_paths import module_paths
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import (
     draws_first,
@@ -172,7 +173,7 @@ def _is_name(node: fx.Node) -> bool:
 
 
 def _traced(run: Any, examples: list[Tensor], table: Mapping[Any, Any] | None = None) -> fx.GraphModule:
-    with sdpa_kernel(SDPBackend.MATH), _without_mkldnn():
+    with sdpa_kernel(SDPBackend.MATH), _without_mkldnn(), module_paths():
         changed = {**decompositions(), **(table or {})}
         graph = make_fx(run, changed, tracing_mode="fake", _allow_non_fake_inputs=True)(*examples)
     for node in reversed(graph.graph.nodes):

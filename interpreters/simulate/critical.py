@@ -16,6 +16,7 @@ from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.labels import callee_name
 from distir.interpreters.simulate.spans import CALL, Span
 from distir.interpreters.simulate.timing import Frame
+from distir.interpreters.walk import model_name
 
 SPANS = 1000
 
@@ -99,7 +100,7 @@ class Follower:
                         name,
                         scope.function.name,
                     )
-                    self._note(Span(*where, SLOWDOWN, False))
+                    self._note(Span(*where, SLOWDOWN, False, model_name(stage.op)))
                 at -= stage.slowdown
                 continue
             if stream not in stage.streams:
@@ -145,7 +146,9 @@ class Follower:
         label = scope.function.labels[stage.op]
         communicates = not calls and stage.kind not in COMPUTE
         stream = scope.streams[stage.streams[place]]
-        return Span(stream, start, end, scope.path, label, name, function, stage.kind, communicates)
+        return Span(
+            stream, start, end, scope.path, label, name, function, stage.kind, communicates, model_name(stage.op)
+        )
 
     def _note(self, span: Span) -> None:
         if len(self.spans) == SPANS and self.depth:

@@ -26,6 +26,7 @@ from distir.interpreters.simulate.liveness import (
 from distir.interpreters.simulate.spans import CALL, Level, Span, Stream, Window
 from distir.interpreters.simulate.summaries import OpenProgram
 from distir.interpreters.simulate.timing import Frame, on_devices
+from distir.interpreters.walk import model_name
 from distir.interpreters.work import Kind
 
 COMPUTE = frozenset([*[kind.value for kind in Kind], SLOWDOWN])
@@ -199,10 +200,11 @@ class Expansion:
             label = scope.function.labels[stage.op]
             name = function if isinstance(step, Call) else stage.op.name
             communicates = not isinstance(step, Call) and stage.kind not in COMPUTE
+            module = model_name(stage.op)
             spans = [
-                Span(scope.streams[s], start, end, scope.path, label, name, function, stage.kind, communicates)
+                Span(scope.streams[s], start, end, scope.path, label, name, function, stage.kind, communicates, module)
                 if s not in stage.slows
-                else Span(scope.streams[s], start, end, scope.path, label, name, function, SLOWDOWN, False)
+                else Span(scope.streams[s], start, end, scope.path, label, name, function, SLOWDOWN, False, module)
                 for s, start, end in busy
             ]
             shown = [span for span in spans if span.meets(window, devices)]

@@ -22,6 +22,7 @@ from distir.interpreters.simulate.liveness import (
     step_context,
     surviving,
 )
+from distir.interpreters.walk import model_name
 
 
 class Holding(NamedTuple):
@@ -38,6 +39,8 @@ class Holding(NamedTuple):
     bytes: int
     """Of one."""
     copies: int
+    module: str = ""
+    """What the model calls what made it (`model_name`)."""
 
     @property
     def total_bytes(self) -> int:
@@ -156,7 +159,7 @@ def _described(expansion: Expansion, kept: Kept) -> Holding:
         path.append(function)
         body, slot = step.callee, step.callee.made[step.makes.index(slot)]
     label = expansion.function(function).labels[op]
-    return Holding(label, "update" if kept.shares else "activation", op.name, tuple(path), bytes_, 1)
+    return Holding(label, "update" if kept.shares else "activation", op.name, tuple(path), bytes_, 1, model_name(op))
 
 
 def _port(expansion: Expansion, index: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from distir.dialects.dist.communication import CommunicationOp
 from distir.interpreters.costs import PICOSECONDS, SLOWDOWN, Cost
 from distir.interpreters.simulate.labels import call_text, labels_of
 from distir.interpreters.simulate.spans import CALL, Level, Span, Stream, trace_events
+from distir.interpreters.walk import model_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +171,8 @@ class Simulation:
                 if coming.last > number:
                     label = _label(coming.call, labels)
                     for stream, (start, end) in self._extent(coming).items():
-                        yield Span(stream, start, end, path, label, coming.function, coming.function, CALL, False)
+                        where = stream, start, end, path, label, coming.function, coming.function
+                        yield Span(*where, CALL, False, model_name(coming.call))
                     around.append((coming, (*path, call_text(coming.call, label))))
                 coming = next(calls, None)
             placed = step.placed
@@ -188,10 +190,12 @@ class Simulation:
                         placed.function,
                         placed.cost.kind,
                         placed.communicates,
+                        model_name(placed.op),
                     )
                 for stream, start in zip(placed.slows, step.slowed, strict=True):
                     end = start + placed.slowdown_picoseconds
-                    yield Span(stream, start, end, path, label, placed.op.name, placed.function, SLOWDOWN, False)
+                    where = stream, start, end, path, label, placed.op.name, placed.function
+                    yield Span(*where, SLOWDOWN, False, model_name(placed.op))
 
     def _extent(self, call: CallSpan) -> dict[Stream, tuple[int, int]]:
         """From the first operation of a call on a stream to its last."""

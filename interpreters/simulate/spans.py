@@ -47,6 +47,8 @@ class Span(NamedTuple):
     kind: str
     """`call`, or the kind of the cost (`matmul`, `allreduce`)."""
     communicates: bool
+    module: str = ""
+    """What the model calls the operation (`model_name`)."""
 
     def meets(self, window: Window | None, devices: frozenset[int] | None) -> bool:
         """Whether any of it is in the window and on the devices; None is everything."""
@@ -99,6 +101,8 @@ def _named(what: str, device: int, thread: int | None, name: str) -> dict[str, A
 def _slice(span: Span, thread: int, number: int) -> dict[str, Any]:
     device = span.stream[0]
     args: dict[str, Any] = {"op": span.name, "function": span.function, "kind": span.kind, "value": span.label}
+    if span.module:
+        args["module"] = span.module
     if span.path:
         args["path"] = "/".join(span.path)
     name, category = span.name, "gpu_user_annotation"

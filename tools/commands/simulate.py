@@ -275,6 +275,7 @@ def peaks_of(analysis: Analysis) -> list[dict[str, Any]]:
                 "name": h.name,
                 "role": h.role,
                 "operation": h.operation,
+                "module": h.module,
                 "path": "/".join(h.path),
                 "bytes": h.bytes,
                 "copies": h.copies,
@@ -337,7 +338,9 @@ def _print_peaks(peaks: list[dict[str, Any]]) -> None:
                 bytes_text(held["bytes"] * held["copies"]),
                 f"{held['copies']} x {bytes_text(held['bytes'])}" if held["copies"] > 1 else "",
                 held["role"],
-                " ".join(filter(None, (held["operation"], held["name"]))),
+                " ".join(
+                    filter(None, (held["operation"], held["name"], f"({held['module']})" if held["module"] else ""))
+                ),
                 held["path"],
             )
             for held in peak["top"]

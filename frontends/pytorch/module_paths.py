@@ -1,0 +1,76 @@
+"""Which module of a model computes what. While a step is traced, hooks on all modules note in each node of the graph the path of the innermost module
+that runs (`blocks.3.mlp.up`), and of the one whose backward part runs; out come the paths, by node."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.fx import traceback
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils import _pytree as pytree
+
+KEY = "distir_module"
+
+
+@contextmanager
+def module_paths() -> Generator[None]:
+    """Notes paths in the nodes that are traced inside."""
+    paths = _Paths()
+    with traceback.preserve_node_meta():
+        before = register_module_forward_pre_hook(paths.enter)
+        after = register_module_forward_hook(paths.leave, always_call=True)
+        try:
+            yield
+        finally:
+            before.remove()
+            after.remove()
+
+
+def path_of(node: fx.Node) -> str:
+    """The path of the module that computes a node; empty outside of modules."""
+    return str((node.meta.get("custom") or {}).get(KEY, ""))
+
+
+class _Paths:
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        """Paths of the modules of the outermost one that runs, by identity."""
+        self._running: list[tuple[str, set[Any]]] = []
+        """Paths, and what made the inputs."""
+        self._marked: set[Any] = set()
+        """Steps of the backward part that have a path: those of inner modules come first."""
+
+    def enter(self, module: nn.Module, inputs: Any) -> None:
+        if not self._running:
+            self._names = {id(inner): name for name, inner in module.named_modules()}
+        above = self._running[-1][0] if self._running else ""
+        path = self._names.get(id(module), above)
+        self._running.append((path, set(_steps(inputs))))
+        _note(path)
+
+    def leave(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        path, made_before = self._running.pop()
+        _note(self._running[-1][0] if self._running else "")
+        reached = _steps(outputs)
+        while reached and path:
+            step = reached.pop()
+            if step in made_before or step in self._marked:
+                continue
+            self._marked.add(step)
+            step.register_prehook(lambda gradients: _note(path))
+            step.register_hook(lambda made, gradients: _note(""))
+            reached += [before for before, _ in step.next_functions if before is not None]
+
+
+def _steps(values: Any) -> list[Any]:
+    """The steps of the backward part that these tensors begin."""
+    return [v.grad_fn for v in pytree.tree_leaves(values) if isinstance(v, Tensor) and v.grad_fn is not None]
+
+
+def _note(path: str) -> None:
+    """What is traced from now on is of this module."""
+    meta: dict[str, Any] = traceback.current_meta
+    meta["custom"] = {**(meta.get("custom") or {}), KEY: path}
