@@ -54,7 +54,8 @@ def summary(results: Results) -> str:
     """The counts of each kind, then the models of which a step fails, by reason."""
     lines = ["| | " + " | ".join(KINDS.values()) + " |", "|---|" + "---|" * len(KINDS)]
     of_kind = {kind: _measured(results, kind) for kind in KINDS}
-    lines.append("| tried | " + " | ".join(str(len(rows)) for rows in of_kind.values()) + " |")
+    lines.append("| listed | " + " | ".join(str(sum(a.kind == kind for a in architectures())) for kind in KINDS) + " |")
+    lines.append("| tried so far | " + " | ".join(str(len(rows)) for rows in of_kind.values()) + " |")
     for step in STEPS:
         lines.append(f"| {step} | " + " | ".join(_count(rows, step) for rows in of_kind.values()) + " |")
     for plan in ("dp=2 tp=2", "dp=2 pp=2"):
