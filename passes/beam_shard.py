@@ -34,6 +34,8 @@ class BeamShardPass(ModulePass):
     """Which shards there may be: any, or even: of equal extents and without overlap."""
     batch: str = ""
     """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
+    schedule: str = "1f1b"
+    """Of a staged program, the order of microbatches that counts: as for pipeline-schedule."""
     entry: str = "main"
     """The function that the program begins with."""
 
@@ -45,6 +47,15 @@ class BeamShardPass(ModulePass):
         if self.width < 1:
             raise DistirError(f"width: expected at least 1, got {self.width}")
         problem, _ = build_problem(
-            ctx, op, self.mesh, self.machine, self.cost_model, self.batch, self.restrict, self.shards, self.entry
+            ctx,
+            op,
+            self.mesh,
+            self.machine,
+            self.cost_model,
+            self.batch,
+            self.restrict,
+            self.shards,
+            self.entry,
+            schedule=self.schedule,
         )
         write(problem, beam_plan(problem, self.width, memory_limit(self.memory_limit, problem)))

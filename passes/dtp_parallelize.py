@@ -99,6 +99,7 @@ class DtpParallelizePass(ModulePass):
             memory_limit=self.memory_limit,
             time_limit=self.time_limit,
             divide=self.divide,
+            schedule=self.schedule,
         )
         return (
             *preparing(),

@@ -14,7 +14,7 @@ from xdsl.passes import ModulePass
 
 @dataclass(frozen=True)
 class IlpShardPass(ModulePass):
-    """Minimises the simulated time of one run on one stream: compute, communication and resharding, under a limit of memory
+    """Minimises the simulated time of one run, each stage on one stream: compute, communication and resharding, under a limit of memory
     per device at every program point.
 
     Within `time-limit`, the plan is the best that was found, and `dist.gap` says what is not proven. `explain` writes the alternatives of values and
@@ -51,6 +51,8 @@ class IlpShardPass(ModulePass):
     """Values, as in "w0,h", whose alternatives are said."""
     divide: bool = False
     """Whether plans are compared by what a device is left with, before they are by time."""
+    schedule: str = "1f1b"
+    """Of a staged program, the order of microbatches that counts: as for pipeline-schedule."""
     entry: str = "main"
     """The function that the program begins with."""
 
@@ -70,6 +72,7 @@ class IlpShardPass(ModulePass):
             self.shards,
             self.entry,
             self.time_limit,
+            self.schedule,
         )
         limit = memory_limit(self.memory_limit, problem)
         result, note = best_division(problem, limit, deadline, self.solver, self.divide)

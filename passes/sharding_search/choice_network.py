@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -17,6 +18,7 @@ from distir.passes.sharding_search.bounds import Minimum, minimum
 from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.division import stored_picoseconds
 from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.sharding_search.path_weights import Weights, every_stage, weights_of
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.shared_values import States, conversion_tables
@@ -69,7 +71,10 @@ class Meeting:
     produced: View
     needed: tuple[View, ...]
     """By uses that may need it in other states."""
-    runs: int = 0
+    runs: list[int]
+    """Of each of these uses, how often it is what a conversion is made for; of messages, what is sent for it."""
+    message: tuple[int, int] | None = None
+    """From which stage to which other the value is sent, in every state that is needed."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,10 @@ class Crossing:
 class ChoiceNetwork:
     """The network under construction, function by function."""
 
-    def __init__(self, problem: Problem, deadline: Deadline = NEVER):
+    def __init__(self, problem: Problem, deadline: Deadline = NEVER, weights: Weights | None = None):
+        """`weights` say how often everything in a staged program counts; without, as often as it runs on any stage."""
         self.problem = problem
+        self.weights = weights_of(problem, every_stage(problem)) if weights is None else weights
         self.network = Network()
         self.variables: dict[Operation, int] = {}
         """Of operations: a choice is an option."""
@@ -146,11 +153,11 @@ class ChoiceNetwork:
         """The same of values with too many uses, as a sum."""
         self._results: dict[str, list[View | None]] = {}
         self._matrices: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
-        known: dict[tuple[object, ...], int] = {}
+        self._known: dict[tuple[object, ...], int] = {}
         for function in problem.functions:
             deadline.check()
             self._add_arguments(function)
-            self._add_body(function, known)
+            self._add_body(function)
         self._add_ties()
         self.count = len(self.network.own)
         """How many variables are choices; those after them are indicators."""
@@ -215,9 +222,9 @@ class ChoiceNetwork:
             self.produced[argument] = alike[key]
             self.uses[argument] = []
 
-    def _add_body(self, function: FuncOp, known: dict[tuple[object, ...], int]) -> None:
-        problem, name = self.problem, function.sym_name.data
-        runs = problem.counts[name]
+    def _add_body(self, function: FuncOp) -> None:
+        problem, name, weights = self.problem, function.sym_name.data, self.weights
+        is_scheduled = problem.is_scheduled(function)
         for op in function.body.block.ops:
             if isinstance(op, ReturnOp):
                 self._results[name] = [self._returned(function, i, value, op) for i, value in enumerate(op.operands)]
@@ -230,15 +237,50 @@ class ChoiceNetwork:
                     assert view is not None
                     self.produced[result], self.uses[result] = view, []
             else:
-                self._add_operation(op, problem.runs(op, function))
+                runs = weights.operations[op] if is_scheduled else weights.functions[name] - weights.spared[op]
+                self._add_operation(op, runs)
         for value in (*function.body.block.args, *(r for op in function.body.block.ops for r in op.results)):
             produced = self.produced[value]
             needed = tuple(use.view for use in self.uses[value] if use.view != produced)
-            number = known.setdefault((value.type, produced, needed), len(self.meetings))
-            if number == len(self.meetings):
-                self.meetings.append(Meeting(value.type, produced, needed))
-            self.meetings[number].runs += runs
-            self.meeting_of[value] = number
+            runs = 0 if is_scheduled else weights.functions[name] - weights.spared[value]
+            self.meeting_of[value] = self._meet(value.type, produced, needed, [runs] * len(needed))
+            if is_scheduled:
+                self._add_scheduled(value)
+
+    def _add_scheduled(self, value: SSAValue) -> None:
+        """The conversions and messages of a value that a schedule brings about, on each stage in the order in which they are needed."""
+        views = {each: use.view for use in self.uses[value] for each in use.operations}
+        produced = self.produced[value]
+        for uses in self.weights.conversions.get(value, {}).values():
+            runs: dict[View, int] = {}
+            for use, count in uses.items():
+                if views[use] != produced:
+                    runs.setdefault(views[use], count)
+            if any(runs.values()):
+                self._meet(value.type, produced, tuple(runs), list(runs.values()))
+        for ends, uses in self.weights.messages.get(value, {}).items():
+            runs = {}
+            for use, count in uses.items():
+                runs.setdefault(views[use], count)
+            if any(runs.values()):
+                first = next(iter(runs))
+                self._meet(value.type, first, tuple(runs), list(runs.values()), ends)
+
+    def _meet(
+        self,
+        type_: Attribute,
+        produced: View,
+        needed: tuple[View, ...],
+        runs: Sequence[int],
+        message: tuple[int, int] | None = None,
+    ) -> int:
+        """The number of a meeting, where these uses run so often more."""
+        number = self._known.setdefault((type_, produced, needed, message), len(self.meetings))
+        if number == len(self.meetings):
+            self.meetings.append(Meeting(type_, produced, needed, [0] * len(needed), message))
+        found = self.meetings[number].runs
+        found[:] = map(add, found, runs)
+        return number
 
     def _add_operation(self, op: Operation, runs: int) -> None:
         found = self.problem.options[op]
@@ -299,16 +341,17 @@ class ChoiceNetwork:
 
     # --- conversions ---
 
-    def crossing(self, meeting: Meeting, other: View | None = None) -> Crossing:
-        """Where a meeting's choices cross, and the states of another value if one is given."""
+    def crossing(self, meeting: Meeting, other: View | None = None, progress: Sequence[View] = ()) -> Crossing:
+        """Where a meeting's choices cross, the states of another value if one is given, and others in which this one is needed."""
         import numpy as np
 
-        views = (meeting.produced, *meeting.needed)
+        views = (meeting.produced, *meeting.needed, *progress)
         states = tuple(dict.fromkeys(s for view in views for s in view.states))
         numbers = [{s: i for i, s in enumerate(states)}] * len(views)
         if other is not None:
-            views = (*views, other)
-            numbers.append({s: i for i, s in enumerate(dict.fromkeys(other.states))})
+            at = len(views) - len(progress)
+            views = (*views[:at], other, *views[at:])
+            numbers.insert(at, {s: i for i, s in enumerate(dict.fromkeys(other.states))})
         needed = Counter(view.variable for view in views)
         producer = meeting.produced.variable
         scope = tuple(sorted(needed, key=lambda v: (v != producer, needed[v] == 1)))
@@ -335,7 +378,10 @@ class ChoiceNetwork:
 
         crossing, runs = self.crossing(meeting), meeting.runs
         matrix = self._conversion_costs(meeting.type, meeting.produced.states, crossing.states)
-        if not runs:
+        if meeting.message is not None:
+            sent = [self.problem.prices.message(meeting.type, s, *meeting.message) for s in crossing.states]
+            matrix = np.broadcast_to(np.array(sent, dtype=np.float64), (len(sent), len(sent)))
+        elif not any(runs):
             matrix = np.where(np.isfinite(matrix), 0.0, matrix)
         shape = crossing.shape
         is_small = prod(shape) <= MOST_WRITTEN
@@ -345,20 +391,23 @@ class ChoiceNetwork:
             produced, *needed = (
                 States(crossing.scope[axis], numbers[crossing.classes[axis]]) for axis, numbers in crossing.placed
             )
-            costs = np.where(matrix == 0, 0.0, runs * matrix)
+            costs = np.where(matrix == 0, 0.0, min(runs) * matrix)
             self.by_state[number] = conversion_tables(self.network, produced, needed, costs)
 
-    def _joint_conversions(self, crossing: Crossing, runs: int, matrix: Array) -> Table | WideTable:
-        """The same as one table."""
+    def _joint_conversions(self, crossing: Crossing, runs: Sequence[int], matrix: Array) -> Table | WideTable:
+        """The same as one table. What is too large to be written down counts each use as often as that which counts least."""
         import numpy as np
 
         scope, shape = crossing.scope, crossing.shape
         written = len(scope) if prod(shape) <= MOST_WRITTEN else crossing.first
+        if written < len(scope):
+            runs = [min(runs)] * len(runs)
+        count = [runs[i - 1] for i, (axis, _) in enumerate(crossing.placed) if i and axis < written]
         here = [i for i, (axis, _) in enumerate(crossing.placed) if axis < written]
         source, *targets = (crossing.along(i, written) for i in here)
         costs = np.zeros(shape[:written])
         for i, target in enumerate(targets):
-            added = runs * matrix[source, target]
+            added = _times(count[i], matrix[source, target])
             for earlier in targets[:i]:
                 added = np.where(earlier == target, 0.0, added)
             costs = costs + added
@@ -366,7 +415,7 @@ class ChoiceNetwork:
             return Table(scope, crossing.classes, costs)
         wide = dict(at for at in crossing.placed if at[0] >= written)
         opened = np.unique(np.concatenate(list(wide.values())))
-        opening = np.broadcast_to(runs * matrix[source[..., None], opened], (*shape[:written], len(opened)))
+        opening = np.broadcast_to(_times(runs[0], matrix[source[..., None], opened]), (*shape[:written], len(opened)))
         for target in targets:
             opening = np.where(target[..., None] == opened, 0.0, opening)
         taken = tuple(np.searchsorted(opened, wide[axis]) for axis in range(written, len(scope)))
@@ -405,3 +454,10 @@ class ChoiceNetwork:
             view = self.produced[argument]
             costs = [stored_picoseconds(self.problem, argument, states) for states in view.states]
             self.network.charge(view.variable, np.array(costs, float))
+
+
+def _times(count: int, costs: Array) -> Array:
+    """Costs that are paid so often; what is impossible stays so."""
+    import numpy as np
+
+    return costs * count if count else np.where(np.isfinite(costs), 0.0, costs)

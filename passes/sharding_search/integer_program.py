@@ -8,10 +8,12 @@ constrained at the program points where a solution exceeds the limit; points tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
+
+from xdsl.ir import Attribute
 
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.mesh import AxisStates
@@ -49,28 +51,38 @@ class Solution:
 
 
 class IntegerProgram:
-    """The program of one network. Raises OutOfTime where it is not built in time."""
+    """The program of one network, or of several of one problem, whose largest cost is minimised. Raises OutOfTime where it is not built in time."""
 
-    def __init__(self, choices: ChoiceNetwork, deadline: Deadline = NEVER):
+    def __init__(self, choices: ChoiceNetwork, deadline: Deadline = NEVER, others: Sequence[ChoiceNetwork] = ()):
         import pulp
 
-        self._choices, self._deadline = choices, deadline
+        self.choices, self._deadline = choices, deadline
         self._memory = MemoryTables(choices)
         self._model: Any = pulp.LpProblem("sharding", pulp.LpMinimize)
         self._variables: list[Any] = []
         self._chosen = [self._choice(costs.tolist()) for costs in choices.own[: choices.count]]
         """Per variable of the network and choice, 1 if it is chosen."""
         self._states: dict[View, dict[AxisStates, Linear]] = {}
-        self._flows: dict[tuple[int, View], Flows] = {}
-        """Per meeting and view that it needs."""
-        cost: Linear = []
-        for xs, costs in zip(self._chosen, choices.own, strict=False):
-            cost += [(x, c * w) for x_s, c in zip(xs, costs.tolist(), strict=True) if c < inf for x, w in x_s]
-        for number, meeting in enumerate(choices.meetings):
-            cost += self._conversions(number, meeting)
-        self._constant, terms = self._split(cost)
+        self._flows: dict[tuple[Attribute, View, View], Flows] = {}
+        """Per type, how a value is produced and how it is needed."""
+        self._constant, terms = self._split(self._cost(choices))
+        if others:
+            least = self._model.add_variable("most", 0)
+            for each in (choices, *others):
+                constant, of_each = self._split(self._cost(each))
+                row = pulp.LpAffineExpression([(least, 1.0), *((x, -c * MICROSECONDS) for x, c in of_each)])
+                self._model.addConstraint(pulp.LpConstraint(row, pulp.LpConstraintGE, rhs=constant * MICROSECONDS))
+            self._constant, terms = 0.0, [(least, 1 / MICROSECONDS)]
         expression = pulp.LpAffineExpression([(x, c * MICROSECONDS) for x, c in terms])
         self._model.setObjective(expression)
+
+    def _cost(self, choices: ChoiceNetwork) -> Linear:
+        found: Linear = []
+        for xs, costs in zip(self._chosen, choices.own, strict=False):
+            found += [(x, c * w) for x_s, c in zip(xs, costs.tolist(), strict=True) if c < inf for x, w in x_s]
+        for meeting in choices.meetings:
+            found += self._conversions(meeting)
+        return found
 
     def solve(self) -> Solution:
         """Solves to proven optimality, or as far as the deadline allows. Raises Infeasible if there is no solution, OutOfTime if none was
@@ -93,7 +105,7 @@ class IntegerProgram:
             raise OutOfTime
         values = [float(x.value() or 0.0) for x in self._variables]
         found = [self._argmax(xs, values) for xs in self._chosen]
-        found += [0] * (len(self._choices.own) - len(found))
+        found += [0] * (len(self.choices.own) - len(found))
         objective = info.objective_function_value
         bound = info.mip_dual_bound if self._model.isMIP() else objective
         return Solution(
@@ -181,32 +193,49 @@ class IntegerProgram:
             self._states[view] = found
         return self._states[view]
 
-    def _conversions(self, number: int, meeting: Meeting) -> Linear:
-        """Adds the flows of each use; what the conversions cost that any of them needs, each paid once."""
+    def _conversions(self, meeting: Meeting) -> Linear:
+        """Adds the flows of each use; what the conversions cost that any of them needs, each paid once, as often as the first use that needs it
+        counts."""
         self._deadline.check()
-        prices, type_ = self._choices.problem.prices, meeting.type
-        views = list(dict.fromkeys(meeting.needed))
-        flows = [self._flow(number, view) for view in views]
-        paid: dict[tuple[AxisStates, AxisStates], list[Linear]] = {}
-        for of_use in flows:
-            for ends, flow in of_use.items():
-                paid.setdefault(ends, []).append(flow)
+        prices, type_ = self.choices.problem.prices, meeting.type
+        paid: dict[tuple[AxisStates, AxisStates], list[tuple[Linear, int]]] = {}
+        for view, runs in zip(meeting.needed, meeting.runs, strict=True):
+            flows = self._flow(meeting, view) if meeting.message is None else _sent(self._of_states(view))
+            for ends, flow in flows.items():
+                paid.setdefault(ends, []).append((flow, runs))
         cost: Linear = []
         for (source, target), wanting in paid.items():
-            conversion = prices.conversion(type_, source, target)
-            assert conversion is not None
-            if weight := meeting.runs * conversion.picoseconds:
-                cost += [(x, w * weight) for x, w in self._largest(wanting)]
+            if meeting.message is not None:
+                picoseconds = prices.message(type_, target, *meeting.message)
+            else:
+                conversion = prices.conversion(type_, source, target)
+                assert conversion is not None
+                picoseconds = conversion.picoseconds
+            for weight, terms in self._firsts(wanting):
+                cost += [(x, w * weight * picoseconds) for x, w in terms]
         return cost
 
-    def _flow(self, number: int, view: View) -> Flows:
-        key = number, view
+    def _firsts(self, wanting: Sequence[tuple[Linear, int]]) -> list[tuple[int, Linear]]:
+        """For 0/1 variables in order, each with a weight: sums, with weights, that add up to the weight of the first that is 1."""
+        if len({runs for _, runs in wanting}) == 1:
+            weight = wanting[0][1]
+            return [(weight, self._largest([terms for terms, _ in wanting]))] if weight else []
+        found: list[tuple[int, Linear]] = []
+        before: Linear = []
+        for terms, runs in wanting:
+            if runs:
+                found.append((runs, self._largest([[*terms, *before]])))
+            before += [(x, -w) for x, w in terms]
+        return found
+
+    def _flow(self, meeting: Meeting, view: View) -> Flows:
+        key = meeting.type, meeting.produced, view
         if key not in self._flows:
-            self._flows[key] = self._new_flow(self._choices.meetings[number], view)
+            self._flows[key] = self._new_flow(meeting, view)
         return self._flows[key]
 
     def _new_flow(self, meeting: Meeting, view: View) -> Flows:
-        prices, produced = self._choices.problem.prices, meeting.produced
+        prices, produced = self.choices.problem.prices, meeting.produced
         found: Flows = {}
         if view.variable == produced.variable:
             for x, source, target in zip(self._chosen[view.variable], produced.states, view.states, strict=True):
@@ -238,12 +267,10 @@ class IntegerProgram:
 
     def _bytes(self, occupancy: Occupancy) -> Linear:
         """What a value holds at a point."""
-        meeting, prices = self._choices.meetings[occupancy.meeting], self._choices.problem.prices
+        meeting, prices = self.choices.meetings[occupancy.meeting], self.choices.problem.prices
         if occupancy.converted is not None:
             found: Linear = []
-            for (source, target), flow in self._flow(
-                occupancy.meeting, meeting.needed[occupancy.converted - 1]
-            ).items():
+            for (source, target), flow in self._flow(meeting, meeting.needed[occupancy.converted - 1]).items():
                 conversion = prices.conversion(meeting.type, source, target)
                 assert conversion is not None
                 size = conversion.last_bytes if occupancy.is_last else conversion.transient_bytes
@@ -259,9 +286,9 @@ class IntegerProgram:
 
     def _flows_of(self, occupancy: Occupancy, hold: Hold) -> Flows:
         """Of one use; of one that takes the value as it was produced, as it is."""
-        meeting = self._choices.meetings[occupancy.meeting]
+        meeting = self.choices.meetings[occupancy.meeting]
         if hold.view:
-            return self._flow(occupancy.meeting, meeting.needed[hold.view - 1])
+            return self._flow(meeting, meeting.needed[hold.view - 1])
         return {(states, states): x for states, x in self._of_states(meeting.produced).items()}
 
     def _original(self, occupancy: Occupancy, meeting: Meeting) -> dict[AxisStates, Linear]:
@@ -277,7 +304,7 @@ class IntegerProgram:
                     continue
                 for (source, target), flow in flows.items():
                     if source == states and target == states:
-                        reasons.append(flow)
+                        reasons.append([*flow, *self._goes_on(occupancy, hold, states)])
                     elif source == states and not hold.is_earlier:
                         made = [of.get((source, target), []) for other, of in uses if other.is_earlier]
                         reasons.append([*flow, *((y, -weight) for terms in made for y, weight in terms)])
@@ -291,19 +318,33 @@ class IntegerProgram:
             found[states] = self._largest([[*reason, *minus] for reason in reasons])
         return found
 
+    def _goes_on(self, occupancy: Occupancy, hold: Hold, states: AxisStates) -> Linear:
+        """0 if the operation for which alone a use still holds a value needs it in these states, otherwise -1."""
+        if hold.progress is None:
+            return []
+        chosen = self._of_states(occupancy.progress[hold.progress]).get(states, [])
+        return [*chosen, (ONE, -1.0)]
+
     def _copies(self, occupancy: Occupancy, meeting: Meeting) -> dict[AxisStates, Linear]:
         """Per state, 1 if a copy in it is held: from the first use that needs it to the last, unless it is returned."""
         uses = [(hold, self._flows_of(occupancy, hold)) for hold in occupancy.holds]
         found: dict[AxisStates, Linear] = {}
-        for target in dict.fromkeys(t for _, flows in uses for s, t in flows if s != t):
+        is_received = occupancy.is_received
+        for target in dict.fromkeys(t for _, flows in uses for s, t in flows if s != t or is_received):
 
             def into(flows: Flows, target: AxisStates = target) -> Linear:
-                return [term for (s, t), flow in flows.items() if t == target != s for term in flow]
+                return [
+                    term for (s, t), flow in flows.items() if t == target and (t != s or is_received) for term in flow
+                ]
 
             minus: Linear = []
             if occupancy.returned is not None:
                 minus = [(x, -weight) for x, weight in into(uses[occupancy.returned][1])]
-            both = [into(flows) for hold, flows in uses if hold.is_begun and hold.is_lasting]
+            both = [
+                [*terms, *self._goes_on(occupancy, hold, target)] if (terms := into(flows)) else []
+                for hold, flows in uses
+                if hold.is_begun and hold.is_lasting
+            ]
             begun = self._largest([into(flows) for hold, flows in uses if hold.is_begun and not hold.is_lasting])
             lasting = self._largest([into(flows) for hold, flows in uses if hold.is_lasting and not hold.is_begun])
             reasons = [[*terms, *minus] for terms in both if terms]
@@ -311,3 +352,8 @@ class IntegerProgram:
                 reasons.append([*begun, *lasting, (ONE, -1.0), *minus])
             found[target] = self._largest(reasons)
         return found
+
+
+def _sent(states: Mapping[AxisStates, Linear]) -> Flows:
+    """What is sent in each state."""
+    return {(each, each): x for each, x in states.items()}

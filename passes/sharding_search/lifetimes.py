@@ -21,6 +21,10 @@ Position = tuple[float, ...]
 the function that it calls."""
 
 
+Use = tuple[Operation, int]
+"""An operation, and which of its operands."""
+
+
 @dataclass(frozen=True)
 class Frame:
     """A function that is being run at a program point."""
@@ -49,7 +53,7 @@ class Lifetimes:
                 self._ends[argument] = self._end_of(argument)
 
     def frames(self, point: Point) -> list[Frame]:
-        """The functions that are being run at a point, the entry first."""
+        """The functions that are being run at a point, the entry first: of a staged program, its position is that in the timeline."""
         attributes = argument_attributes(self.problem.entry)
         shared = frozenset(
             i
@@ -61,8 +65,12 @@ class Lifetimes:
         for depth, call in enumerate(point.path):
             inner: Position = tuple(2 * self._index[step] + 1 for step in point.path[depth:])
             found.append(Frame(function, (*inner, *self._position(point)), shared))
-            shared = self._passed_on(call, shared)
+            shared = self._passed_on(call, shared) if call.parent is function.body.block else frozenset[int]()
             function = self.problem.callee(call)
+        if not point.path and self.problem.order is not None:
+            return [Frame(function, point.position, shared)]
+        if self.problem.order is not None:  # the entry's calls are where the schedule has them
+            found[0] = Frame(found[0].function, (*point.position, *found[0].position[1:]), found[0].shared)
         return [*found, Frame(function, self._position(point), shared)]
 
     def _position(self, point: Point) -> Position:
@@ -92,9 +100,34 @@ class Lifetimes:
         """Where an operand is converted."""
         return (2 * self._index[op], operand)
 
+    def end(self, value: SSAValue) -> Position:
+        """Until when a value of a function is used in any states."""
+        return self._ends[value]
+
+    def remaining(self, op: Operation, operand: int, inside: Position) -> set[Use] | None:
+        """What still needs what a call takes, where a position is inside of it: uses that need it as they run, if it was not converted for them;
+        None if it is needed in any case."""
+        assert isinstance(op, AnyCall)
+        argument = self.problem.callee(op).body.block.args[operand]
+        found: set[Use] = set()
+        for use in argument.uses:
+            user, index = use.operation, use.index
+            if isinstance(user, ReturnOp) or self.start(user, index) >= inside:
+                return None
+            k = 2 * self._index[user] + 1
+            if isinstance(user, AnyCall) and inside[:1] == (k,) and len(inside) > 1:
+                rest = self.remaining(user, index, inside[1:])
+                if rest is None:
+                    return None
+                found |= rest
+            elif self.held_until(user, index) >= inside:
+                if is_view(user):
+                    return None
+                found.add((user, index))
+        return found
+
     def held_until(self, op: Operation, operand: int) -> Position:
-        """Until when a use holds what it needs; what a call takes is held until its last use inside, and what every microbatch takes
-        until the loop is over."""
+        """Until when a use holds what it needs; what a call takes is held until its last use inside."""
         k = self._index[op]
         here: Position = (2 * k + 1,)
         if isinstance(op, ReturnOp):
@@ -102,7 +135,7 @@ class Lifetimes:
         if isinstance(op, AnyCall):
             argument = self.problem.callee(op).body.block.args[operand]
             inside = self._ends[argument]
-            if isinstance(op, MicrobatchesOp) and (operand < len(op.same) or inside == (inf,)):
+            if isinstance(op, MicrobatchesOp):
                 return (2 * k + 1, inf)
             if inside == (inf,):  # returned: an alias of a result
                 last = self.problem.callee(op).body.block.last_op

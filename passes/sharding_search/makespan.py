@@ -21,10 +21,13 @@ def makespan_seconds(problem: Problem, plan: Plan, total: float) -> float:
     if is_sum:
         return total
     from distir.passes.apply_sharding import ApplyShardingPass
+    from distir.passes.pipeline_schedule import PipelineSchedulePass
 
     annotate(problem, plan)
     module, entry, prices = problem.module.clone(), problem.entry.sym_name.data, problem.prices
     ApplyShardingPass(entry).apply(Context(), module)
+    if problem.order is not None:
+        PipelineSchedulePass(problem.order.schedule).apply(Context(), module)
     return simulate(module, prices.machine, cost_model=prices.cost_model, entry=entry).makespan_seconds
 
 

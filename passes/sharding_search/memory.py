@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from distir.dialects.dist import MicrobatchesOp
 from distir.dialects.sharding import Windowed
 from distir.interpreters.work import is_view, type_bytes
 from distir.passes.distribution.mesh import AxisStates
@@ -22,6 +21,7 @@ from distir.passes.distribution.positions import positions_of
 from distir.passes.sharding_search.plans import Plan, needed_by, produced
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
+from distir.passes.staging.zeros import ZERO, left_of_sum
 from distir.passes.structure import AnyCall, argument_attributes, is_constant, text
 
 FOREVER = 1 << 62
@@ -34,10 +34,14 @@ class Point(NamedTuple):
     path: tuple[AnyCall, ...]
     operation: Operation
     operand: int | None
+    stage: int = 0
+    """Of a staged program."""
+    position: tuple[float, ...] = ()
+    """In the timeline of a staged program, where the first of the calls, or else the operation, is (`timeline`)."""
 
     @property
-    def place(self) -> tuple[Operation, int | None]:
-        return self.operation, self.operand
+    def place(self) -> tuple[Operation, int | None, int]:
+        return self.operation, self.operand, self.stage
 
 
 @dataclass(slots=True)
@@ -48,6 +52,8 @@ class Storage:
     birth: int
     last_use: int
     what: SSAValue
+    stage: int = 0
+    """On the devices of which stage."""
 
 
 @dataclass
@@ -64,7 +70,7 @@ class Footprint:
 
     def worst(self, above: int, count: int) -> list[Point]:
         """The points that need more than `above` bytes, the worst first, each place of the program once."""
-        found: dict[tuple[Operation, int | None], Point] = {}
+        found: dict[tuple[Operation, int | None, int], Point] = {}
         order = sorted((i for i, total in enumerate(self.totals) if total > above), key=lambda i: -self.totals[i])
         for i in order:
             found.setdefault(self.points[i].place, self.points[i])
@@ -75,7 +81,8 @@ class Footprint:
     def live_at_peak(self) -> list[Storage]:
         """What the peak consists of, the largest first."""
         step = self.totals.index(self.peak_bytes)
-        live = [s for s in self.storages if s.birth <= step <= s.last_use and s.bytes]
+        stage = self.points[step].stage
+        live = [s for s in self.storages if s.birth <= step <= s.last_use and s.bytes and s.stage == stage]
         return sorted(live, key=lambda s: -s.bytes)
 
 
@@ -153,21 +160,30 @@ def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
 def footprint(problem: Problem, plan: Plan) -> Footprint:
     """Walks one run of the entry: on the device in the middle of the mesh, which has the largest shard of everything, and on others
     where conversions differ in whether they need a value any more."""
-    walk = _Walk(problem, plan)
+    walk = _walk(problem, plan)
     found = walk.entry()
     others: dict[int, set[int]] = {axis: {middle} for axis, middle in enumerate(problem.prices.coordinates)}
     for axis, coordinate in (apart for conversion in walk.conversions.values() for apart in conversion.apart):
         others[axis].add(coordinate)
     for coordinates in product(*others.values()):
         if coordinates != problem.prices.coordinates:
-            there = _Walk(replace(problem, prices=problem.prices.at(coordinates)), plan).entry()
+            there = _walk(replace(problem, prices=problem.prices.at(coordinates)), plan).entry()
             totals = list(map(max, found.totals, there.totals))
             found = Footprint(found.points, totals, max(found, there, key=lambda one: one.peak_bytes).storages)
     return found
 
 
+def _walk(problem: Problem, plan: Plan) -> Walk:
+    if problem.order is None:
+        return Walk(problem, plan)
+    from distir.passes.sharding_search import staged_memory
+
+    walk: Any = staged_memory.StagedWalk
+    return walk(problem, plan)
+
+
 @dataclass(frozen=True)
-class _Conversion:
+class Reshard:
     """Of an operand, where it is first needed so; values in some states are numbered within a body."""
 
     operation: Operation
@@ -180,7 +196,7 @@ class _Conversion:
 
 
 @dataclass(frozen=True)
-class _Statement:
+class Statement:
     """A constant, where it is first used."""
 
     value: SSAValue
@@ -189,7 +205,7 @@ class _Statement:
 
 
 @dataclass(frozen=True)
-class _Run:
+class Run:
     """An operation or a call."""
 
     operation: Operation
@@ -202,10 +218,10 @@ class _Run:
 
 
 @dataclass
-class _Body:
+class Body:
     """A function as a plan executes it, the same at every call."""
 
-    steps: list[_Conversion | _Statement | _Run] = field(default_factory=list["_Conversion | _Statement | _Run"])
+    steps: list[Reshard | Statement | Run] = field(default_factory=list["Reshard | Statement | Run"])
     numbers: dict[tuple[SSAValue, AxisStates], int] = field(default_factory=dict[tuple[SSAValue, AxisStates], int])
     returned: tuple[int, ...] = ()
 
@@ -213,8 +229,8 @@ class _Body:
         return self.numbers.setdefault((value, states), len(self.numbers))
 
 
-def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
-    found, prices = _Body(), problem.prices
+def body_of(problem: Problem, plan: Plan, function: FuncOp) -> Body:
+    found, prices = Body(), problem.prices
     for argument in function.body.block.args:
         found.number(argument, plan.arguments[argument])
     for op in function.body.block.ops:
@@ -228,19 +244,19 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
             source = produced(problem, plan, value)
             if (value, source) not in found.numbers:
                 number = found.number(value, source)
-                found.steps.append(_Statement(value, number, prices.bytes(value.type, source)))
+                found.steps.append(Statement(value, number, prices.bytes(value.type, source)))
             if (value, needed) not in found.numbers:
                 conversion = prices.conversion(value.type, source, needed)
                 assert conversion is not None
                 ends = found.number(value, source), found.number(value, needed)
-                found.steps.append(_Conversion(op, i, value, *ends, prices.bytes(value.type, needed), conversion))
+                found.steps.append(Reshard(op, i, value, *ends, prices.bytes(value.type, needed), conversion))
             operands.append(found.number(value, needed))
         if isinstance(op, ReturnOp):
             found.returned = tuple(operands)
         elif isinstance(op, AnyCall):
             states = plan.results[op.callee.string_value()]
             numbers = tuple((found.number(r, s or ()), 0, r) for r, s in zip(op.results, states, strict=True))
-            found.steps.append(_Run(op, tuple(operands), numbers, False, Extra()))
+            found.steps.append(Run(op, tuple(operands), numbers, False, Extra()))
         else:
             option = plan.options[op]
             numbers = tuple(
@@ -248,12 +264,14 @@ def _body(problem: Problem, plan: Plan, function: FuncOp) -> _Body:
                 for r, s in zip(op.results, option.results, strict=True)
             )
             extra = extra_memory(problem, op, option, restated)
-            found.steps.append(_Run(op, tuple(operands), numbers, is_view(op), extra))
+            found.steps.append(Run(op, tuple(operands), numbers, is_view(op), extra))
     return found
 
 
 @dataclass
-class _Walk:
+class Walk:
+    """Of one run of a program."""
+
     problem: Problem
     plan: Plan
     storages: list[Storage] = field(default_factory=list[Storage])
@@ -261,16 +279,25 @@ class _Walk:
     transients: list[int] = field(default_factory=list[int])
     extras: dict[int, Extra] = field(default_factory=dict[int, Extra])
     conversions: dict[int, Conversion] = field(default_factory=dict[int, Conversion])
-    bodies: dict[str, _Body] = field(default_factory=dict[str, _Body])
+    bodies: dict[str, Body] = field(default_factory=dict[str, Body])
     stated: set[int] = field(default_factory=set[int])
     """Storages of constants, which are there before the step that states them: it may also be their last."""
+    stage: int = 0
+    position: tuple[float, ...] = ()
+    """Where the walk is in a timeline."""
 
     def allocate(self, value: SSAValue, size: int) -> int:
         now = len(self.points)
-        self.storages.append(Storage(size, now, now, value))
+        self.storages.append(Storage(size, now, now, value, self.stage))
         return len(self.storages) - 1
 
+    def add_point(self, path: tuple[AnyCall, ...], operation: Operation, operand: int | None) -> None:
+        self.points.append(Point(path, operation, operand, self.stage, self.position))
+        self.transients.append(0)
+
     def use(self, number: int) -> None:
+        if number == ZERO:
+            return
         storage = self.storages[number]
         storage.last_use = max(storage.last_use, len(self.points))
 
@@ -292,31 +319,32 @@ class _Walk:
         """Executes a body; returns the storages of its results."""
         name = function.sym_name.data
         if name not in self.bodies:
-            self.bodies[name] = _body(self.problem, self.plan, function)
+            self.bodies[name] = body_of(self.problem, self.plan, function)
         body = self.bodies[name]
         held = [*arguments, *(-1 for _ in range(len(body.numbers) - len(arguments)))]
         for step in body.steps:
-            if isinstance(step, _Statement):
+            if isinstance(step, Statement):
                 held[step.number] = self.allocate(step.value, step.bytes)
                 self.stated.add(held[step.number])
                 continue
             op = step.operation
-            if isinstance(step, _Conversion):
+            if isinstance(step, Reshard):
+                if held[step.source] == ZERO:
+                    held[step.target] = ZERO
+                    continue
                 if step.conversion.uses_source:
                     self.use(held[step.source])
                 is_alias = step.conversion.keeps_source
                 held[step.target] = held[step.source] if is_alias else self.allocate(step.value, step.bytes)
                 self.conversions[len(self.points)] = step.conversion
-                self.points.append(Point(path, op, step.operand))
-                self.transients.append(0)
+                self.add_point(path, op, step.operand)
             elif isinstance(op, AnyCall):
                 given = [held[number] for number in step.operands]
-                if isinstance(op, MicrobatchesOp):
-                    results = self.loop(op, given, path)
-                else:
-                    results = self.run(self.problem.callee(op), given, (*path, op))
+                results = self.run(self.problem.callee(op), given, (*path, op))
                 for (number, _, _), storage in zip(step.results, results, strict=True):
                     held[number] = storage
+            elif (left := left_of_sum(op, [held[number] for number in step.operands])) is not None:
+                held[step.results[0][0]] = left
             else:
                 for number in step.operands:
                     self.use(held[number])
@@ -324,27 +352,17 @@ class _Walk:
                     is_alias = step.is_view and i == 0
                     held[number] = held[step.operands[0]] if is_alias else self.allocate(value, size)
                 self.extras[len(self.points)] = step.extra
-                self.points.append(Point(path, op, None))
-                self.transients.append(0)
+                self.add_point(path, op, None)
         return [held[number] for number in body.returned]
 
-    def loop(self, op: MicrobatchesOp, given: Sequence[int], path: tuple[AnyCall, ...]) -> list[int]:
-        """Executes one of several microbatches: there is another one after it, for which what it was given is there, and what is carried
-        there. The first, which adds to no sums, and the last need no more, and may need less."""
-        callee = self.problem.callee(op)
-        counter = self.allocate(callee.body.block.args[-1], 0)
-        results = self.run(callee, [*given, counter], (*path, op))
-        for number in (*given[: len(op.same)], *results):
-            storage = self.storages[number]
-            storage.last_use = max(storage.last_use, len(self.points) - 1)
-        return results
-
     def footprint(self) -> Footprint:
-        changes, freed = [0] * (len(self.points) + 1), [0] * len(self.points)
+        changes: list[list[tuple[int, int]]] = [[] for _ in range(len(self.points) + 1)]
+        """At each point, by how many bytes the memory of which stage changes."""
+        freed = [0] * len(self.points)
         for number, storage in enumerate(self.storages):
-            changes[min(storage.birth, len(self.points))] += storage.bytes
+            changes[min(storage.birth, len(self.points))].append((storage.stage, storage.bytes))
             if storage.last_use < len(self.points):
-                changes[storage.last_use + 1] -= storage.bytes
+                changes[storage.last_use + 1].append((storage.stage, -storage.bytes))
                 is_operand = storage.birth < storage.last_use or number in self.stated
                 freed[storage.last_use] += storage.bytes if is_operand else 0
         for step, extra in self.extras.items():
@@ -352,8 +370,9 @@ class _Walk:
         for step, conversion in self.conversions.items():
             self.transients[step] = conversion.last_bytes if freed[step] else conversion.transient_bytes
         totals: list[int] = []
-        live = 0
-        for change, transient in zip(changes, self.transients, strict=False):
-            live += change
-            totals.append(live + transient)
+        live = [0] * (1 + max((storage.stage for storage in self.storages), default=0))
+        for point, change, transient in zip(self.points, changes, self.transients, strict=False):
+            for stage, size in change:
+                live[stage] += size
+            totals.append(live[point.stage] + transient)
         return Footprint(self.points, totals, self.storages)

@@ -18,8 +18,11 @@ from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNet
 from distir.passes.sharding_search.elimination import Table
 from distir.passes.sharding_search.lifetimes import Frame, Lifetimes, Position, is_returned_in_place, root
 from distir.passes.sharding_search.memory import Point, has_own_memory, least_extra
+from distir.passes.sharding_search.occurrences import Occurrences, occurrences_of
 from distir.passes.sharding_search.shared_values import HeldUse, Indicators, States, held_tables, table_over
-from distir.passes.structure import is_constant
+from distir.passes.sharding_search.timeline import SENT
+from distir.passes.staging.order import Use
+from distir.passes.structure import AnyCall, is_constant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 
 WIDE = MOST_WRITTEN
 """Entries of the largest table that is written down."""
+
+
+Key = tuple[int, int | None, tuple[View, ...]]
+"""A meeting, what its value shares its memory with, and what operations in progress need."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,8 @@ class Hold:
     """The same, or at the point."""
     is_lasting: bool
     """Whether it is held at the point or later."""
+    progress: int | None = None
+    """Which view of the occupancy's is that of the operation for which alone it is still held: only if it needs the same states."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,15 @@ class Occupancy:
     """Whether nothing else needs what is converted."""
     sharing: int | None = None
     """The number of what it shares its memory with."""
+    is_received: bool = False
+    """Whether another stage sends it, in each state in which it is needed."""
+    progress: tuple[View, ...] = ()
+    """What operations that are running need, to which the value was passed."""
+
+    @property
+    def key(self) -> Key:
+        """What its bytes are a table over."""
+        return self.meeting, self.sharing, self.progress
 
 
 @dataclass(frozen=True)
@@ -88,18 +106,20 @@ class MemoryTables:
     def __init__(self, network: ChoiceNetwork):
         self.network, self.problem = network, network.problem
         self._lifetimes = Lifetimes(network.problem)
-        self._crossings: dict[tuple[int, int | None], Crossing] = {}
+        self._occurrences = occurrences_of(network.problem)
+        self._views: dict[SSAValue, dict[Use, int]] = {}
+        self._crossings: dict[Key, Crossing] = {}
         self._kept: Sequence[Array] | None = None
         self._sharings: list[Sharing] = []
         self._sharing_of: dict[tuple[str, int, str, int], int] = {}
         self._arrays: dict[Occupancy, Array] = {}
         self._uses: dict[SSAValue, list[tuple[int, Position, Position, bool]]] = {}
 
-    def crossing(self, meeting: int, sharing: int | None = None) -> Crossing:
-        key = meeting, sharing
+    def crossing(self, meeting: int, sharing: int | None = None, progress: tuple[View, ...] = ()) -> Crossing:
+        key = meeting, sharing, progress
         if key not in self._crossings:
             holder = None if sharing is None else self._sharings[sharing].holder
-            found = self.network.crossing(self.network.meetings[meeting], holder)
+            found = self.network.crossing(self.network.meetings[meeting], holder, progress)
             self._crossings[key] = found if self._kept is None else found.narrowed(self._kept)
         return self._crossings[key]
 
@@ -112,7 +132,12 @@ class MemoryTables:
     def at(self, point: Point) -> PointTables:
         """Memory at a point."""
         found = PointTables()
-        for frame in self._lifetimes.frames(point):
+        first, *frames = self._lifetimes.frames(point)
+        if self._occurrences is None:
+            self._add_frame(found, first)
+        else:
+            self._add_stage(found, first, point.stage, self._occurrences)
+        for frame in frames:
             self._add_frame(found, frame)
         self._add_transient(found, point)
         return found
@@ -134,8 +159,17 @@ class MemoryTables:
         position, is_argument = frame.position, birth == ()
         holds: list[Hold] = []
         returned = None
-        for view, start, end, is_returned in self._uses_of(value, frame):
-            hold = Hold(view, start < position, start <= position, end >= position)
+        progress: list[View] = []
+        for view, start, end, is_returned, use in self._uses_of(value, frame):
+            rest: set[Use] | None = None
+            if (
+                end >= position > start
+                and isinstance(use[0], AnyCall)
+                and position[:1] == end[:1]
+                and len(position) > 1
+            ):
+                rest = self._lifetimes.remaining(*use, position[1:])
+            hold = self._hold(value, view, (start, end), position, rest, progress)
             if is_returned and hold.is_lasting and returned is None:
                 returned = len(holds)
             if hold.is_begun or hold.is_lasting:
@@ -144,13 +178,91 @@ class MemoryTables:
         if is_born or any(hold.is_lasting for hold in holds):
             meeting = self.network.meeting_of[value]
             sharing = self._shared_by(value) if has_memory else None
-            found.occupied[Occupancy(meeting, has_memory, is_born, tuple(holds), returned, sharing=sharing)] += 1
+            there = Occupancy(
+                meeting, has_memory, is_born, tuple(holds), returned, sharing=sharing, progress=tuple(progress)
+            )
+            found.occupied[there] += 1
 
-    def _shared_by(self, value: SSAValue) -> int | None:
+    def _hold(
+        self,
+        value: SSAValue,
+        view: int,
+        held: tuple[Position, Position],
+        position: Position,
+        rest: set[Use] | None,
+        progress: list[View],
+    ) -> Hold:
+        """A use as seen from a position, from and until when it holds what it needs; `rest` is for what alone it still does."""
+        start, end = held
+        number: int | None = None
+        if rest is not None and len(rest) == 1:
+            ((op, operand),) = rest
+            needed = next(
+                each.view for each in self.network.uses[op.operands[operand]] if (op, operand) in each.operations
+            )
+            meeting = self.network.meetings[self.network.meeting_of[value]]
+            if needed != (meeting.produced, *meeting.needed)[view]:
+                if needed not in progress:
+                    progress.append(needed)
+                number = progress.index(needed)
+        is_lasting = end >= position and rest != set()
+        return Hold(view, start < position, start <= position, is_lasting, number)
+
+    def _add_stage(self, found: PointTables, frame: Frame, stage: int, occurrences: Occurrences) -> None:
+        """What the entry and the loop over microbatches hold on a stage."""
+        position = frame.position
+        for there in occurrences.by_stage[stage]:
+            value, is_stored = there.value, there.birth == () and there.has_memory
+            if there.birth > position:
+                continue
+            views = self._views_of(value)
+            holds: list[Hold] = []
+            progress: list[View] = []
+            returned = None
+            for at in sorted(there.uses, key=lambda at: at.start):
+                end = occurrences.end_of_use(at)
+                rest = occurrences.remaining(at, position) if end >= position else None
+                hold = self._hold(value, views[at.use], (at.start, end), position, rest, progress)
+                if (
+                    hold.is_lasting
+                    and returned is None
+                    and is_returned_in_place(frame.function, value, [at.use], frame.shared)
+                ):
+                    returned = len(holds)
+                if hold.is_begun or hold.is_lasting:
+                    holds.append(hold)
+            is_born = position == there.birth or is_stored
+            if is_born or any(hold.is_lasting for hold in holds):
+                sharing = self._shared_by(value, occurrences.holder(there)) if there.has_memory else None
+                occupancy = Occupancy(
+                    self.network.meeting_of[value],
+                    there.has_memory,
+                    is_born,
+                    tuple(dict.fromkeys(holds)) if returned is None else tuple(holds),
+                    returned,
+                    sharing=sharing,
+                    is_received=there.is_received,
+                    progress=tuple(progress),
+                )
+                found.occupied[occupancy] += 1
+
+    def _views_of(self, value: SSAValue) -> Mapping[Use, int]:
+        """For each use of a value, which of its meeting's views it needs."""
+        if value not in self._views:
+            produced = self.network.produced[value]
+            needed = self.network.meetings[self.network.meeting_of[value]].needed
+            self._views[value] = {
+                use: 0 if each.view == produced else 1 + needed.index(each.view)
+                for each in self.network.uses[value]
+                for use in each.operations
+            }
+        return self._views[value]
+
+    def _shared_by(self, value: SSAValue, holder: SSAValue | None = None) -> int | None:
         """What a value shares its memory with."""
         if not isinstance(value, OpResult) or not isinstance(value.op, CallOp):
             return None
-        holder = self._lifetimes.holder(value)
+        holder = self._lifetimes.holder(value) if holder is None else holder
         if holder is None or holder is value:
             return None
         callee = self.problem.callee(value.op)
@@ -182,17 +294,17 @@ class MemoryTables:
         options = self.problem.options[value.op]
         return {s: frozenset(o.results[0] for o in options if o.operands[0] in reached) for s, reached in inner.items()}
 
-    def _uses_of(self, value: SSAValue, frame: Frame) -> list[tuple[int, Position, Position, bool]]:
+    def _uses_of(self, value: SSAValue, frame: Frame) -> list[tuple[int, Position, Position, bool, Use]]:
         """Per use the view, from when and until when it holds, and whether it returns the value in an argument's memory."""
         produced = self.network.produced[value]
         needed = self.network.meetings[self.network.meeting_of[value]].needed
-        found: list[tuple[int, Position, Position, bool]] = []
+        found: list[tuple[int, Position, Position, bool, Use]] = []
         for use in self.network.uses[value]:
             view = 0 if use.view == produced else 1 + needed.index(use.view)
             in_place = is_returned_in_place(frame.function, value, use.operations, frame.shared)
             for op, operand in use.operations:
                 start, end = self._lifetimes.start(op, operand), self._lifetimes.held_until(op, operand)
-                found.append((view, start, end, in_place))
+                found.append((view, start, end, in_place, (op, operand)))
         return sorted(found, key=lambda use: use[1])
 
     def _add_transient(self, found: PointTables, point: Point) -> None:
@@ -200,6 +312,8 @@ class MemoryTables:
         import numpy as np
 
         op = point.operation
+        if self._occurrences is not None and not point.path and point.position[-1:] == SENT:
+            return
         if point.operand is None:
             variable = self.network.variables.get(op)
             if variable is not None and not is_constant(op):
@@ -218,7 +332,7 @@ class MemoryTables:
 
     def bytes(self, occupancy: Occupancy) -> Array | None:
         """Bytes for all combinations of a meeting's choices; None if there are too many."""
-        crossing = self.crossing(occupancy.meeting, occupancy.sharing)
+        crossing = self.crossing(*occupancy.key)
         if prod(crossing.shape) > WIDE:
             return None
         if occupancy not in self._arrays:
@@ -229,7 +343,9 @@ class MemoryTables:
 
     def by_state(self, occupancy: Occupancy, indicators: Indicators) -> list[Table]:
         """The same of a value with too many uses, as a sum of tables over the choices that are left and indicators of states."""
-        crossing = self.crossing(occupancy.meeting, occupancy.sharing)
+        import numpy as np
+
+        crossing = self.crossing(*occupancy.key)
         meeting = self.network.meetings[occupancy.meeting]
 
         def states(view: int) -> States:
@@ -243,21 +359,24 @@ class MemoryTables:
         uses = [HeldUse(states(h.view), h.is_earlier, h.is_begun, h.is_lasting) for h in occupancy.holds]
         returned = None if occupancy.returned is None else uses[occupancy.returned].states
         is_shared = occupancy.sharing is not None
+        own = states(0)
+        if occupancy.is_received:
+            own = States(own.variable, np.full_like(own.numbers, -1))
         return held_tables(
             indicators,
-            states(0),
+            own,
             self._sizes(meeting, crossing),
             uses,
             occupancy.has_memory,
             occupancy.is_born,
             returned,
-            states(len(crossing.placed) - 1) if is_shared else None,
+            states(len(crossing.placed) - 1 - len(occupancy.progress)) if is_shared else None,
             self._is_same(occupancy, crossing) if is_shared else None,
         )
 
     def bytes_of(self, occupancy: Occupancy, combinations: Sequence[Array]) -> Array:
         """Bytes for some combinations: of each variable of the crossing's scope, its class in each."""
-        crossing = self.crossing(occupancy.meeting, occupancy.sharing)
+        crossing = self.crossing(*occupancy.key)
         states = [numbers[combinations[axis]] for axis, numbers in crossing.placed]
         return self._bytes_of(occupancy, crossing, states, combinations[0].shape)
 
@@ -289,6 +408,12 @@ class MemoryTables:
         sizes = self._sizes(meeting, crossing)
         source = states[0]
         needs = [states[hold.view] for hold in occupancy.holds]
+        first = len(states) - len(occupancy.progress)
+        goes_on = [
+            True if hold.progress is None else states[first + hold.progress] == need
+            for hold, need in zip(occupancy.holds, needs, strict=True)
+        ]
+        here = np.full_like(source, -1) if occupancy.is_received else source
         begun = [i for i, hold in enumerate(occupancy.holds) if hold.is_begun]
         lasting = [i for i, hold in enumerate(occupancy.holds) if hold.is_lasting]
         total = np.zeros(shape)
@@ -296,19 +421,19 @@ class MemoryTables:
         if occupancy.has_memory:
             original |= occupancy.is_born
             for i in lasting:
-                kept = needs[i] == source
+                kept = (needs[i] == source) & goes_on[i]
                 if not occupancy.holds[i].is_earlier:
                     made = [needs[j] == needs[i] for j in begun if occupancy.holds[j].is_earlier]
                     kept = kept | ~_any(made, shape)
                 original |= kept
             if occupancy.sharing is not None:
-                original &= ~self._is_same(occupancy, crossing)[states[-1], source]
+                original &= ~self._is_same(occupancy, crossing)[states[first - 1], source]
             total += np.where(original, sizes[source], 0.0)
         copied: list[Array] = []
         for n, i in enumerate(begun):
             again = _any([needs[j] == needs[i] for j in begun[:n]], shape)
-            lasts = _any([needs[j] == needs[i] for j in lasting], shape)
-            copied.append((needs[i] != source) & lasts)
+            lasts = _any([(needs[j] == needs[i]) & goes_on[j] for j in lasting], shape)
+            copied.append((needs[i] != here) & lasts)
             total += np.where(copied[-1] & ~again, sizes[needs[i]], 0.0)
         if occupancy.returned is not None:
             there = needs[occupancy.returned]
@@ -365,14 +490,14 @@ class MemoryTables:
         """Of a meeting with too many combinations, bytes per choice of single variables that are held in any case."""
         meeting, crossing = (
             self.network.meetings[occupancy.meeting],
-            self.crossing(occupancy.meeting, occupancy.sharing),
+            self.crossing(*occupancy.key),
         )
         sizes = self._sizes(meeting, crossing)
         found: dict[int, Array] = {}
         views: Sequence[int] = ()
         plain = occupancy.has_memory and occupancy.returned is None and occupancy.sharing is None
         if plain and occupancy.converted is None:
-            held = [hold.view for hold in occupancy.holds if hold.is_begun and hold.is_lasting]
+            held = [h.view for h in occupancy.holds if h.is_begun and h.is_lasting and h.progress is None]
             views = [0] if occupancy.is_born else held[:1]
         for view in views:
             axis, numbers = crossing.placed[view]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -96,7 +97,10 @@ def conversions(problem: Problem, plan: Plan, function: FuncOp) -> Iterator[tupl
 
 
 def picoseconds(problem: Problem, plan: Plan) -> int:
-    """The time of one run of the entry on one stream: options and conversions, as often as their functions run."""
+    """The time of one run of the entry, each stage on one stream: options and conversions, as often as their functions run; of several stages,
+    those on the longest path."""
+    if problem.order is not None:
+        return _pipeline_time(problem, plan).longest()[0]
     total = 0
     for function in problem.functions:
         operations = [op for op in function.body.block.ops if op in plan.options]
@@ -107,12 +111,29 @@ def picoseconds(problem: Problem, plan: Plan) -> int:
 
 
 def cost(problem: Problem, plan: Plan) -> int:
-    """What a search minimises: that time, and where dividing counts first, what the work and the stored values of a device cost."""
-    total = picoseconds(problem, plan)
+    """What adds up in a search: that time, of several stages that of all together; and where dividing counts first, what the work and the stored
+    values of a device cost."""
+    total = picoseconds(problem, plan) if problem.order is None else _every_stage(problem, plan)
     for function in problem.functions:
         operations = [op for op in function.body.block.ops if op in plan.options]
         total += sum(problem.runs(op, function) * plan.options[op].work_picoseconds for op in operations)
     return total + sum(stored_picoseconds(problem, a, plan.arguments[a]) for a in problem.stored)
+
+
+def _every_stage(problem: Problem, plan: Plan) -> int:
+    from distir.passes.sharding_search.path_weights import every_stage
+
+    time = _pipeline_time(problem, plan)
+    stages: Any = every_stage
+    return sum(times * time.along(path) for path, times in stages(problem))
+
+
+def _pipeline_time(problem: Problem, plan: Plan) -> Any:
+    """A `PipelineTime`, which is made of plans."""
+    from distir.passes.sharding_search import pipeline_time
+
+    time: Any = pipeline_time.PipelineTime
+    return time(problem, plan)
 
 
 def annotate(problem: Problem, plan: Plan) -> None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
-from distir.dialects.dist import ScaleOp
+from distir.dialects.dist import ScaleOp, SendOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Rule, Sharded, State, Windowed
@@ -122,11 +122,17 @@ class Prices:
     """Prices on one machine; each is computed once."""
 
     def __init__(
-        self, mesh: Mesh, machine: Machine, cost_model: str = "analytic", coordinates: tuple[int, ...] | None = None
+        self,
+        mesh: Mesh,
+        machine: Machine,
+        cost_model: str = "analytic",
+        coordinates: tuple[int, ...] | None = None,
+        stages: int = 1,
     ):
-        """`coordinates` are those of the device whose memory is counted: without, in the middle of the mesh."""
-        machine.check_devices(mesh.devices)
-        self.mesh, self.machine, self.cost_model = mesh, machine, cost_model
+        """`coordinates` are those of the device whose memory is counted: without, in the middle of the mesh. There are so many `stages`, each on
+        devices of its own."""
+        machine.check_devices(mesh.devices * stages)
+        self.mesh, self.machine, self.cost_model, self.stages = mesh, machine, cost_model, stages
         self.groups_differ = False
         """Whether some collective takes longer in one group along an axis than in another."""
         self.whole: AxisStates = (REPLICATED,) * len(mesh.axes)
@@ -143,19 +149,27 @@ class Prices:
         self._hops: dict[tuple[int, tuple[int, ...], int, tuple[State, ...]], _Emitted] = {}
         self._operations: dict[object, tuple[int, int]] = {}
         self._others: dict[tuple[int, ...], Prices] = {}
+        self._messages: dict[tuple[Attribute, int, int], int] = {}
 
     def at(self, coordinates: tuple[int, ...]) -> Prices:
         """The same with the memory of the device at these coordinates."""
         if coordinates == self.coordinates:
             return self
         if (found := self._others.get(coordinates)) is None:
-            found = self._others[coordinates] = Prices(self.mesh, self.machine, self.cost_model, coordinates)
+            found = self._others[coordinates] = Prices(
+                self.mesh, self.machine, self.cost_model, coordinates, self.stages
+            )
         return found
 
     def _distinct_groups(self, axis: int) -> list[list[int]]:
         """The groups along an axis that differ in how they lie on the machine's levels."""
         found: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for group in reversed(self.mesh.groups(axis)):
+        moved = [
+            [stage * self.mesh.devices + device for device in group]
+            for stage in reversed(range(self.stages))
+            for group in reversed(self.mesh.groups(axis))
+        ]
+        for group in moved:
             units = (tuple(self.machine.units(level, group)) for level in range(len(self.machine.levels)))
             found.setdefault(tuple(units), group)
         return list(found.values())
@@ -175,6 +189,21 @@ class Prices:
         if key not in value.conversions:
             value.conversions[key] = self._conversion(value, source, target)
         return value.conversions[key]
+
+    def message(self, type_: Attribute, states: AxisStates, sender: int, receiver: int) -> int:
+        """Picoseconds to send the shards of a value from one stage to another."""
+        local, count = self.local_type(type_, states), self.mesh.devices
+        key = local, sender, receiver
+        if key not in self._messages:
+            found: list[int] = []
+            for device in range(count):
+                ends = sender * count + device, receiver * count + device
+                block = Block(arg_types=[placed(local, on_device(ends[0]))])
+                sent = SendOp(block.args[0], placed(local, on_device(ends[1])))
+                found.append(self._costs.of(sent, ends).picoseconds)
+            self._messages[key] = max(found)
+            self.groups_differ |= min(found) != max(found)
+        return self._messages[key]
 
     def _value(self, type_: Attribute) -> _Value:
         """Types are looked up by identity first: hashing one takes as long as all the rest."""

@@ -4,6 +4,7 @@ how often they run."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -26,7 +27,8 @@ from distir.passes.distribution.tensor.space import AxisSpace, Reach, model_valu
 from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.pins import Pins
 from distir.passes.sharding_search.prices import Price, Prices
-from distir.passes.staging.zeros import spared_runs
+from distir.passes.staging.order import Order, is_staged
+from distir.passes.staging.zeros import StartingSum, starting_sums
 from distir.passes.structure import (
     AnyCall,
     argument_attributes,
@@ -84,8 +86,8 @@ class Problem:
     """Callees first."""
     counts: Mapping[str, int]
     """How often each function runs."""
-    spared: Mapping[Operation, int] = field(default_factory=dict[Operation, int])
-    """Of operations that the schedule runs less often than their function, by how much."""
+    zeros: Sequence[StartingSum] = ()
+    """Of a staged program, sums to which the first microbatch adds nothing."""
     options: dict[Operation, list[JointOption]] = field(default_factory=dict[Operation, list[JointOption]])
     arguments: dict[BlockArgument, list[AxisStates]] = field(default_factory=dict[BlockArgument, list[AxisStates]])
     results: dict[str, list[list[AxisStates]]] = field(default_factory=dict[str, list[list[AxisStates]]])
@@ -94,6 +96,10 @@ class Problem:
     tied: dict[int, BlockArgument] = field(default_factory=dict[int, BlockArgument])
     """Results of the entry that update an argument, and so leave in its states."""
 
+    order: Order | None = None
+    """Of a staged program, which is scheduled."""
+    known: dict[str, object] = field(default_factory=dict[str, object])
+    """What is derived from a staged program and kept (`occurrences_of`)."""
     carried: dict[str, dict[int, BlockArgument]] = field(default_factory=dict[str, dict[int, BlockArgument]])
     """Of functions that run once per microbatch, by result, the argument as which it is given to the next."""
     model_axes: tuple[bool, ...] = ()
@@ -116,6 +122,7 @@ class Problem:
     def __post_init__(self) -> None:
         self._table = functions(self.module)
         self._alike: dict[BlockArgument, BlockArgument] = {}
+        self._spared = Counter(op for zero in self.zeros for op in (zero.zeros, zero.adding))
         for function in self.functions:
             for op in function.body.block.ops:
                 if isinstance(op, MicrobatchesOp):
@@ -134,7 +141,15 @@ class Problem:
 
     def runs(self, op: Operation, function: FuncOp) -> int:
         """How often an operation of a function runs."""
-        return self.counts[function.sym_name.data] - self.spared.get(op, 0)
+        return self.counts[function.sym_name.data] - self._spared[op]
+
+    def starts_sum(self, op: Operation) -> bool:
+        """Whether an operation makes zeros that go once the program is scheduled."""
+        return any(zero.zeros is op for zero in self.zeros)
+
+    def is_scheduled(self, function: FuncOp) -> bool:
+        """Whether a function is the entry or the loop of a staged program: a schedule says when each of its operations runs."""
+        return self.order is not None and (function is self.entry or function is self.order.function)
 
     def note_alike(self, argument: BlockArgument, first: BlockArgument) -> None:
         """Says that an argument is passed as another of its function is."""
@@ -164,14 +179,18 @@ def build(
     batch: Mapping[int, int],
     restrictions: Mapping[str, str] | None = None,
     deadline: Deadline = NEVER,
+    schedule: str = "1f1b",
 ) -> Problem:
-    """All choices of an annotated module. `batch` is the batch dim of each batch argument. Raises DistirError if a pin
+    """All choices of an annotated module. `batch` is the batch dim of each batch argument; `schedule` the order of microbatches of a staged
+    one. Raises DistirError if a pin
     leaves an operation no option, OutOfTime at the deadline."""
     main = entry_function(module, entry)
     ordered = calls_first(module, entry)
-    problem = Problem(module, main, prices, ordered, executions(ordered, main), spared_runs(module, main))
+    problem = Problem(module, main, prices, ordered, executions(ordered, main), starting_sums(module, main))
     restrictions = restrictions or {}
     problem.model_axes = tuple(restrictions.get(axis, "any") in ("any", "model") for axis, _ in prices.mesh.axes)
+    if is_staged(main):
+        problem.order = Order(module, main, 1, schedule)
     pins = Pins(prices.mesh)
     per_axis = _axis_options(module, main, prices, batch, restrictions)
     for function in ordered:

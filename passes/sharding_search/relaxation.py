@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing
 from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.memory import Point
-from distir.passes.sharding_search.memory_tables import MemoryTables, Occupancy, PointTables
+from distir.passes.sharding_search.memory_tables import Key, MemoryTables, Occupancy, PointTables
 from distir.passes.sharding_search.shared_values import Indicators
 
 if TYPE_CHECKING:
@@ -52,28 +52,29 @@ class Relaxation:
     def network(self, prices: Sequence[float]) -> Network:
         """Costs with these prices of a byte at each point."""
         network = Network()
-        weights: dict[tuple[int, int | None], dict[Occupancy, float]] = defaultdict(lambda: defaultdict(float))
+        weights: dict[Key, dict[Occupancy, float]] = defaultdict(lambda: defaultdict(float))
         own = list(self.own)
         for price, tables in zip(prices, self.at, strict=True):
             if not price:
                 continue
             for occupancy, count in tables.occupied.items():
-                weights[occupancy.meeting, occupancy.sharing][occupancy] += price * count
+                weights[occupancy.key][occupancy] += price * count
             for v, sizes in tables.single.items():
                 own[v] = own[v] + price * sizes
         for costs, kept in zip(own, self.kept, strict=True):
             network.variable(costs[kept].tolist())
-        for meeting, sharing in dict.fromkeys((*((meeting, None) for meeting in self.choices.tables), *weights)):
-            self._add(network, meeting, sharing, weights.get((meeting, sharing), {}))
+        plain: list[Key] = [(meeting, None, ()) for meeting in self.choices.tables]
+        for key in dict.fromkeys((*plain, *weights)):
+            self._add(network, key, weights.get(key, {}))
         for table in (table for tables in self.choices.by_state.values() for table in tables):
             network.add(Table(table.scope, self._left(table.scope, table.classes), self._time(table.costs)))
         return network
 
-    def _add(self, network: Network, meeting: int, sharing: int | None, weights: dict[Occupancy, float]) -> None:
+    def _add(self, network: Network, key: Key, weights: dict[Occupancy, float]) -> None:
         import numpy as np
 
-        table = self.choices.tables.get(meeting) if sharing is None else None
-        crossing = self.memory.crossing(meeting, sharing)
+        table = self.choices.tables.get(key[0]) if key[1:] == (None, ()) else None
+        crossing = self.memory.crossing(*key)
         total: Array | None = None
         if isinstance(table, Table):
             index = [np.unique(c) for c in self._left(table.scope, table.classes)]
@@ -110,11 +111,11 @@ class Relaxation:
         numbers: list[list[int]] = []
         wide: list[Counter[Occupancy]] = []
         for tables in self.at:
-            held: dict[tuple[int, int | None], Array] = {}
+            held: dict[Key, Array] = {}
             numbers.append([])
             wide.append(Counter())
             for occupancy, count in tables.occupied.items():
-                key = occupancy.meeting, occupancy.sharing
+                key = occupancy.key
                 found = self.memory.bytes(occupancy)
                 if found is None and occupancy.meeting in self.choices.by_state:
                     for table in self.memory.by_state(occupancy, indicators):
@@ -159,7 +160,7 @@ class Relaxation:
             if held is None:
                 total += count * sum(float(sizes[choices[v]]) for v, sizes in self.memory.least(occupancy).items())
             else:
-                crossing = self.memory.crossing(occupancy.meeting, occupancy.sharing)
+                crossing = self.memory.crossing(*occupancy.key)
                 total += count * float(
                     held[tuple(c[choices[v]] for v, c in zip(crossing.scope, crossing.classes, strict=True))]
                 )
@@ -182,7 +183,7 @@ class Relaxation:
                     for v, sizes in self.memory.least(occupancy).items():
                         found[v] += price * count * sizes[self.kept[v]]
                     continue
-                crossing = self.memory.crossing(occupancy.meeting, occupancy.sharing)
+                crossing = self.memory.crossing(*occupancy.key)
                 here = [int(c[choices[v]]) for v, c in zip(crossing.scope, crossing.classes, strict=True)]
                 for axis, v in enumerate(crossing.scope):
                     along = held[tuple(slice(None) if i == axis else n for i, n in enumerate(here))]

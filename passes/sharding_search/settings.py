@@ -15,11 +15,13 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
+from distir.passes.distribution.pipeline.tasks import check_schedule
 from distir.passes.sharding_search.deadline import Deadline, OutOfTime
 from distir.passes.sharding_search.plans import annotate
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import RESTRICTIONS, Problem, build
 from distir.passes.sharding_search.result import Result
+from distir.passes.staging.order import stages_of
 
 SHARDS = ("any", "even")
 """Which shards a plan may have: any that `apply-sharding` lowers; those of equal extents that do not overlap, which DTensor and
@@ -37,6 +39,7 @@ def build_problem(
     shards: str,
     entry: str,
     time_limit: float | None = None,
+    schedule: str = "1f1b",
 ) -> tuple[Problem, Deadline]:
     """The problem of a module of level 1 or 2, and the end of the time to build and solve it, which begins once rules are discovered. Raises
     DistirError for options that do not fit it."""
@@ -47,12 +50,14 @@ def build_problem(
     if shards not in SHARDS:
         raise DistirError(f"shards: expected one of {', '.join(SHARDS)}, got '{shards}'")
     parsed = replace(parse_mesh(mesh, module), uneven=shards == "any")
-    prices = Prices(parsed, load_machine(machine), cost_model)
+    check_schedule(schedule)
     prepare(context, module)
+    prices = Prices(parsed, load_machine(machine), cost_model, stages=stages_of(entry_function(module, entry)))
     restrictions = parse_restrictions(restrict, parsed)
     deadline = Deadline.after(time_limit)
     try:
-        found = build(module, entry, prices, parse_batch(batch, entry_function(module, entry)), restrictions, deadline)
+        batches = parse_batch(batch, entry_function(module, entry))
+        found = build(module, entry, prices, batches, restrictions, deadline, schedule)
     except OutOfTime:
         raise DistirError(f"time-limit {time_limit:g} s: the problem was not built in time: allow more time") from None
     return found, deadline

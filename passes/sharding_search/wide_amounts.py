@@ -37,7 +37,7 @@ class WideAmounts:
         beside others."""
         import numpy as np
 
-        crossing = relaxation.memory.crossing(occupancy.meeting, occupancy.sharing)
+        crossing = relaxation.memory.crossing(*occupancy.key)
         marks: list[int] = []
         for v, classes, size in zip(crossing.scope, relaxation.classes_left(crossing), crossing.shape, strict=True):
             numbers = np.arange(size, dtype=np.float64)

@@ -11,7 +11,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import MeshOp
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.pipeline.stages import stage_calls
-from distir.passes.staging.schedule import is_stage_call
+from distir.passes.staging.order import is_stage_call
 from distir.passes.structure import functions
 
 ONE = "device"

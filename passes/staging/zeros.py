@@ -1,10 +1,10 @@
 """Sums that start from zero: in goes a scheduled program whose first microbatch adds its gradients to zeros; out comes one in which it adds
-nothing, by copies of its functions without these additions. `spared_runs` says of a staged program which runs are saved."""
+nothing, by copies of its functions without these additions. `starting_sums` says of a staged program which."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
@@ -31,6 +31,10 @@ KEEPS_ZERO = (CommunicationOp, ConcatOp, FirstOnlyOp, InsertOp, ScaleOp, SliceOp
 """What makes only zeros of zeros alone."""
 
 
+ZERO = -2
+"""In place of the number of a value: a sum that starts, of zeros that go as what adds to them does."""
+
+
 def remove_zeros(module: ModuleOp, entry: FuncOp) -> None:
     """Removes additions of zeros from a placed program, in place. Zeros that one call takes are made by its function, if they are still
     needed there."""
@@ -52,7 +56,7 @@ class _Zeros:
                 zeros[op.output] = None
             elif isinstance(op, CallOp):
                 self._move(op, [i for i, value in enumerate(op.operands) if value in zeros and value.has_one_use()])
-            elif _is_sum(op) and any(are_zero):
+            elif is_sum(op) and any(are_zero):
                 self._shorten(op, [value for value in op.operands if value not in zeros])
             elif isinstance(op, KEEPS_ZERO) and all(are_zero):
                 made = [ZerosOp(result.type) for result in op.results]
@@ -104,8 +108,17 @@ class _Zeros:
         return function.sym_name.data
 
 
-def _is_sum(op: Operation) -> bool:
+def is_sum(op: Operation) -> bool:
+    """Whether an operation adds its operands."""
     return isinstance(op, AccumulateOp) and op.reduction.data == Reduction.SUM
+
+
+def left_of_sum(op: Operation, operands: Sequence[int]) -> int | None:
+    """The number of what a sum is of which all other operands are zeros; None where it is none of these."""
+    left = [number for number in operands if number != ZERO]
+    if len(left) == len(operands) or len(left) > 1 or not is_sum(op):
+        return None
+    return left[0] if left else ZERO
 
 
 def _replace(op: Operation, values: Sequence[SSAValue]) -> None:
@@ -115,10 +128,26 @@ def _replace(op: Operation, values: Sequence[SSAValue]) -> None:
     op.parent.erase_op(op)
 
 
-def spared_runs(module: ModuleOp, entry: FuncOp) -> Mapping[Operation, int]:
-    """How many runs of each operation of a staged program are none once it is scheduled: making sums of zeros, and adding to these."""
+@dataclass(frozen=True)
+class StartingSum:
+    """A sum over microbatches that starts from zeros, which go with what adds to them."""
+
+    index: int
+    """Which of the values that are carried."""
+    zeros: Operation
+    argument: BlockArgument
+    """Of the body of the loop."""
+    call: Operation | None
+    """The call that adds; None if the body does."""
+    passed: tuple[BlockArgument, ...]
+    """The arguments of functions that take the sum."""
+    adding: Operation
+
+
+def starting_sums(module: ModuleOp, entry: FuncOp) -> list[StartingSum]:
+    """The sums of a staged program to which the first microbatch adds nothing once it is scheduled."""
     table = functions(module)
-    found: Counter[Operation] = Counter()
+    found: list[StartingSum] = []
     for loop in entry.body.block.ops:
         if not isinstance(loop, MicrobatchesOp):
             continue
@@ -128,16 +157,20 @@ def spared_runs(module: ModuleOp, entry: FuncOp) -> Mapping[Operation, int]:
                 continue
             argument = table[loop.callee.string_value()].body.block.args[index]
             if (adding := _adding(argument, table)) is not None:
-                found[adding] += 1
-                found[value.owner] += 1
+                op, passed, call = adding
+                found.append(StartingSum(index - len(loop.same), value.owner, argument, call, passed, op))
     return found
 
 
-def _adding(argument: BlockArgument, table: Mapping[str, FuncOp]) -> Operation | None:
-    """What adds to an argument, the one thing that is done with it, maybe by functions that it is passed to."""
+def _adding(
+    argument: BlockArgument, table: Mapping[str, FuncOp]
+) -> tuple[Operation, tuple[BlockArgument, ...], Operation | None] | None:
+    """What adds to an argument, the one thing that is done with it, maybe by functions that it is passed to; their arguments; the first call."""
     if not argument.has_one_use():
         return None
     use = next(iter(argument.uses))
     if isinstance(use.operation, func.CallOp):
-        return _adding(table[use.operation.callee.string_value()].body.block.args[use.index], table)
-    return use.operation if _is_sum(use.operation) else None
+        passed = table[use.operation.callee.string_value()].body.block.args[use.index]
+        found = _adding(passed, table)
+        return None if found is None else (found[0], (passed, *found[1]), use.operation)
+    return (use.operation, (), None) if is_sum(use.operation) else None

@@ -1,0 +1,224 @@
+"""The order of a staged program, before it is written: in goes a staged entry, placed or not, and a schedule; out comes where each value is made,
+which stages hold which arguments, what goes to other stages after which call, and in which order microbatches run on each stage."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import cast
+
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from distir.dialects.dist import CallOp, MicrobatchesOp, PutRowsOp
+from distir.dialects.errors import DistirError
+from distir.passes.distribution.pipeline.stages import BACKWARD, STAGE, phase_of, stage_of
+from distir.passes.distribution.pipeline.tasks import Task, steps
+from distir.passes.structure import argument_attributes, functions, result_attributes, text
+
+Use = tuple[Operation, int]
+"""An operation, and which of its operands."""
+
+
+class Order:
+    """Of one staged program. So many values are `listed` for one of the program: one for each device, or that of a group."""
+
+    def __init__(self, module: ModuleOp, entry: FuncOp, listed: int, schedule: str):
+        self.module, self.entry, self.listed, self.schedule = module, entry, listed, schedule
+        self.main = entry.body.block
+        loops = [op for op in self.main.ops if isinstance(op, MicrobatchesOp)]
+        if len(loops) > 1:
+            raise DistirError(f"@{entry.sym_name.data} has {len(loops)} loops over microbatches: expected one at most")
+        self.loop = loops[0] if loops else None
+        self.function = functions(module)[self.loop.callee.string_value()] if self.loop else None
+        self.body = self.function.body.block if self.function else None
+        self.times = self.loop.times if self.loop else 1
+        self.given = tuple(self.loop.operands) if self.loop else ()
+        self.same = len(self.loop.same) if self.loop else 0
+        """How many of what is given are the same in every microbatch; the others are what is carried into the first."""
+        self.last = cast(ReturnOp, self.body.last_op) if self.body else None
+        self.left = tuple(self.last.operands) if self.last else ()
+        """What a microbatch leaves to the next."""
+        calls = [op for block in (self.main, self.body) if block for op in block.ops if is_stage_call(op)]
+        self.stages = 1 + max(map(stage_of, calls), default=0)
+        self.steps: Sequence[Sequence[Task]] = ()
+        self.orders: dict[tuple[int, bool], list[int]] = defaultdict(list)
+        """By stage and whether backward, the microbatches in the order in which they run there."""
+        if self.body is not None:
+            training = any(_phase(op) == BACKWARD for op in self.body.ops)
+            self.steps = steps(schedule, self.stages, self.times, training)
+        for task in (task for step in self.steps for task in step):
+            self.orders[task.stage, task.backward].append(task.microbatch)
+        self._homes: dict[SSAValue, int | None] = {}
+        self._latest: dict[SSAValue, Operation | None] = {}
+        self.remote: dict[Operation, dict[tuple[SSAValue, Use, int], None]] = defaultdict(dict)
+        """By the call after which it is there, what goes to which other stages in every microbatch, and the use for which it does."""
+        self.kept: dict[Operation, list[int]] = defaultdict(list)
+        """By the call after which they can be made, which of the values that a microbatch leaves to the next are made then."""
+        self._note_uses()
+        self.places = self._places()
+
+    # --- what is known beforehand -----------------------------------------------------------------------------------
+
+    def home(self, value: SSAValue) -> int | None:
+        """The stage on which a value is made; None for what arguments and constants alone make."""
+        if value not in self._homes:
+            self._homes[value] = None  # of a carried value, while what carries it on is looked at
+            self._homes[value] = self._home(value)
+        return self._homes[value]
+
+    def _home(self, value: SSAValue) -> int | None:
+        if (same := self.stands_for(value)) is not None:
+            return self.home(same)
+        if isinstance(value, BlockArgument):
+            return None
+        op = cast(OpResult, value).op
+        if is_stage_call(op):
+            return stage_of(op)
+        return next((h for h in map(self.home, made_of(op)) if h is not None), None)
+
+    def stands_for(self, value: SSAValue) -> SSAValue | None:
+        """The value of the entry that an argument of the loop's body has, or the value of the body that a carried one has later."""
+        if isinstance(value, OpResult):
+            return self.left[value.index] if value.op is self.loop else None
+        if isinstance(value, BlockArgument) and value.block is self.body:
+            if value.index < self.same:
+                return self.given[value.index]
+            return self.left[value.index - self.same] if value.index < len(self.given) else None
+        return None
+
+    def latest(self, value: SSAValue) -> Operation | None:
+        """The last call of the body of the loop that a value of one microbatch is made of."""
+        if value not in self._latest:
+            found: list[Operation] = []
+            if isinstance(value, OpResult) and value.op.parent is self.body:
+                inner = [self.latest(v) for v in value.op.operands] if not is_stage_call(value.op) else [value.op]
+                found = [op for op in inner if op is not None]
+            assert self.body is not None
+            order = {op: i for i, op in enumerate(self.body.ops)} if len(found) > 1 else {}
+            self._latest[value] = max(found, key=lambda op: order[op]) if len(found) > 1 else next(iter(found), None)
+        return self._latest[value]
+
+    def _note_uses(self) -> None:
+        for op in self.body.ops if self.body else ():
+            if is_stage_call(op):
+                for i in range(len(op.operands)):
+                    self._note_use((op, i), stage_of(op))
+        for i, value in enumerate(self.left):
+            if (made := self.latest(value)) is not None:
+                self.kept[made].append(i)
+
+    def _note_use(self, use: Use, stage: int) -> None:
+        value = use[0].operands[use[1]]
+        home = self.home(value)
+        if home not in (None, stage):
+            if (made := self.latest(value)) is not None:
+                self.remote[made][value, use, stage] = None
+        elif isinstance(value, OpResult) and not is_stage_call(value.op):
+            for i in range(len(value.op.operands)):
+                self._note_use((value.op, i), stage)
+
+    def _places(self) -> dict[BlockArgument, list[int]]:
+        """Of each argument of the entry the stages that hold it: all that use it; of one that is updated, the first."""
+        users: dict[SSAValue, dict[int, None]] = defaultdict(dict)
+        for block in (self.main, self.body):
+            for op in block.ops if block else ():
+                if is_stage_call(op):
+                    for value in op.operands:
+                        self._note_users(value, stage_of(op), users)
+        attributes = argument_attributes(self.entry)
+        updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
+        found: dict[BlockArgument, list[int]] = {}
+        for first in range(0, len(self.main.args), self.listed):
+            group = self.main.args[first : first + self.listed]
+            stages = sorted({stage for argument in group for stage in users[argument]}) or [0]
+            if text(attributes[first], "dist.name", f"arg{first}") in updated:
+                stages = stages[:1]
+            found.update((argument, stages) for argument in group)
+        return found
+
+    def _note_users(self, value: SSAValue, stage: int, users: dict[SSAValue, dict[int, None]]) -> None:
+        """Notes the arguments of the entry of which a value is made on a stage."""
+        home = self.home(value)
+        where = stage if home is None else home
+        if where in users[value]:
+            return
+        users[value][where] = None
+        if (same := self.stands_for(value)) is not None:
+            self._note_users(same, where, users)
+            if isinstance(value, BlockArgument):
+                self._note_users(self.given[value.index], where, users)
+        elif isinstance(value, OpResult) and not is_stage_call(value.op):
+            for operand in value.op.operands:
+                self._note_users(operand, where, users)
+
+    def origin(self, value: SSAValue, stage: int) -> int:
+        """Where a value comes from that is not on a stage yet: that stage, if it can be made there."""
+        if isinstance(value, BlockArgument) and value.block is self.main:
+            return self.places[value][0]
+        home = self.home(value)
+        return stage if home is None else home
+
+    def resolved(self, value: SSAValue, microbatch: int | None) -> tuple[SSAValue, int | None]:
+        """What an argument of the body is in a microbatch, and a result of the loop in the last one. What is carried goes from one
+        microbatch to that which its stage runs next: sums do not depend on the order, nor do rows."""
+        while (same := self.passed_as(value, microbatch)) is not None:
+            value, microbatch, _ = same
+        return value, microbatch if self.is_inside(value) else None
+
+    def passed_as(self, value: SSAValue, microbatch: int | None) -> tuple[SSAValue, int | None, Use] | None:
+        """The value that another one is passed as, of which microbatch, and the use that passes it; None for what is made where it is."""
+        if (same := self.stands_for(value)) is None:
+            return None
+        index = cast(BlockArgument | OpResult, value).index
+        assert self.loop is not None
+        assert self.last is not None
+        if isinstance(value, BlockArgument) and index < self.same:
+            return same, None, (self.loop, index)
+        order = self.runs_in(same)
+        if isinstance(value, OpResult):
+            return same, order[-1], (self.last, index)
+        if microbatch == order[0]:
+            return self.given[index], None, (self.loop, index)
+        return same, order[order.index(cast(int, microbatch)) - 1], (self.last, index - self.same)
+
+    def is_inside(self, value: SSAValue) -> bool:
+        """Whether a value is one of the body of the loop."""
+        block = value.op.parent if isinstance(value, OpResult) else value.owner
+        return block is not None and block is self.body
+
+    def runs_in(self, value: SSAValue) -> Sequence[int]:
+        """In which order a value of the body is made."""
+        if (made := self.latest(value)) is None:
+            return range(self.times)
+        return self.orders[stage_of(made), phase_of(made) == BACKWARD]
+
+
+def is_staged(entry: FuncOp) -> bool:
+    """Whether an entry consists of stage calls, with or without a loop over microbatches."""
+    return any(isinstance(op, MicrobatchesOp) or is_stage_call(op) for op in entry.body.block.ops)
+
+
+def stages_of(entry: FuncOp) -> int:
+    """How many stages an entry has; 1 if it is not staged."""
+    table = functions(cast(ModuleOp, entry.parent_op()))
+    loops = [op for op in entry.body.block.ops if isinstance(op, MicrobatchesOp)]
+    bodies = [entry, *(table[loop.callee.string_value()] for loop in loops)]
+    calls = [op for body in bodies for op in body.body.block.ops if is_stage_call(op)]
+    return 1 + max(map(stage_of, calls), default=0)
+
+
+def is_stage_call(op: Operation) -> bool:
+    """Whether an operation is a call of a staged program."""
+    return isinstance(op, CallOp | func.CallOp) and STAGE in op.attributes
+
+
+def _phase(op: Operation) -> str | None:
+    return phase_of(op) if is_stage_call(op) else None
+
+
+def made_of(op: Operation) -> Sequence[SSAValue]:
+    """What an operation beside the stage calls is made of: of rows that are put into others, the rows first."""
+    return [op.rows, op.input] if isinstance(op, PutRowsOp) else op.operands
