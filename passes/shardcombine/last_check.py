@@ -146,8 +146,6 @@ class _Check:
         """Draws of the first arithmetic that the op's code accepts; none if it runs on none."""
         numbers = [n for n in self.subject.stated_floats if n <= _LARGEST_NUMBER and not _MET[0] <= n <= _MET[1] and n]
         scales = (*_SCALES[:2], *(_BEYOND * n for n in numbers[-_MOST_NUMBERS:]), *_SCALES[2:])
-        if self.at.rule.found == Exact.found and not self.subject.stated_floats:
-            scales = scales[:2]
         shapes = [self.subject.operand_shape(self.at.point, i) for i in self.subject.tensors]
         sizes = [_size(shape) for shape in shapes] or [0]
         wanted = MANY_DRAWS if min(sizes) <= _FEW else len(scales)
