@@ -204,6 +204,25 @@ class Floats:
         return _machine_reduces(whole, parts, reduction, weights, self.equal)
 
 
+class PartlyFinite(Floats):
+    """Small whole numbers, on which results need not be finite everywhere: they are compared where the whole is."""
+
+    def __init__(self) -> None:
+        super().__init__(positive=False)
+
+    def draw(self, shape: Sequence[int], rng: np.random.Generator, number: int = 0) -> Array:
+        return rng.integers(-2, 3, tuple(shape)).astype(np.float64)
+
+    def readable(self, result: Array) -> Array:
+        return result
+
+    def equal(self, left: Array, right: Array) -> bool:
+        if left.shape != right.shape or right.dtype.kind not in "fc":
+            return super().equal(left, right)
+        finite = np.isfinite(right)
+        return super().equal(left[finite], right[finite])
+
+
 WITH_ZEROS = Floats(positive=False, scales=(TIES, *_SCALES))
 """For what depends on whether numbers are zero or equal, such as a count of those that are not zero."""
 

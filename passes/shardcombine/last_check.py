@@ -10,10 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Gather, Identity, Outside, PartialRule, Reduce, Rule
-from distir.passes.shardcombine.arithmetic import TIES, Arithmetic, Exact, Floats
+from distir.passes.shardcombine.arithmetic import TIES, Arithmetic, Exact, Floats, PartlyFinite
 from distir.passes.shardcombine.cuts import Survivor, local_point, portions
 from distir.passes.shardcombine.draws import MANY_DRAWS, SHARDS, Trial
 from distir.passes.shardcombine.lookups import Lookup
@@ -42,6 +45,8 @@ _MOST_NUMBERS = 3
 _ENOUGH = 100_000
 """Elements of the largest tensor, in all draws together."""
 _FEWEST_DRAWS = 2
+_MORE_DRAWS = 3 * MANY_DRAWS
+"""Where results are seen that are not finite."""
 _FEW = 8
 """Elements of an operand with which it takes many draws."""
 
@@ -145,7 +150,8 @@ class _Check:
     def _draw(self) -> list[Trial]:
         """Draws of the first arithmetic that the op's code accepts; none if it runs on none."""
         numbers = [n for n in self.subject.stated_floats if n <= _LARGEST_NUMBER and not _MET[0] <= n <= _MET[1] and n]
-        scales = (*_SCALES[:2], *(_BEYOND * n for n in numbers[-_MOST_NUMBERS:]), *_SCALES[2:])
+        near = [scale for n in numbers[-_MOST_NUMBERS:] for scale in (_BEYOND * n, _BEYOND / n)]
+        scales = (*_SCALES[:2], *near, *_SCALES[2:])
         shapes = [self.subject.operand_shape(self.at.point, i) for i in self.subject.tensors]
         sizes = [_size(shape) for shape in shapes] or [0]
         wanted = MANY_DRAWS if min(sizes) <= _FEW else len(scales)
@@ -161,6 +167,23 @@ class _Check:
             self.probe.drawn = draws
             return [Trial(draw, SHARDS[n % 2], arithmetic) for n, draw in enumerate([draws[0], *draws])]
         return []
+
+    @cached_property
+    def _partly_finite(self) -> list[Trial]:
+        """Draws of which some results are finite and some are not: an operator may be a sum over addends only where all are."""
+        arithmetic, found, is_finite = PartlyFinite(), list[Trial](), True
+        for number in range(_MORE_DRAWS):
+            if number == MANY_DRAWS and is_finite:
+                break
+            try:
+                draw = self.probe.draw(arithmetic, number)
+            except Exception:
+                break
+            finite = [np.isfinite(r) for r in draw.results if r is not None and r.dtype.kind in "fc"]
+            is_finite = is_finite and all(each.all() for each in finite)
+            if any(each.any() and not each.all() for each in finite):
+                found.append(Trial(draw, SHARDS[0], arithmetic))
+        return found
 
     def factor_holds(self, name: str) -> bool:
         """Whether shards of the factor make the whole, where it can be cut."""
@@ -209,7 +232,7 @@ class _Check:
         combines: list[Combine] = [
             Reduce(entry.reduction) if r in entry.results else Identity() for r in range(len(probe.kinds))
         ]
-        for trial in self.trials:
+        for trial in (*self.trials, *self._partly_finite):
             shards, draw = trial.shards, trial.draw
             locals_ = [dict(draw.arrays) for _ in range(shards)]
             for i in operands:

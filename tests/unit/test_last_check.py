@@ -63,6 +63,14 @@ def test_a_stand_in_that_enlarges_says_nothing_of_an_op_that_adds() -> None:
     assert "partial = [sum: 0 -> 0], found" in rule_that_holds(*operation(call))
 
 
+@pytest.mark.parametrize("shape", [(), (15,)])
+def test_zero_times_infinity_is_no_sum_of_addends(shape: tuple[int, ...]) -> None:
+    """x log1p(y) is 0 where x is, whatever y: also where the addends of x, each with its own infinite result, are not."""
+    op, _ = operation(Call(aten.special_xlog1py.default, (doubles(15), doubles(*shape).abs()), {}))
+    x = np.random.default_rng(0).integers(-2, 3, 15).astype(float)
+    assert "partial" not in rule_that_holds(op, [x, np.full(shape, -1.0)])
+
+
 def test_integers_that_saturate_say_nothing() -> None:
     """Of a quantized convolution: rows and columns overlap."""
     pads = ", ".join(["1 : si64"] * 4)

@@ -67,13 +67,13 @@ def test_a_search_cuts_the_rows_where_memory_is_short() -> None:
     context = program_context()
     module = Parser(context, program.read_text()).parse_module()
     whole = module.clone()
-    IlpShardPass(mesh="tp=2", machine="dgx-2", restrict="tp=model", memory_limit="8MB").apply(context, module)
+    IlpShardPass(mesh="tp=2", machine="dgx-2", restrict="tp=model", memory_limit="30MB").apply(context, module)
     (mesh,) = (op for op in module.body.block.ops if isinstance(op, MeshOp))
     seconds = mesh.attributes["dist.seconds"].value.data  # pyright: ignore
     ApplyShardingPass().apply(context, module)
     assert {op.name for op in module.walk()} >= {"dist.local_index", "dist.inside"}
     rng = np.random.default_rng(2)
-    inputs = {"table": rng.standard_normal((9000, 64)), "i": rng.integers(0, 9000, (32, 8))}
+    inputs = {"table": rng.standard_normal((36000, 64)), "i": rng.integers(0, 36000, (32, 8))}
     expected = run(whole, inputs, dtype=np.float64)["y"]
     np.testing.assert_allclose(run(module, inputs, dtype=np.float64)["y"], expected, rtol=1e-12)
     assert simulate(module, load_machine("dgx-2")).makespan_seconds == pytest.approx(seconds, rel=1e-9)
