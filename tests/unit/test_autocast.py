@@ -19,6 +19,7 @@ HALF, SINGLE = "bf16", "f32"
 CASES: list[tuple[str, Any, str]] = [
     ("softmax", lambda x: torch.softmax(x, -1), SINGLE),
     ("log_softmax", lambda x: F.log_softmax(x, -1), SINGLE),
+    ("cross_entropy", lambda x: F.cross_entropy(x, torch.arange(8)), SINGLE),
     ("layer_norm", lambda x: F.layer_norm(x, [8]), SINGLE),
     ("pow", lambda x: x.pow(2), SINGLE),
     ("rsqrt", lambda x: x.rsqrt(), SINGLE),
