@@ -49,6 +49,14 @@ def eager_of(module: ModuleOp) -> Steps | None:
     return _attached.get(module)
 
 
+def copied(module: ModuleOp) -> ModuleOp:
+    """A copy of a program, imported from what this one was imported from."""
+    found = module.clone()
+    if (steps := eager_of(module)) is not None:
+        attach_eager(found, steps, _examples[module])
+    return found
+
+
 STEPS = 3
 
 CHECK_SECONDS = 10.0

@@ -112,10 +112,11 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Any])
 def _module_of(made: Any, what: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Any]) -> ModuleOp:
     """A model that exists in this process, as a module; shapes and roles that are used are taken out."""
     if isinstance(made, ModuleOp):
+        from distir.frontends.eager import copied
         from distir.interpreters.weights import attach, weights_of
 
         check(made, what)
-        attach(module := made.clone(), weights_of(made))
+        attach(module := copied(made), weights_of(made))
         return module
     if type(made).__module__.startswith("onnx") and type(made).__name__ == "ModelProto":
         from distir.frontends.onnx import import_model
