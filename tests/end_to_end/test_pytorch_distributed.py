@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
+from distir.frontends.pytorch.devices import autocast_on_cpu
 from distir.frontends.weights import load
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.reference import run
@@ -78,7 +79,7 @@ def test_processes_train_three_steps(plan: dict[str, int]) -> None:
 
 def step_in_mixed_precision() -> tuple[ModuleOp, list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
     """A step under autocast to bfloat16 with AdamW on float32 weights, three batches, and loss and parameters of eager
-    PyTorch after each."""
+    PyTorch after each, in the element types of an accelerator."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
     imported = copy.deepcopy(model)  # the program has the values of its model, which eager steps write to
@@ -91,7 +92,7 @@ def step_in_mixed_precision() -> tuple[ModuleOp, list[dict[str, np.ndarray]], li
     expected: list[dict[str, np.ndarray]] = []
     for x, label in data:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
+        with autocast_on_cpu(), torch.autocast("cuda", torch.bfloat16):
             loss = nn.functional.cross_entropy(model(x), label)
         loss.backward()
         optimizer.step()

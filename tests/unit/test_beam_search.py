@@ -58,6 +58,7 @@ def test_what_a_candidate_holds_is_never_more_than_its_plan_needs(workload: str)
         assert found.seconds == result.seconds
 
 
+@pytest.mark.long
 def test_a_beam_finds_a_plan_where_time_is_too_short(monkeypatch: pytest.MonkeyPatch):
     problem = posed("gpt")
     limit = int(0.9 * best_plan(problem).memory.peak_bytes)
