@@ -36,7 +36,7 @@ lit: $(STAMP)
 	$(BIN)/lit -j2 --order=lexical -q tests/filecheck
 
 pytest: $(STAMP)
-	$(BIN)/pytest -m "not long"
+	$(BIN)/pytest -m "not long" --numprocesses auto --maxprocesses 4 --dist loadfile
 
 # distir and examples/extension as wheels, installed in a folder of their own; the extension's tests run against these.
 extension: $(STAMP)
