@@ -147,6 +147,12 @@ class DistirOptMain(xDSLOptMain):
         self.instrumentation.lap("Parser")
         return module
 
+    def _check_pass(self, name: str, option: str) -> None:
+        if name not in self.available_passes:
+            near = get_close_matches(name, self.available_passes, 1, 0.6)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise DistirError(f"{option}: unknown pass {name}: {hint}distir-opt --help lists the passes")
+
     def setup_pipeline(self) -> None:
         """Where a module is verified (once parsed, and after each pass), it is checked as a whole too."""
         if self.args.run_reproducer:
@@ -154,12 +160,9 @@ class DistirOptMain(xDSLOptMain):
         self.instrumentation = Instrumentation(self.args)
         try:
             for spec in parse_pipeline(self.args.passes):
-                if spec.name not in self.available_passes:
-                    near = get_close_matches(spec.name, self.available_passes, 1, 0.6)
-                    hint = f"did you mean {near[0]}? " if near else ""
-                    raise DistirError(
-                        f"-p '{self.args.passes}': unknown pass {spec.name}: {hint}distir-opt --help lists the passes"
-                    )
+                self._check_pass(spec.name, f"-p '{self.args.passes}'")
+            for option, name in self.instrumentation.named_passes():
+                self._check_pass(name, option)
             super().setup_pipeline()
         except ValueError as error:
             raise DistirError(f"-p '{self.args.passes}': {error}") from error

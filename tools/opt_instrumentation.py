@@ -80,6 +80,11 @@ class Instrumentation:
         named = args.print_ir_before or args.print_ir_after or args.print_ir_before_all or args.print_ir_after_all
         return bool(named or args.mlir_timing)
 
+    def named_passes(self) -> list[tuple[str, str]]:
+        """The options that name passes, with each name."""
+        options = {"--print-ir-before": self.args.print_ir_before, "--print-ir-after": self.args.print_ir_after}
+        return [(option, name) for option, given in options.items() for name in sorted(_names(given))]
+
     def between(self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None) -> None:
         """After one pass and before the next."""
         if previous is not None:

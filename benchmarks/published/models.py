@@ -100,16 +100,7 @@ def gpt_step(
         layer = partial(GptLayer, width, heads, dropout, whole_attention)
         model = Gpt(layers, width, vocabulary, sequence, recompute, layer).to(dtype)
         tokens = torch.zeros(batch, sequence, dtype=torch.long)
-    optimizer = HalfAdam(model.parameters())
-
-    def step(tokens: Tensor, labels: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        loss = model(tokens, labels)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return import_step(written_step(step, model, optimizer), (tokens, tokens))
+    return _imported(model, HalfAdam(model.parameters()), tokens)
 
 
 class Linear(nn.Linear):
@@ -220,7 +211,11 @@ def llama_step(
     with torch.device("meta"):
         model = Llama(layers, width, heads, groups, hidden, vocabulary, recompute)
         tokens = torch.zeros(batch, sequence, dtype=torch.long)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    return _imported(model, torch.optim.AdamW(model.parameters(), lr=3e-4), tokens)
+
+
+def _imported(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> ModuleOp:
+    """One step of a model that gives its loss, on tokens and labels of this shape."""
 
     def step(tokens: Tensor, labels: Tensor) -> Tensor:
         optimizer.zero_grad()

@@ -10,6 +10,7 @@ Devices are numbered unit by unit of the innermost level (node by node), group b
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ __all__ = [
     "Tiles",
     "load_machine",
     "machine_names",
+    "with_settings",
 ]
 
 BUILT_IN = Path(__file__).parent
@@ -56,7 +58,9 @@ def machine_names() -> list[str]:
 
 def load_machine(name_or_path: str | Path, settings: Sequence[str] = ()) -> Machine:
     """The machine of that name, or the one that a `.toml` file describes, with numbers that are set otherwise, as in
-    `device.memory_capacity_bytes=80GB`. Raises DistirError."""
+    `device.memory_capacity_bytes=80GB`, here or behind the name (`with_settings`). Raises DistirError."""
+    if found := _SET.fullmatch(str(name_or_path)):
+        name_or_path, settings = found[1], (*found[2].split(), *settings)
     if str(name_or_path) not in MACHINES and not str(name_or_path).endswith(".toml"):
         raise DistirError(
             f"unknown machine {name_or_path}: {expected(str(name_or_path), MACHINES, 'the path of a .toml file')}"
@@ -69,6 +73,14 @@ def load_machine(name_or_path: str | Path, settings: Sequence[str] = ()) -> Mach
         for note in fitted_notes(machine):
             print(f"distir: note: machine {name_or_path}: {note}", file=sys.stderr)
     return machine
+
+
+_SET = re.compile(r"(.*?)((?: [\w.]+=\S+)+)")
+
+
+def with_settings(name_or_path: str, settings: Sequence[str]) -> str:
+    """A machine whose numbers are set otherwise as one text, which passes take: `dgx-2 device.memory_capacity_bytes=80GB`."""
+    return " ".join([name_or_path, *settings])
 
 
 _noted: set[Path] = set()

@@ -1,6 +1,7 @@
 """`distir search --sharding ilp`: what is printed is the simulation of the text that the pipeline of passes writes for each plan."""
 
 import csv
+import json
 import runpy
 from math import prod
 from pathlib import Path
@@ -110,3 +111,20 @@ def test_divide_prefers_what_divides(model: Path, capsys: pytest.CaptureFixture[
         == 0
     )
     assert "plans simulated" in capsys.readouterr().out
+
+
+def test_numbers_of_the_machine_may_be_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The passes that write a plan see them too."""
+    options = [*SEARCH[:-4], "--devices", "2", "--sharding", "ilp", "--microbatches", "2", "--top", "1", "--json"]
+
+    def seconds(*settings: str) -> float:
+        assert main([*options, *settings]) == 0
+        return json.loads(capsys.readouterr().out)["plans"][0]["latency_seconds"]
+
+    usual = seconds()
+    assert seconds("--set", "device.memory_bandwidth_bytes_per_second=1e7") > 2 * usual
+
+
+def test_dividing_is_of_the_integer_program(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SEARCH[:-4], "--devices", "2", "--divide", "--sharding", "dtp"]) == 1
+    assert "--sharding dtp always cuts contractions" in capsys.readouterr().err

@@ -56,7 +56,7 @@ class ArgumentParser(argparse.ArgumentParser):
     """Wrong usage is a user's mistake like any other."""
 
     def error(self, message: str) -> NoReturn:
-        wrong = next((word for word in message.split() if word.startswith("--")), "").partition("=")[0]
+        wrong = next((word for word in message.split() if word.startswith("--")), "").partition("=")[0].rstrip(":")
         near = get_close_matches(wrong, options_of(self), 1, 0.6) if wrong.strip("-") else []
         hint = f" (did you mean {near[0]}?)" if near and near[0] != wrong else ""
         raise DistirError(f"{message}{hint}; see {self.prog} --help")

@@ -81,7 +81,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--sharding",
         choices=("dtp", "ilp"),
-        default="dtp",
         help="dtp: replicas hold all state, tensor ranks cut weights (default); ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
         "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline",
     )
@@ -182,7 +181,7 @@ def run(args: Namespace) -> int:
 
 def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration], ModuleOp]:
     from distir.interpreters.entry import entry_function
-    from distir.interpreters.machines import load_machine
+    from distir.interpreters.machines import load_machine, with_settings
     from distir.passes.distribution.batch.batch_axis import parse_batch
     from distir.passes.distribution.pipeline.tasks import USUAL
     from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
@@ -207,12 +206,15 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
+    if args.divide and args.sharding == "dtp":
+        raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
     is_staged = args.divide or args.sharding == "ilp"
     configurations = grid(args.devices, batches, microbatches, schedules, args.most_tensor, is_staged)
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     if is_staged:
         wanted = 0 if args.exhaustive else wanted
-        found = StagedSearch(bind, args.machine, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide)
+        name = with_settings(args.machine, args.settings)
+        found = StagedSearch(bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide)
         return found, configurations, model
     search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted)
     return search, configurations, model

@@ -1,5 +1,6 @@
 // What is shown of a pipeline: the module around passes, times, and a reproducer when one fails.
 // RUN: distir-opt %s -p 'onnx-fold-shapes,outline-repeats' --print-ir-after=onnx-fold-shapes 2>&1 >/dev/null | filecheck %s --check-prefix=AFTER
+// RUN: not distir-opt %s -p onnx-fold-shapes --print-ir-after=onnx-fold-shape 2>&1 | filecheck %s --check-prefix=UNKNOWN
 // RUN: distir-opt %s -p 'dtp-parallelize{sharding=ilp}' --no-cache --print-ir-before-all 2>&1 >/dev/null | filecheck %s --check-prefix=ALL
 // RUN: distir-opt %s -p onnx-fold-shapes --mlir-timing 2>&1 >/dev/null | filecheck %s --check-prefix=TIMES
 // RUN: not distir-opt %s -p 'onnx-fold-shapes,pipeline-stages{stages=9}' --mlir-pass-pipeline-crash-reproducer %t.mlir 2>&1 | filecheck %s --check-prefix=FAILS
@@ -9,6 +10,8 @@
 // AFTER: // -----// IR Dump After onnx-fold-shapes //----- //
 // AFTER-NEXT: builtin.module
 // AFTER-NOT: IR Dump
+
+// UNKNOWN: error: --print-ir-after: unknown pass onnx-fold-shape: did you mean onnx-fold-shapes?
 
 // ALL: IR Dump Before onnx-fold-shapes
 // ALL: IR Dump Before outline-repeats
