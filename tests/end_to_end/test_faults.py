@@ -15,7 +15,7 @@ import pytest
 
 from distir.backends.torch import execute
 from distir.dialects.errors import DistirError
-from tests.end_to_end.test_cli import COMMAND, environment, example
+from tests.end_to_end.commands import COMMAND, environment, example
 from tests.end_to_end.test_torch_run import INPUTS, PAIR, parse, signal_to_rank_1, workers_of
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")]
