@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, overload
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
+    from distir.tools.plan_source import PlanSource
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,23 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    data: tuple[dict[str, Any], ...] = ()
-    """The same as numbers, for pandas."""
+    numbers: Callable[[], Sequence[dict[str, Any]]] = tuple
+    """The same as numbers, when they are asked for."""
+
+    @cached_property
+    def data(self) -> Sequence[dict[str, Any]]:
+        """The same as numbers, for pandas."""
+        return self.numbers()
+
+    def within(self, width: int, *columns: str) -> Table:
+        """Without as many of these columns, in turn, as it takes to be no wider."""
+        for column in columns:
+            if max(map(len, str(self).splitlines())) <= width:
+                break
+            i = self.columns.index(column)
+            rows = tuple(row[:i] + row[i + 1 :] for row in self.rows)
+            self = replace(self, columns=self.columns[:i] + self.columns[i + 1 :], rows=rows)
+        return self
 
     def __str__(self) -> str:
         return table_text(self.rows, self.columns)
@@ -61,7 +77,8 @@ class Plan:
     """1 is the fastest."""
     configuration: Configuration
     figures: Figures
-    _build: Callable[[Configuration], ModuleOp] = field(repr=False)
+    source: PlanSource = field(repr=False)
+    """The search that found it."""
 
     @property
     def throughput_per_second(self) -> float:
@@ -71,7 +88,31 @@ class Plan:
     @cached_property
     def program(self) -> ModuleOp:
         """The distributed program (level 3), with the model's values: what was simulated, and what runs."""
-        return self._build(self.configuration)
+        return self.source.program(self.configuration)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """None where the model has none (`interpreters/model_work`)."""
+        tokens = self.source.work(self.configuration.batch).tokens
+        return tokens and self.throughput_per_second * tokens.per_sample
+
+    @property
+    def model_flops_per_device_second(self) -> float:
+        """Of the model's contractions, each once: what is computed anew does not count."""
+        work = self.source.work(self.configuration.batch)
+        return work.total_flops / (self.figures.latency_seconds * self.configuration.devices)
+
+    @property
+    def mfu(self) -> float | None:
+        """Model flops utilization: of what the devices could do at their peaks, the share that the model's contractions are. None without any."""
+        c, work = self.configuration, self.source.work(self.configuration.batch)
+        peak = work.peak_flops_per_second(self.source.search.machine, c.devices)
+        return work.total_flops / (self.figures.latency_seconds * peak) if peak else None
+
+    @cached_property
+    def memory_by_kind(self) -> Mapping[str, int]:
+        """What the fullest device holds at its peak: weights, gradients, optimizer state and activations."""
+        return self.source.memory_by_kind(self.configuration, self.figures)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the program, and its values beside it."""
@@ -91,15 +132,21 @@ class Plan:
             "microbatches": c.microbatches,
             "schedule": c.schedule if c.pp > 1 else None,
             "throughput_per_second": self.throughput_per_second,
+            "tokens_per_second": self.tokens_per_second,
             "latency_seconds": f.latency_seconds,
+            "model_flops_per_device_second": self.model_flops_per_device_second,
+            "mfu": self.mfu,
             "peak_memory_bytes": f.peak_memory_bytes,
+            **{f"{kind}_bytes": bytes_ for kind, bytes_ in self.memory_by_kind.items()},
             "compute_share": f.compute_share,
             "communication_share": f.communication_share,
             "idle_share": f.idle_share,
         }
 
 
-COLUMNS = ("rank", "batch", "D", "T", "P", "K", "schedule", "samples/s", "latency", "peak memory", "time goes to")
+COLUMNS = ("rank", "batch", "D", "T", "P", "K", "schedule", "samples/s", "latency", "memory", "MFU", "comm", "bubble")
+"""`comm` is the time of devices that goes to communication beside which they do not compute, `bubble` what they wait. Where the model has tokens, theirs
+are counted, not samples."""
 IMPOSSIBLE = "are not possible"
 
 
@@ -119,15 +166,15 @@ class Plans(Sequence[Plan]):
     def of(
         cls,
         outcomes: Sequence[Outcome],
-        build: Callable[[Configuration], ModuleOp],
+        source: PlanSource,
         planned: int,
         interrupted: bool = False,
     ) -> Plans:
-        """What a search found, and what makes the program of a configuration."""
+        """What a search found, and what it knows beside."""
         from distir.passes.distribution.search.configurations import ranked
 
         plans = [(o.configuration, o.figures) for o in ranked(outcomes)]
-        fitting = [Plan(rank, c, f, build) for rank, (c, f) in enumerate(plans, 1) if f is not None]
+        fitting = [Plan(rank, c, f, source) for rank, (c, f) in enumerate(plans, 1) if f is not None]
         return cls(tuple(fitting), tuple(outcomes), planned, interrupted)
 
     @overload
@@ -153,7 +200,9 @@ class Plans(Sequence[Plan]):
     def table(self, top: int | None = None) -> Table:
         """One row per plan."""
         plans = self.ranked[:top]
-        return Table(COLUMNS, tuple(map(_row, plans)), tuple(plan.as_dict() for plan in plans))
+        per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
+        columns = tuple(per_second if name == "samples/s" else name for name in COLUMNS)
+        return Table(columns, tuple(map(_row, plans)), lambda: [plan.as_dict() for plan in plans])
 
     def compare(self, *plans: int | Plan) -> Table:
         """What differs between plans (by default the first two), a row per figure, with the last column beside the first in percent."""
@@ -172,7 +221,7 @@ class Plans(Sequence[Plan]):
             if len({_text(d["figure"], v) for v in list(d.values())[1:]}) > 1
         ]
         columns = ("figure", *(f"plan {plan.rank}" for plan in chosen), "last against first")
-        return Table(columns, tuple(rows), tuple(data))
+        return Table(columns, tuple(rows), lambda: data)
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, a row per plan."""
@@ -201,11 +250,14 @@ class Plans(Sequence[Plan]):
 
 
 def _row(plan: Plan) -> tuple[str, ...]:
-    c, figures = plan.configuration, plan.figures
+    c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
         *(str(n) for n in (plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
-        *(c.schedule if c.pp > 1 else "-", f"{plan.throughput_per_second:,.1f}", seconds_text(figures.latency_seconds)),
-        *(bytes_text(figures.peak_memory_bytes), figures.limit),
+        c.schedule if c.pp > 1 else "-",
+        f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
+        *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),
+        "-" if plan.mfu is None else f"{plan.mfu:.1%}",
+        *(f"{f.communication_share:.0%}", f"{f.idle_share:.0%}"),
     )
 
 

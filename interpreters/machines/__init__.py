@@ -68,11 +68,17 @@ def load_machine(name_or_path: str | Path, settings: Sequence[str] = ()) -> Mach
     path = MACHINES[str(name_or_path)] if str(name_or_path) in MACHINES else Path(name_or_path)
     machine = read_machine(path, settings)
     is_own = str(name_or_path) not in MACHINES and not machine.provenance
-    if path not in _noted and (is_own or any(each.startswith("levels.") for each in settings)):
+    if path not in _noted and (is_own or any(map(_sets_link, settings))):
         _noted.add(path)
         for note in fitted_notes(machine):
             print(f"distir: note: machine {name_or_path}: {note}", file=sys.stderr)
     return machine
+
+
+def _sets_link(setting: str) -> bool:
+    """Whether it gives a link another number, rather than all that is known of it a factor."""
+    key, _, value = setting.partition("=")
+    return key.rpartition(".")[2].startswith(("bandwidth", "latency")) and not value.endswith("x")
 
 
 _SET = re.compile(r"(.*?)((?: [\w.]+=\S+)+)")

@@ -97,7 +97,7 @@ class Expansion:
         """The operations of a function: one per step of the body."""
         if (known := self._functions.get(name)) is None:
             function = self.program.reader.walk.function(name)
-            operations = list(function.body.block.ops)[:-1]
+            operations = self.program.reader.operations[name]
             is_replica = REPLICA in function.attributes
             known = self._functions[name] = Function(name, operations, labels_of(function), is_replica)
         return known

@@ -5,7 +5,8 @@ which the peak lies is opened, and in it the one inside: the bytes add up to the
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import DictionaryAttr, StringAttr
@@ -13,6 +14,7 @@ from xdsl.dialects.builtin import DictionaryAttr, StringAttr
 from distir.interpreters.machines import Memory
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import Expansion, Scope
+from distir.interpreters.simulate.kinds import GRADIENT, Gradients
 from distir.interpreters.simulate.labels import callee_name
 from distir.interpreters.simulate.liveness import (
     DIES,
@@ -31,7 +33,7 @@ class Holding(NamedTuple):
     name: str
     """An argument's `dist.name`, else the operation's label."""
     role: str
-    """An argument's `dist.role`; `activation` for what the program makes, `update` for what a result updates in place."""
+    """An argument's `dist.role`; `gradient` or `activation` for what the program makes, `update` for what a result updates in place."""
     operation: str
     """What made it; nothing for an argument."""
     path: tuple[str, ...]
@@ -82,6 +84,8 @@ class Search:
     live: dict[int, Kept]
     """By storage number."""
     made: int = 0
+    calls: list[tuple[Scope, Call]] = field(default_factory=list[tuple[Scope, Call]])
+    """Around the peak, from the entry's."""
 
     def find(self, scope: Scope, context: Context, arguments: list[int], height: int) -> tuple[str, ...]:
         """Replays a scope until its net growth on the device is `height`; what was running then."""
@@ -100,6 +104,7 @@ class Search:
                 change, most = (memory[on] if on < len(memory) else 0 for memory in liveness.of(step.callee, inner))
                 if net + most == height and most:
                     numbers = [storage.get(slot, -1) for slots in step.uses for slot in slots]
+                    self.calls.append((scope, step))
                     return self.find(self.expansion.inside(scope, step, op), inner, numbers, most)
                 net += change
                 outcome = dict(zip(step.makes, inner.fates, strict=True))
@@ -124,6 +129,17 @@ class Search:
                         net -= body.slots[slot][1]
         return scope.path
 
+    def gradients(self) -> list[frozenset[int]]:
+        """The slots that are gradients, of each body around the peak, the entry's first."""
+        gradients, program = Gradients(), self.expansion.program
+        found = [gradients.of(program.body, program.sharing)]
+        for scope, call in self.calls:
+            outer, made = found[len(scope.path)], call.callee.made
+            found.append(
+                gradients.of(call.callee, known=[m for m, s in zip(made, call.makes, strict=True) if s in outer])
+            )
+        return found
+
 
 def peak_of(expansion: Expansion, device: int) -> Peak:
     """What the device holds at its peak."""
@@ -134,7 +150,8 @@ def peak_of(expansion: Expansion, device: int) -> Peak:
     memory = program.known.liveness.entry(body, program.sharing).peak
     height = memory[device] if device < len(memory) else 0
     during = search.find(scope, entry_context(body, program.sharing), [], height) if height else ()
-    counted = Counter([_described(expansion, kept) for kept in search.live.values()])
+    gradients = search.gradients()
+    counted = Counter([_described(expansion, kept, gradients) for kept in search.live.values()])
     for index, rooms in enumerate(program.read.rooms):
         for on, bytes_ in rooms:
             if on == device:
@@ -144,9 +161,10 @@ def peak_of(expansion: Expansion, device: int) -> Peak:
     return Peak(device, before + height, during, holdings)
 
 
-def _described(expansion: Expansion, kept: Kept) -> Holding:
+def _described(expansion: Expansion, kept: Kept, gradients: Sequence[frozenset[int]]) -> Holding:
     """One storage, by where it was made: inside calls, by the operation there."""
     scope, slot = kept.scope, kept.slot
+    role = "update" if kept.shares else GRADIENT if slot in gradients[len(scope.path)] else "activation"
     bytes_ = 0 if kept.shares else scope.body.slots[slot][1]
     path = [part.partition(":")[0] for part in scope.path]
     body, function = scope.body, scope.function.name
@@ -159,7 +177,7 @@ def _described(expansion: Expansion, kept: Kept) -> Holding:
         path.append(function)
         body, slot = step.callee, step.callee.made[step.makes.index(slot)]
     label = expansion.function(function).labels[op]
-    return Holding(label, "update" if kept.shares else "activation", op.name, tuple(path), bytes_, 1, model_name(op))
+    return Holding(label, role, op.name, tuple(path), bytes_, 1, model_name(op))
 
 
 def _port(expansion: Expansion, index: int) -> tuple[str, str]:

@@ -132,6 +132,8 @@ class Reader:
         self._kernels: dict[str, bool] = {}
         self._targets: dict[tuple[int, int], tuple[str, Devices]] = {}
         """By the identity of attributes."""
+        self.operations: dict[str, list[Operation]] = {}
+        """Of functions that were read: for each step of the body, the operation that it is of. One over a group has several."""
 
     def entry(self, name: str, devices: int) -> Entry:
         """The entry, on so many devices. It rarely equals another, so it is not compared."""
@@ -219,6 +221,7 @@ class FunctionReader:
         self.slots: list[Room] = []
         self.streams: dict[Stream, int] = {}
         self.steps: list[Run | Call] = []
+        self.operations: list[Operation] = []
         self.values: dict[int, Slots] = {}
         """By the identity of SSA values."""
         self._placings, self._rooms = reader.placings[frame.is_placed], reader.rooms[frame.is_placed]
@@ -246,6 +249,7 @@ class FunctionReader:
         block = self.reader.walk.function(self.frame.name).body.block
         self.values.update(zip(map(id, block.args), arguments, strict=True))
         results = self._read(block)
+        self.reader.operations[self.frame.name] = self.operations
         return self.library.body(tuple(arity), self.slots, list(self.streams), self.steps, results)
 
     def _rooms_of(self, type_: Attribute) -> tuple[Room, ...]:
@@ -300,6 +304,7 @@ class FunctionReader:
                 results = self._run(op, operands) if self.reader.is_kernel(name) else self._call(name, SAME, operands)
             else:
                 results = self._run(op, operands)
+            self.operations += [op] * (len(self.steps) - len(self.operations))
             for value, slots in zip(op.results, results, strict=True):
                 values[id(value)] = slots
         raise DistirError(f"@{self.frame.name} does not return")

@@ -186,3 +186,35 @@ def test_a_file_says_where_measured_tables_stand_for_its_links(
     assert capsys.readouterr().err == ""
     load_machine("dgx-a100", ["levels.node.bandwidth_bytes_per_second=1e11"])
     assert "[levels.fitted.allreduce]" in capsys.readouterr().err
+
+
+def test_a_factor_multiplies_what_the_file_says_and_what_was_measured() -> None:
+    """`node.bandwidth=0.5x` halves the link, and each collective's measured bandwidth on it, which would otherwise stand for it."""
+    plain, halved = load_machine("dgx-h100"), load_machine("dgx-h100", ["node.bandwidth=0.5x"])
+    one, other = plain.levels[0], halved.levels[0]
+    assert other.bandwidth_bytes_per_second == one.bandwidth_bytes_per_second / 2
+    fits = [(one.fitted[kind][n], other.fitted[kind][n]) for kind in one.fitted for n in one.fitted[kind]]
+    assert fits
+    assert all(b.bus_bandwidth_bytes_per_second == a.bus_bandwidth_bytes_per_second / 2 for a, b in fits)
+    assert all(a.latency_seconds == b.latency_seconds for a, b in fits)
+    assert halved.levels[1] == plain.levels[1]
+    assert halved.figures["levels.node.bandwidth_bytes_per_second"].source == "--set node.bandwidth=0.5x"
+    assert load_machine("dgx-h100 memory_capacity=2x").device.memory_capacity_bytes == 2 * 85899345920
+    assert load_machine("dgx-h100", ["device.memory_capacity=40GB"]).device.memory_capacity_bytes == 40_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("bandwidth=2x", "which of levels.node.bandwidth_bytes_per_second, levels.cluster.bandwidth_bytes_per_second"),
+        ("node.bandwith=2x", "the machine has no node.bandwith (did you mean node.bandwidth"),
+        ("node.bandwidth=nox", "expected a number, or a factor such as 0.5x, got 'no'"),
+        ("node.bandwidth=-1x", "expected a positive number, got -"),
+        ("device.tiles=2x", "no such number to multiply"),
+        ("node.devices=0.3x", "expected a whole number"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(setting: str, said: str) -> None:
+    with pytest.raises(DistirError) as refused:
+        load_machine("dgx-h100", [setting])
+    assert said in str(refused.value)

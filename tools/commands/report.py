@@ -104,7 +104,8 @@ def add_settings(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another number for the machine, as in device.memory_capacity_bytes=80GB; keys are those of distir machines M; may repeat",
+        help="another number for the machine, as in device.memory_capacity_bytes=80GB, or a factor, as in node.bandwidth=0.5x; keys are those of "
+        "distir machines M, or their ends; may repeat",
     )
 
 

@@ -8,7 +8,7 @@ import json
 import sys
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from functools import partial
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distir.dialects.errors import DistirError
@@ -16,6 +16,7 @@ from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.model import add_model_arguments
 from distir.tools.commands.report import add_settings, check_output, print_table, say, write_whole
+from distir.tools.plan_source import PlanSource
 from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ examples:
 INTERRUPTED = 130
 MOST_DEVICES = 1 << 20
 """The grid is tried degree by degree: more would not end."""
+NARROWEST = 80
+"""Columns of a table of plans, on a terminal that has no more, and where there is none."""
 LARGEST = (1 << 31) - 1
 """Of a batch or a number of microbatches: bytes of larger ones have more than 64 bits."""
 
@@ -127,17 +130,7 @@ def find_plans(args: Namespace) -> Found:
     leave_collector_off()
     search, configurations, model = _prepare(args)
     outcomes, interrupted = _walk(search, configurations)
-    build = partial(_program, search, model)
-    return Found(Plans.of(outcomes, build, len(configurations), interrupted), search)
-
-
-def _program(search: Search | StagedSearch, model: ModuleOp, configuration: Configuration) -> ModuleOp:
-    """The program of a plan, with the values that the model came with."""
-    from distir.interpreters.weights import attach, weights_of
-
-    program = search.program(configuration)
-    attach(program, weights_of(model))
-    return program
+    return Found(Plans.of(outcomes, PlanSource(search, model), len(configurations), interrupted), search)
 
 
 def run(args: Namespace) -> int:
@@ -294,14 +287,27 @@ def _walk(search: Search | StagedSearch, configurations: Sequence[Configuration]
 def report(plans: Plans, top: int) -> None:
     """Prints the fastest plans, and what became of the others."""
     if plans:
-        table = plans.table(top)
-        print_table(table.rows, table.columns)
+        print_plans(plans, top)
     print(plans.summary())
     if slower := [o.configuration.batch / o.least_seconds for o in plans.outcomes if o.least_seconds]:
         print(f"  slower: at most {max(slower):,.1f} samples/s, by what they compute and send at least")
     impossible = {o.dropped for o in plans.outcomes if o.dropped is not None and o.figures is None}
     for reason in sorted(reason for reason in impossible if kind_of(reason) == IMPOSSIBLE):
         say(f"  not possible: {reason}")
+
+
+def print_plans(plans: Plans, top: int) -> None:
+    """Prints the fastest plans, with as many columns as a terminal is wide, and what their tokens are."""
+    pipelines = {plan.configuration.schedule for plan in plans[:top] if plan.configuration.pp > 1}
+    width = max(NARROWEST, get_terminal_size().columns if sys.stdout.isatty() else 0)
+    table = plans.table(top).within(width, *(["schedule"] if len(pipelines) < 2 else []), "latency", "comm", "batch")
+    print_table(table.rows, table.columns)
+    if pipelines and "schedule" not in table.columns:
+        print(f"schedule {min(pipelines)}")
+    best = plans[0].configuration
+    work = plans[0].source.work(best.batch)
+    if work.tokens is not None:
+        say(f"{work.tokens.per_sample} tokens per sample, by the dims of '{work.tokens.input}'")
 
 
 def _figures(plans: Plans, top: int) -> dict[str, Any]:
@@ -330,22 +336,24 @@ def _csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ["batch_size", "dp", "tp", "pp", "microbatches", "schedule"]
-    figures = ["throughput_per_second", "latency_seconds", "peak_memory_bytes"]
-    shares = ["compute_share", "communication_share", "idle_share"]
-    writer.writerow([*names, *figures, *shares, "dropped"])
-    by_plan = {o.configuration: o for o in plans.outcomes if o.dropped is None}
-    best = [by_plan[plan.configuration] for plan in plans]
-    for outcome in (*best, *(o for o in plans.outcomes if o.dropped is not None)):
+    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule")
+    figures = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
+    writer.writerow([*names, *figures, "dropped"])
+    for plan in plans:
+        numbers = plan.as_dict() | {"schedule": plan.configuration.schedule}
+        writer.writerow([*_cells(numbers, *names, *figures), ""])
+    for outcome in (o for o in plans.outcomes if o.dropped is not None):
         c, f = outcome.configuration, outcome.figures
-        found = (
-            ["", "", "", "", "", ""]
-            if f is None
-            else [repr(outcome.throughput), repr(f.latency_seconds), str(f.peak_memory_bytes)]
-            + [f"{share:.6f}" for share in (f.compute_share, f.communication_share, f.idle_share)]
-        )
-        writer.writerow([c.batch, c.dp, c.tp, c.pp, c.microbatches, c.schedule, *found, outcome.dropped or ""])
+        known = {} if f is None else {**f.as_dict(), "throughput_per_second": outcome.throughput}
+        numbers = {**known, "batch_size": c.batch, **vars(c)}
+        writer.writerow([*_cells(numbers, *names, *figures), outcome.dropped])
     return text.getvalue()
+
+
+def _cells(numbers: dict[str, Any], *names: str) -> list[str]:
+    """Of some columns; shares have six digits."""
+    found = [(name, numbers.get(name)) for name in names]
+    return ["" if v is None else f"{v:.6f}" if n.endswith("_share") else str(v) for n, v in found]
 
 
 def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:

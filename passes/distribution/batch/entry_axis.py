@@ -24,7 +24,7 @@ from distir.passes.distribution.batch.batch_axis import (
 from distir.passes.distribution.batch.deferred_scale import defer_scales
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.options import replicate
-from distir.passes.structure import argument_attributes, callee_of, calls_first, text
+from distir.passes.structure import argument_attributes, callee_of, calls_first, text, user_of
 
 
 @dataclass
@@ -140,6 +140,11 @@ def _follow_batch(
             continue
         if phase is Phase.BEFORE and any(axis.states[r] != REPLICATED for r in op.results):
             phases[op] = Phase.INSIDE
+    for op in reversed(phases):  # what only operations after the loop take would be held throughout
+        users = [user_of(result, use) for result in op.results for use in result.uses]
+        updates = users and all(phases.get(user) is Phase.AFTER for user in users)
+        if updates and phases[op] is Phase.BEFORE and op not in (early or ()):
+            phases[op] = Phase.AFTER
     needs_whole = gathered or next(iter((early or {}).values()), None)
     if needs_whole is not None and Phase.INSIDE not in phases.values():
         raise needs_whole  # nothing would be left in the loop

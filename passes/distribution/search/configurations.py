@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from distir.passes.distribution.pipeline.layout import Layout
 
@@ -32,6 +32,10 @@ class Configuration:
         return self.batch // (self.dp * self.microbatches)
 
     @property
+    def devices(self) -> int:
+        return self.dp * self.tp * self.pp
+
+    @property
     def layout(self) -> Layout:
         return Layout(self.dp, self.tp, self.pp, self.microbatches)
 
@@ -44,21 +48,17 @@ class Figures:
     peak_memory_bytes: int
     compute_share: float
     communication_share: float
+    memory_by_kind: Mapping[str, int] | None = field(default=None, compare=False)
+    """What the fullest device holds at its peak, by kind (`simulate/kinds`), where the search has looked."""
 
     @property
     def idle_share(self) -> float:
         return max(0.0, 1.0 - self.compute_share - self.communication_share)
 
-    @property
-    def limit(self) -> str:
-        """What the plan's time goes to, largest first."""
-        shares = {
-            "compute": self.compute_share,
-            "communication": self.communication_share,
-            "waiting": self.idle_share,
-        }
-        ordered = sorted(shares.items(), key=lambda item: -item[1])
-        return ", ".join(f"{name} {share:.0%}" for name, share in ordered if round(share * 100))
+    def as_dict(self) -> dict[str, float]:
+        """By name, in the words of `--json`."""
+        names = ("latency_seconds", "peak_memory_bytes", "compute_share", "communication_share", "idle_share")
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

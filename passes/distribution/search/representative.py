@@ -15,8 +15,11 @@ from distir.interpreters.cost_models import CostModel
 from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import Summary, SummaryMemo, summarize
 from distir.interpreters.simulate.batches import BatchSummaries, BatchSummary
+from distir.interpreters.simulate.expansion import Expansion
+from distir.interpreters.simulate.holdings import peak_of
+from distir.interpreters.simulate.kinds import by_kind
 from distir.interpreters.simulate.reading import Reader
-from distir.interpreters.simulate.summaries import in_seconds
+from distir.interpreters.simulate.summaries import OpenProgram, in_seconds, open_program
 from distir.interpreters.work import Kind
 from distir.passes.distribution.pipeline.assemble import Assembler
 from distir.passes.distribution.pipeline.layout import Layout
@@ -96,6 +99,26 @@ def figures_of_one(
     return figures_of(summary, part.busy(summary.busy_seconds, in_seconds(busy)))
 
 
+def memory_of_one(
+    staged: StagedProgram,
+    layout: Layout,
+    schedule: str,
+    machine: Machine,
+    cost_model: str,
+    memo: SummaryMemo,
+    reader: Reader,
+) -> dict[str, int]:
+    """What the fullest device of such a plan holds at its peak, by kind."""
+    with representative(staged, layout, schedule, memo.known(machine, cost_model, ()).library.costs.model):
+        return memory_by_kind(open_program(staged.module, machine, cost_model, memo=memo, reader=reader))
+
+
+def memory_by_kind(program: OpenProgram) -> dict[str, int]:
+    """What the fullest device holds at its peak, by kind."""
+    peaks = program.summary().peak_memory_bytes
+    return by_kind(peak_of(Expansion(program), max(peaks, key=lambda device: peaks[device])).holdings)
+
+
 def figures_of_program(
     module: ModuleOp, machine: Machine, cost_model: str, overlap: bool, memo: SummaryMemo
 ) -> Figures:
@@ -108,7 +131,7 @@ def figures_of_program(
     summary, times = analysis.summary, analysis.device_times
     total = max(summary.makespan_picoseconds * summary.devices, 1)
     shares = [sum(time.compute for time in times) / total, sum(time.communication for time in times) / total]
-    return Figures(summary.makespan_seconds, max(summary.peak_memory_bytes.values(), default=0), *shares)
+    return Figures(summary.makespan_seconds, max(summary.peak_memory_bytes.values(), default=0), shares[0], shares[1])
 
 
 def figures_of(simulation: Summary | BatchSummary, busy: Sequence[tuple[str, float]] | None = None) -> Figures:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import ceil
@@ -22,6 +22,7 @@ from distir.interpreters.machines import Machine
 from distir.interpreters.simulate import SummaryMemo
 from distir.interpreters.simulate.batches import MARK, BatchCosts, BatchSummaries
 from distir.interpreters.simulate.reading import Reader
+from distir.interpreters.simulate.summaries import open_program
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase, parse_batch
 from distir.passes.distribution.batch.entry_axis import axis_of_entry
@@ -34,7 +35,13 @@ from distir.passes.distribution.plan import distribute, lower_stages
 from distir.passes.distribution.search.best_first import BestFirst, Program
 from distir.passes.distribution.search.bounds import Bounds, Least
 from distir.passes.distribution.search.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
-from distir.passes.distribution.search.representative import figures_of_batches, figures_of_one, figures_of_program
+from distir.passes.distribution.search.representative import (
+    figures_of_batches,
+    figures_of_one,
+    figures_of_program,
+    memory_by_kind,
+    memory_of_one,
+)
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.local_program import CutsLayers
 from distir.passes.distribution.tensor.tensor_axis import Variants
@@ -301,16 +308,31 @@ class Search:
             return Outcome(configuration, None, str(error))
         return self._outcome(configuration, figures)
 
+    def memory_by_kind(self, c: Configuration) -> Mapping[str, int]:
+        """What the fullest device of a plan holds at its peak, by kind."""
+        memo = self._memo
+        if not self.overlap:
+            with suppress(DistirError), collector_paused():
+                staged, reader = self._staged_with_reader(c)
+                return memory_of_one(staged, c.layout, c.schedule, self.machine, self.cost_model, memo, reader)
+        return memory_by_kind(open_program(self.program(c), self.machine, self.cost_model, memo=memo))
+
     def _figures_of_one(self, configuration: Configuration) -> Figures:
+        layout, schedule = configuration.layout, configuration.schedule
+        staged, reader = self._staged_with_reader(configuration)
+        return figures_of_one(staged, layout, schedule, self.machine, self.cost_model, self._memo, reader)
+
+    def _staged_with_reader(self, configuration: Configuration) -> tuple[StagedProgram, Reader]:
+        """The stage functions of a configuration, and what reads them."""
         layout = configuration.layout
         key = (layout.tp, layout.pp, _shards(layout), configuration.rows)
         if (known := self._staged.pop(key, None)) is None:
             staged = self._staged_at(configuration)
             known = staged, Reader(staged.module, self._memo.known(self.machine, self.cost_model, ()).library)
-        self._staged[key] = staged, reader = known
+        self._staged[key] = known
         if len(self._staged) > MOST_STAGED:
             del self._staged[next(iter(self._staged))]
-        return figures_of_one(staged, layout, configuration.schedule, self.machine, self.cost_model, self._memo, reader)
+        return known
 
     def _staged_at(self, configuration: Configuration) -> StagedProgram:
         """The stage functions of a configuration, at its rows of a microbatch."""

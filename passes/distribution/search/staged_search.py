@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from xdsl.context import Context
@@ -18,11 +18,12 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.simulate import SummaryMemo, summarize
+from distir.interpreters.simulate.summaries import open_program
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, UPDATE, phase_of, stage_calls, stage_of
 from distir.passes.distribution.search.best_first import BestFirst
 from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
-from distir.passes.distribution.search.representative import figures_of_program
+from distir.passes.distribution.search.representative import figures_of_program, memory_by_kind
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.sharding_search.search import NothingFits
@@ -126,7 +127,8 @@ class StagedSearch:
     def evaluate(self, c: Configuration) -> Outcome:
         """Simulates one configuration."""
         try:
-            figures = self._figures(self.program(c))
+            module = self.program(c)
+            figures = replace(self._figures(module), memory_by_kind=self._memory_by_kind(module))
         except NothingFits as error:
             least, limit = error.least_bytes, self.memory_limit_bytes / 1e9
             return Outcome(
@@ -141,6 +143,13 @@ class StagedSearch:
 
     def _figures(self, module: ModuleOp) -> Figures:
         return figures_of_program(module, self.machine, self.cost_model, self.overlap, self._memo)
+
+    def memory_by_kind(self, c: Configuration) -> Mapping[str, int]:
+        """What the fullest device of a plan holds at its peak, by kind."""
+        return self._memory_by_kind(self.program(c))
+
+    def _memory_by_kind(self, module: ModuleOp) -> dict[str, int]:
+        return memory_by_kind(open_program(module, self.machine, self.cost_model, memo=self._memo))
 
     def least_seconds(self, c: Configuration) -> float:
         """What a plan takes at least, as far as an operation on a shard takes no smaller share of the time than the shard is of the whole. A

@@ -1,0 +1,48 @@
+"""Where plans come from. In goes a search that is over, with its model; out come, for any of its configurations, the program, the work of the model,
+and what the fullest device holds by kind: each when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from distir.interpreters.model_work import ModelWork
+    from distir.passes.distribution.search.configurations import Configuration, Figures
+    from distir.passes.distribution.search.search import Search
+    from distir.passes.distribution.search.staged_search import StagedSearch
+
+
+@dataclass
+class PlanSource:
+    """A search and the model that it is for."""
+
+    search: Search | StagedSearch
+    model: ModuleOp
+    _works: dict[int, ModelWork] = field(default_factory=dict[int, "ModelWork"])
+
+    def program(self, configuration: Configuration) -> ModuleOp:
+        """The program of a plan, with the values that the model came with."""
+        from distir.interpreters.weights import attach, weights_of
+
+        program = self.search.program(configuration)
+        attach(program, weights_of(self.model))
+        return program
+
+    def work(self, batch: int) -> ModelWork:
+        """What the model asks of any machine at a batch size."""
+        from distir.interpreters.entry import entry_function
+        from distir.interpreters.model_work import model_work
+        from distir.passes.distribution.batch.batch_axis import parse_batch
+
+        if batch not in self._works:
+            base = self.search.base(batch)
+            self._works[batch] = model_work(base, parse_batch(self.search.batch, entry_function(base)))
+        return self._works[batch]
+
+    def memory_by_kind(self, configuration: Configuration, figures: Figures) -> Mapping[str, int]:
+        """What the fullest device holds at its peak: weights, gradients, optimizer state and activations."""
+        return figures.memory_by_kind or self.search.memory_by_kind(configuration)
