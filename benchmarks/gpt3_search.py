@@ -24,6 +24,7 @@ from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.outline_repeats import OutlineRepeatsPass
 from distir.tools.commands.search import report
+from distir.tools.plan_source import PlanSource
 from distir.tools.plans import Plans
 from examples import gpt3_pytorch
 
@@ -58,9 +59,11 @@ def main() -> None:
     capacity = machine.device.memory_capacity_bytes
     search = Search(lambda _: module.clone(), machine, "analytic", capacity, wanted=args.top)
     microbatches = [int(k) for k in args.microbatches.split(",")]
-    configurations = grid(1024, [gpt3_pytorch.BATCH], microbatches, ["1f1b", "gpipe"], args.most_tensor)
+    configurations = grid(
+        1024, [gpt3_pytorch.BATCH], microbatches, ["1f1b", "gpipe"], allows=lambda _, tp, __: tp <= args.most_tensor
+    )
     outcomes = timed("search", lambda: list(search.outcomes(configurations)))
-    report(Plans.of(outcomes, search.program, len(configurations)), args.top)
+    report(Plans.of(outcomes, PlanSource(search, module), len(configurations)), args.top)
     print(f"memory     {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:6.2f} GiB at most")
 
 

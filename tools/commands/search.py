@@ -16,6 +16,7 @@ from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.model import add_model_arguments
 from distir.tools.commands.report import add_settings, check_output, print_table, say, write_whole
+from distir.tools.constraints import Degrees, add_constraints, integers
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
 
@@ -38,8 +39,6 @@ MOST_DEVICES = 1 << 20
 """The grid is tried degree by degree: more would not end."""
 NARROWEST = 80
 """Columns of a table of plans, on a terminal that has no more, and where there is none."""
-LARGEST = (1 << 31) - 1
-"""Of a batch or a number of microbatches: bytes of larger ones have more than 64 bits."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -59,12 +58,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--batch-sizes", metavar="A,B|A..B", help="global batches; A..B doubles from A (default: the model's)"
     )
-    parser.add_argument(
-        "--most-tensor",
-        metavar="T",
-        type=int,
-        help="largest tensor parallel degree, such as a node's devices (default: any)",
-    )
+    add_constraints(parser)
     parser.add_argument("--microbatches", metavar="K,...", help="for plans with a pipeline (default: 2,4,...,128)")
     parser.add_argument(
         "--schedules",
@@ -125,8 +119,6 @@ def find_plans(args: Namespace) -> Found:
         raise DistirError("--devices and --top: expected at least 1")
     if args.devices > MOST_DEVICES:
         raise DistirError(f"--devices {args.devices}: expected at most {MOST_DEVICES:,}")
-    if args.most_tensor is not None and args.most_tensor < 1:
-        raise DistirError("--most-tensor: expected at least 1")
     leave_collector_off()
     search, configurations, model = _prepare(args)
     outcomes, interrupted = _walk(search, configurations)
@@ -185,6 +177,7 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
 
     machine = load_machine(args.machine, args.settings)
     machine.check_devices(args.devices)
+    degrees = Degrees.of(args, machine)
     shapes = _shapes(args.shape)
     model = load_model(args.model)
     entry = entry_function(model)
@@ -195,14 +188,18 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     batches = _batch_sizes(args.batch_sizes) if args.batch_sizes else [_own_batch(args.model, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
     schedules = _schedules(args.schedules) if args.schedules else USUAL[: 2 if training else 1]
-    microbatches = _integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
+    microbatches = integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
     if args.divide and args.sharding == "dtp":
         raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
     is_staged = args.divide or args.sharding == "ilp"
-    configurations = grid(args.devices, batches, microbatches, schedules, args.most_tensor, is_staged)
+    configurations = grid(args.devices, batches, microbatches, schedules, is_staged, degrees.allows)
+    if not configurations and str(degrees):
+        raise DistirError(
+            f"{degrees}: no plan for {args.devices} devices and a batch of {' or '.join(map(str, batches))}"
+        )
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     if is_staged:
         wanted = 0 if args.exhaustive else wanted
@@ -362,21 +359,11 @@ def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return dict(map(parse_shape, texts))
 
 
-def _integers(text: str, option: str) -> list[int]:
-    items = [item.strip() for item in text.split(",")]
-    if not all(item.isdecimal() and len(item) < 1000 and int(item) > 0 for item in items):
-        raise DistirError(f"{option}: expected positive numbers with commas between them, got '{text}'")
-    numbers = sorted({int(item) for item in items})
-    if numbers[-1] > LARGEST:
-        raise DistirError(f"{option}: expected numbers up to {LARGEST}, got {numbers[-1]}")
-    return numbers
-
-
 def _batch_sizes(text: str) -> list[int]:
     first, dots, last = text.partition("..")
     if not dots:
-        return _integers(text, "--batch-sizes")
-    lows, highs = _integers(first, "--batch-sizes"), _integers(last, "--batch-sizes")
+        return integers(text, "--batch-sizes")
+    lows, highs = integers(first, "--batch-sizes"), integers(last, "--batch-sizes")
     if len(lows) != 1 or len(highs) != 1:
         raise DistirError(
             f"--batch-sizes: expected numbers with commas between them, or a range such as 8..64, got '{text}'"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from distir.passes.distribution.pipeline.layout import Layout
@@ -91,18 +91,19 @@ def grid(
     batches: Iterable[int],
     microbatches: Sequence[int],
     schedules: Sequence[str],
-    most_tensor: int | None = None,
     accumulate: bool = False,
+    allows: Callable[[int, int, int], bool] = lambda dp, tp, pp: True,
 ) -> list[Configuration]:
-    """The paper's grid: all degrees (T up to `most_tensor`), microbatches only where there is a pipeline, whole rows for every
+    """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
     microbatch of every replica. With `accumulate`, microbatches also without a pipeline."""
     return [
         Configuration(batch, dp, tp, pp, k, schedule)
         for batch in batches
         for dp, tp, pp in degrees(devices)
+        if allows(dp, tp, pp)
         for k in (microbatches if pp > 1 else (1, *(k for k in microbatches if accumulate and k > 1)))
         for schedule in (schedules if pp > 1 else schedules[:1])
-        if batch % (dp * k) == 0 and tp <= (most_tensor or tp)
+        if batch % (dp * k) == 0
     ]
 
 
