@@ -105,7 +105,7 @@ def _number(key: str, value: str) -> float:
     except ValueError:
         number = float("nan")
     if not isfinite(number):
-        raise DistirError(f"--set {key}: expected a number, or a factor such as 0.5x, got '{value}'")
+        raise DistirError(f"--set {key}: expected a number, got '{value}'")
     return _whole(number)
 
 
