@@ -44,11 +44,13 @@ class DtpParallelizePass(ModulePass):
     tp: int = 1
     """Devices that share each operation."""
     pp: int = 1
-    """Stages of the pipeline."""
+    """Ranks of the pipeline."""
     microbatches: int = 1
     """Microbatches that the batch of a replica is cut into."""
     schedule: str = "1f1b"
-    """In which order stages take microbatches: 1f1b, gpipe, pipedream, or a plug-in's."""
+    """As for `pipeline-schedule`. What has several stages on a rank, or backward parts in two, is distributed as by `sharding=ilp`."""
+    virtual: int = 0
+    """Stages on each of the `pp` ranks of the pipeline; 0: as many as the schedule has unless told."""
     batch: str = ""
     """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     machine: str = "dgx-a100"
@@ -75,7 +77,10 @@ class DtpParallelizePass(ModulePass):
     @property
     def is_pipeline(self) -> bool:
         """Whether the integer program plans from the start: asked for, or for a plan that divides."""
-        return self.sharding == "ilp" or (self.divide and self.sharding == "auto")
+        from distir.passes.distribution.pipeline.tasks import is_plain
+
+        asked = self.divide or self.virtual > 1 or not is_plain(self.schedule)
+        return self.sharding == "ilp" or (asked and self.sharding == "auto")
 
     def pipeline(self) -> tuple[ModulePass, ...]:
         """The passes that this one is, where it is several; otherwise itself."""
@@ -89,7 +94,11 @@ class DtpParallelizePass(ModulePass):
 
         if not self.is_pipeline:
             return (self,)
+        from distir.passes.distribution.pipeline.tasks import stages_of
+
         mesh = f"dp={self.dp},tp={self.tp}"
+        stages = stages_of(self.schedule, self.pp, self.virtual)
+        virtual = stages // self.pp if stages % self.pp == 0 else 1
         search = IlpShardPass(
             mesh=mesh,
             machine=self.machine,
@@ -103,7 +112,7 @@ class DtpParallelizePass(ModulePass):
         )
         return (
             *preparing(),
-            PipelineStagesPass(self.pp, self.batch, self.machine, self.microbatches),
+            PipelineStagesPass(stages // virtual, self.batch, self.machine, self.microbatches, virtual),
             MicrobatchPass(self.microbatches, self.batch),
             *((ZeroPartitionPass(self.zero),) if self.zero else ()),
             search,
@@ -229,13 +238,21 @@ def preparing() -> tuple[ModulePass, ...]:
 
 
 def _check(options: DtpParallelizePass) -> None:
+    from distir.passes.distribution.pipeline.tasks import is_plain
+
     if options.sharding not in ("auto", "dtp", "ilp"):
         raise DistirError(f"sharding: expected auto, dtp or ilp, got '{options.sharding}'")
     if not options.is_pipeline and (options.zero or options.memory_limit):
         raise DistirError("zero and memory-limit: only sharding=ilp stores state in parts")
+    if options.sharding == "dtp" and (options.virtual > 1 or not is_plain(options.schedule)):
+        raise DistirError(
+            f"the schedule {options.schedule}: sharding=dtp has one stage on each rank, and whole backward parts: give sharding=ilp"
+        )
     if options.divide and options.sharding == "dtp":
         raise DistirError("divide: sharding=dtp always cuts contractions: leave it out, or give sharding=ilp")
 
     for name in ("dp", "tp", "pp", "microbatches"):
         if (value := getattr(options, name)) < 1:
             raise DistirError(f"{name}: expected at least 1, got {value}")
+    if options.virtual < 0:
+        raise DistirError(f"virtual: expected at least 1, or 0 for what the schedule has, got {options.virtual}")

@@ -13,14 +13,15 @@ from xdsl.passes import ModulePass
 
 @dataclass(frozen=True)
 class PipelineSchedulePass(ModulePass):
-    """Writes out the loop over microbatches in the order of `schedule` (gpipe, 1f1b or pipedream), each stage on devices of its own.
+    """Writes out the loop over microbatches in the order of `schedule`, each rank (one stage, or several) on devices of its own.
 
     Requires: a staged entry, placed over the devices of one stage (one device, if it is not placed). Ensures: level 3 on as many devices
-    for each stage; values cross stages by `dist.send`; the first microbatch adds to no sums; no loop, rule, stage or phase is left. Equal semantics."""
+    for each rank; values go to other ranks by `dist.send`; the first microbatch adds to no sums; no loop, rule, stage or phase is left. Equal semantics."""
 
     name = "pipeline-schedule"
     schedule: str = "1f1b"
-    """In which order stages take microbatches: 1f1b, gpipe, pipedream, or a plug-in's."""
+    """In which order ranks do what: 1f1b, gpipe, interleaved, looped-bfs, zb-h1, zbv, dualpipev, pipedream, forward-only, a plug-in's, or
+    a FILE.csv as PyTorch writes them."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist.calls import is_placed

@@ -8,14 +8,14 @@ import sys
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
 
 @dataclass(frozen=True)
 class PipelineStagesPass(ModulePass):
-    """Cuts the forward part, in program order, into `stages` parts of balanced cost on `machine`; backward operations
-    and updates follow the values and parameters they need.
+    """Cuts the forward part, in program order, into `stages` parts of balanced cost on `machine`, or `virtual` times as many, of which each
+    rank of the pipeline then has so many; backward operations and updates follow the values and parameters they need.
 
     Requires: rules on ops (level 2, no mesh). Ensures: the entry only calls `@forward_p`, `@backward_p`, `@update_p`
     (and `@before_p` for what does not depend on the batch); each call carries `dist.stage` and `dist.phase`. Equal
@@ -23,13 +23,15 @@ class PipelineStagesPass(ModulePass):
 
     name = "pipeline-stages"
     stages: int = 1
-    """Stages."""
+    """Ranks of the pipeline: stages, unless `virtual` says otherwise."""
     batch: str = ""
     """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     machine: str = "dgx-a100"
     """A machine of `distir machines`, or a .toml file: whose costs count."""
     microbatches: int = 1
     """Into how many parts the batch will be cut: what needs all of them is then no part of the forward and backward calls."""
+    virtual: int = 1
+    """Stages on each rank."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist import BatchRowsOp
@@ -37,14 +39,17 @@ class PipelineStagesPass(ModulePass):
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch.batch_axis import Phase, describe_need, parse_batch
+        from distir.passes.distribution.pipeline.stages import VIRTUAL
         from distir.passes.distribution.tensor.local_program import cut_into_stages
 
-        if self.stages < 1:
-            raise DistirError(f"stages: expected at least 1, got {self.stages}")
-        if self.microbatches < 1:
-            raise DistirError(f"microbatches: expected at least 1, got {self.microbatches}")
+        for name in ("stages", "microbatches", "virtual"):
+            if (count := getattr(self, name)) < 1:
+                raise DistirError(f"{name}: expected at least 1, got {count}")
         batch = parse_batch(self.batch, entry_function(op))
-        axis = cut_into_stages(op, batch, self.microbatches, self.stages, load_machine(self.machine), gathers=True)
+        machine, stages = load_machine(self.machine), self.stages * self.virtual
+        axis = cut_into_stages(op, batch, self.microbatches, stages, machine, gathers=True)
+        if self.virtual > 1:
+            op.attributes[VIRTUAL] = IntegerAttr(self.virtual, i64)
         if axis.gathered is not None:
             phases = [phase for op, phase in axis.phases.items() if not isinstance(op, BatchRowsOp)]
             what = describe_need(axis.gathered)

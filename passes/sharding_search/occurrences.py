@@ -13,7 +13,6 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.interpreters.work import is_view
-from distir.passes.distribution.pipeline.stages import BACKWARD, phase_of, stage_of
 from distir.passes.sharding_search.lifetimes import Lifetimes, Position, root
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.timeline import CONVERTED, RUN, SENT, read_by
@@ -141,12 +140,8 @@ class Occurrences:
 
     def _add_loop(self) -> None:
         order = self.order
-        calls = [op for op in order.body.ops if is_stage_call(op)] if order.body else []
-        by_task: dict[tuple[bool, int], list[Operation]] = defaultdict(list)
-        for op in calls:
-            by_task[phase_of(op) == BACKWARD, stage_of(op)].append(op)
         for step in order.steps:
-            called = [(op, task.microbatch) for task in step for op in by_task[task.backward, task.stage]]
+            called = order.called(step)
             for op, microbatch in called:
                 self._call(op, microbatch)
                 for i in order.kept[op]:
@@ -161,7 +156,7 @@ class Occurrences:
 
     def _call(self, op: Operation, microbatch: int | None) -> None:
         assert isinstance(op, AnyCall)
-        stage, item = stage_of(op), self._item
+        stage, item = self.order.rank(op), self._item
         found = [self._need(v, microbatch, stage, (2 * item, i), (op, i)) for i, v in enumerate(op.operands)]
         position = (2 * item + 1,)
         inside = self.order.is_inside(op.results[0]) if op.results else False

@@ -22,7 +22,7 @@ from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import Option
-from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, STAGE, phase_of
+from distir.passes.distribution.pipeline.stages import LOOPED, STAGE, phase_of
 from distir.passes.distribution.tensor.space import AxisSpace, Reach, model_values
 from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.pins import Pins
@@ -250,7 +250,7 @@ def _only_in_loop(module: ModuleOp, main: FuncOp) -> set[Operation] | None:
     calls = [op for body in bodies for op in body.body.block.ops if isinstance(op, CallOp) and STAGE in op.attributes]
     if not calls:
         return None
-    looped = [op.callee.string_value() for op in calls if phase_of(op) in (FORWARD, BACKWARD)]
+    looped = [op.callee.string_value() for op in calls if phase_of(op) in LOOPED]
     reached = {f for name in dict.fromkeys(looped) for f in calls_first(module, name)}
     return {op for f in reached for op in f.body.block.ops if not isinstance(op, AccumulateOp)}
 

@@ -68,7 +68,7 @@ def best_plan(
     DistirError, with the smallest memory that any plan needs, if none fits; and if none was found in time."""
     if solver not in SOLVERS:
         raise DistirError(f"solver: expected one of {', '.join(SOLVERS)}, got '{solver}'")
-    if problem.order is not None and problem.order.stages > 1 and problem.division is None:
+    if problem.order is not None and problem.order.ranks > 1 and problem.division is None:
         from distir.passes.sharding_search.pipeline_search import PipelineSearch
 
         return PipelineSearch(problem, memory_limit, deadline, solver).result()

@@ -21,7 +21,7 @@ from distir.passes.sharding_search.plans import annotate
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import RESTRICTIONS, Problem, build
 from distir.passes.sharding_search.result import Result
-from distir.passes.staging.order import stages_of
+from distir.passes.staging.order import ranks_of_entry
 
 SHARDS = ("any", "even")
 """Which shards a plan may have: any that `apply-sharding` lowers; those of equal extents that do not overlap, which DTensor and
@@ -52,7 +52,9 @@ def build_problem(
     parsed = replace(parse_mesh(mesh, module), uneven=shards == "any")
     check_schedule(schedule)
     prepare(context, module)
-    prices = Prices(parsed, load_machine(machine), cost_model, stages=stages_of(entry_function(module, entry)))
+    prices = Prices(
+        parsed, load_machine(machine), cost_model, stages=ranks_of_entry(entry_function(module, entry), schedule)
+    )
     restrictions = parse_restrictions(restrict, parsed)
     deadline = Deadline.after(time_limit)
     try:

@@ -16,7 +16,6 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import PutRowsOp, TakeRowsOp
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.distribution.pipeline.stages import BACKWARD, phase_of, stage_of
 from distir.passes.sharding_search.plans import Plan, needed_by, produced, returned
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import Problem
@@ -90,14 +89,8 @@ class Timeline:
 
     def _add_loop(self) -> None:
         order = self.order
-        calls = [op for op in order.body.ops if is_stage_call(op)] if order.body else []
         for step in order.steps:
-            called = [
-                (op, task.microbatch)
-                for task in step
-                for op in calls
-                if (phase_of(op) == BACKWARD, stage_of(op)) == (task.backward, task.stage)
-            ]
+            called = order.called(step)
             for op, microbatch in called:
                 self._call(op, microbatch)
                 for i in order.kept[op]:
@@ -115,7 +108,7 @@ class Timeline:
         return found
 
     def _call(self, op: Operation, microbatch: int | None) -> None:
-        stage, item = stage_of(op), self._item
+        stage, item = self.order.rank(op), self._item
         operands = [
             self._get(value, states, microbatch, stage, (2 * item, i), (op, i))
             for i, (value, states) in enumerate(zip(op.operands, self.needs(op), strict=True))

@@ -17,7 +17,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, InputDim, Partial, Rule, RuleAttr, Sharded
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.options import RULE, SUM
-from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, phase_of, stage_calls
+from distir.passes.distribution.pipeline.stages import LOOPED, phase_of, stage_calls
 from distir.passes.distribution.tensor.local_program import LocalProgram, localize
 from distir.passes.staging.accumulators import Accumulators, added, sum_rule
 from distir.passes.structure import functions, shape_of, unique_symbol
@@ -61,7 +61,7 @@ class _Loop:
 
     def build(self) -> None:
         entry, pairs = self.program.entry, self._pairs()
-        looped = [call for call in pairs if phase_of(call) in (FORWARD, BACKWARD)]
+        looped = [call for call in pairs if phase_of(call) in LOOPED]
         if not looped:
             return
         owners = {*looped}
@@ -117,7 +117,7 @@ class _Loop:
     def _operand(self, value: SSAValue) -> SSAValue:
         """A value of the entry for one microbatch: its rows, if it is cut."""
         state = self.program.batch[value]
-        is_inner = isinstance(value, OpResult) and phase_of(value.op) in (FORWARD, BACKWARD)
+        is_inner = isinstance(value, OpResult) and phase_of(value.op) in LOOPED
         if is_inner or not isinstance(state, Sharded):
             return self.given[value]
         if value not in self.rows:
@@ -159,8 +159,7 @@ class _Loop:
 def _leaves_only(value: OpResult, wanted: list[OpResult]) -> bool:
     """Whether nothing in the loop uses a value that leaves it."""
     return value in wanted and all(
-        not isinstance(use.operation, CallOp) or phase_of(use.operation) not in (FORWARD, BACKWARD)
-        for use in value.uses
+        not isinstance(use.operation, CallOp) or phase_of(use.operation) not in LOOPED for use in value.uses
     )
 
 

@@ -4,19 +4,30 @@ which stages hold which arguments, what goes to other stages after which call, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import CallOp, MicrobatchesOp, PutRowsOp
 from distir.dialects.errors import DistirError
-from distir.passes.distribution.pipeline.stages import BACKWARD, STAGE, phase_of, stage_of
-from distir.passes.distribution.pipeline.tasks import Task, steps
+from distir.passes.distribution.pipeline.stages import (
+    BACKWARD,
+    FORWARD,
+    STAGE,
+    VIRTUAL,
+    WEIGHTS,
+    phase_of,
+    stage_of,
+)
+from distir.passes.distribution.pipeline.tasks import Task, ranks_of, steps, table_of
 from distir.passes.structure import argument_attributes, functions, result_attributes, text
+
+PHASES: Mapping[str, tuple[str, ...]] = {"F": (FORWARD,), "B": (BACKWARD, WEIGHTS), "I": (BACKWARD,), "W": (WEIGHTS,)}
+"""What a task runs. Where backward parts are not in two, all is done with the gradients that earlier stages wait for."""
 
 Use = tuple[Operation, int]
 """An operation, and which of its operands."""
@@ -42,15 +53,26 @@ class Order:
         self.left = tuple(self.last.operands) if self.last else ()
         """What a microbatch leaves to the next."""
         calls = [op for block in (self.main, self.body) if block for op in block.ops if is_stage_call(op)]
-        self.stages = 1 + max(map(stage_of, calls), default=0)
+        stages = 1 + max(map(stage_of, calls), default=0)
+        self.ranks = ranks_of_entry(entry, schedule)
+        """How many groups of devices there are: each has the same number of stages."""
+        self.rank_of = table_of(schedule, self.ranks, self.times, stages).rank_of
+        """Of each stage. Wherever else a stage is meant here, it is the rank that has it."""
         self.steps: Sequence[Sequence[Task]] = ()
-        self.orders: dict[tuple[int, bool], list[int]] = defaultdict(list)
-        """By stage and whether backward, the microbatches in the order in which they run there."""
+        self.orders: dict[tuple[int, str], list[int]] = defaultdict(list)
+        """By stage and phase, the microbatches in the order in which they run there."""
+        self.calls: dict[tuple[int, str], list[Operation]] = defaultdict(list)
+        """By stage and kind of task, the calls of the body that it runs."""
         if self.body is not None:
-            training = any(_phase(op) == BACKWARD for op in self.body.ops)
-            self.steps = steps(schedule, self.stages, self.times, training)
+            inside = [op for op in self.body.ops if is_stage_call(op)]
+            training = any(phase_of(op) == BACKWARD for op in inside)
+            self.steps = steps(schedule, self.ranks, self.times, training, stages)
+            for op in inside:
+                for kind in (kind for kind, phases in PHASES.items() if phase_of(op) in phases):
+                    self.calls[stage_of(op), kind].append(op)
         for task in (task for step in self.steps for task in step):
-            self.orders[task.stage, task.backward].append(task.microbatch)
+            for phase in PHASES[task.kind]:
+                self.orders[task.stage, phase].append(task.microbatch)
         self._homes: dict[SSAValue, int | None] = {}
         self._latest: dict[SSAValue, Operation | None] = {}
         self.remote: dict[Operation, dict[tuple[SSAValue, Use, int], None]] = defaultdict(dict)
@@ -61,6 +83,14 @@ class Order:
         self.places = self._places()
 
     # --- what is known beforehand -----------------------------------------------------------------------------------
+
+    def rank(self, call: Operation) -> int:
+        """Where a stage call runs."""
+        return self.rank_of[stage_of(call)]
+
+    def called(self, step: Sequence[Task]) -> list[tuple[Operation, int]]:
+        """The calls of a step of the schedule, each with its microbatch."""
+        return [(op, task.microbatch) for task in step for op in self.calls[task.stage, task.kind]]
 
     def home(self, value: SSAValue) -> int | None:
         """The stage on which a value is made; None for what arguments and constants alone make."""
@@ -76,7 +106,7 @@ class Order:
             return None
         op = cast(OpResult, value).op
         if is_stage_call(op):
-            return stage_of(op)
+            return self.rank(op)
         return next((h for h in map(self.home, made_of(op)) if h is not None), None)
 
     def stands_for(self, value: SSAValue) -> SSAValue | None:
@@ -105,7 +135,7 @@ class Order:
         for op in self.body.ops if self.body else ():
             if is_stage_call(op):
                 for i in range(len(op.operands)):
-                    self._note_use((op, i), stage_of(op))
+                    self._note_use((op, i), self.rank(op))
         for i, value in enumerate(self.left):
             if (made := self.latest(value)) is not None:
                 self.kept[made].append(i)
@@ -127,7 +157,7 @@ class Order:
             for op in block.ops if block else ():
                 if is_stage_call(op):
                     for value in op.operands:
-                        self._note_users(value, stage_of(op), users)
+                        self._note_users(value, self.rank(op), users)
         attributes = argument_attributes(self.entry)
         updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
         found: dict[BlockArgument, list[int]] = {}
@@ -193,7 +223,7 @@ class Order:
         """In which order a value of the body is made."""
         if (made := self.latest(value)) is None:
             return range(self.times)
-        return self.orders[stage_of(made), phase_of(made) == BACKWARD]
+        return self.orders[stage_of(made), phase_of(made)]
 
 
 def is_staged(entry: FuncOp) -> bool:
@@ -210,13 +240,15 @@ def stages_of(entry: FuncOp) -> int:
     return 1 + max(map(stage_of, calls), default=0)
 
 
+def ranks_of_entry(entry: FuncOp, schedule: str) -> int:
+    """How many groups of devices a staged entry has, each for the same number of stages. Raises DistirError where the schedule has it otherwise."""
+    virtual = cast(ModuleOp, entry.parent_op()).attributes.get(VIRTUAL)
+    return ranks_of(schedule, stages_of(entry), cast("IntegerAttr[Any]", virtual).value.data if virtual else None)
+
+
 def is_stage_call(op: Operation) -> bool:
     """Whether an operation is a call of a staged program."""
     return isinstance(op, CallOp | func.CallOp) and STAGE in op.attributes
-
-
-def _phase(op: Operation) -> str | None:
-    return phase_of(op) if is_stage_call(op) else None
 
 
 def made_of(op: Operation) -> Sequence[SSAValue]:

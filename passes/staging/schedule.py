@@ -6,7 +6,6 @@ arguments of the entry alone is made on each stage that needs it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from distir.dialects.dist import CallOp, InsertOp, PutRowsOp, SendOp, SliceOp, T
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.dist.calls import is_grouped
 from distir.dialects.errors import DistirError
-from distir.passes.distribution.pipeline.stages import BACKWARD, PHASE, STAGE, phase_of, stage_of
+from distir.passes.distribution.pipeline.stages import PHASE, STAGE, VIRTUAL
 from distir.passes.staging.order import Order, is_stage_call
 from distir.passes.structure import argument_attributes, functions, give_body, name_alike, result_attributes
 
@@ -33,7 +32,8 @@ def write_schedule(module: ModuleOp, entry: FuncOp, schedule: str) -> None:
     writer.write()
     if writer.loop is not None:
         module.body.block.erase_op(functions(module)[writer.loop.callee.string_value()])
-    module.attributes["dist.devices"] = IntegerAttr(count * writer.stages, i64)
+    module.attributes.pop(VIRTUAL, None)
+    module.attributes["dist.devices"] = IntegerAttr(count * writer.ranks, i64)
 
 
 class _Schedule(Order):
@@ -87,13 +87,8 @@ class _Schedule(Order):
         return values, ports
 
     def _write_loop(self) -> None:
-        assert self.body is not None
-        by_task: dict[tuple[bool, int], list[Operation]] = defaultdict(list)
-        for op in self.body.ops:
-            if is_stage_call(op):
-                by_task[phase_of(op) == BACKWARD, stage_of(op)].append(op)
         for step in self.steps:
-            called = [(op, task.microbatch) for task in step for op in by_task[task.backward, task.stage]]
+            called = self.called(step)
             for op, microbatch in called:
                 self._call(op, microbatch)
                 for i in self.kept[op]:
@@ -105,7 +100,7 @@ class _Schedule(Order):
     def _call(self, op: Operation, microbatch: int | None) -> None:
         """A stage call, of one microbatch, on its stage."""
         assert isinstance(op, CallOp)
-        stage = stage_of(op)
+        stage = self.rank(op)
         operands = [self.get(value, microbatch, stage) for value in op.operands]
         call = CallOp.create(
             operands=operands,

@@ -5,13 +5,14 @@ import pytest
 from distir.frontends.onnx import import_model
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.pipeline.recurring import FEWEST, RecurringSteps
-from distir.passes.distribution.pipeline.tasks import SCHEDULES, Task, recurring, steps
+from distir.passes.distribution.pipeline.tasks import Task, recurring, steps
 from distir.passes.distribution.search.configurations import Configuration
 from distir.passes.distribution.search.search import Search
 from examples import gpt2_onnx
 from tests.small_models import mlp
 
 DGX2 = load_machine("dgx-2")
+SCHEDULES = ("1f1b", "gpipe", "pipedream")
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -90,3 +90,22 @@ def test_a_plan_of_accumulation_takes_what_it_says(count: int, mesh: str, tmp_pa
     assert found.makespan_seconds == pytest.approx(seconds, rel=1e-12)
     assert max(found.peak_memory_bytes.values()) == peak
     assert "dist.allreduce" in found.counts or "dist.reducescatter" in found.counts
+
+
+LONG = [pytest.param(each, marks=pytest.mark.long) for each in ("looped-bfs", "zb-h1", "zbv")]
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "dualpipev", *LONG])
+def test_several_stages_on_a_rank(schedule: str, tmp_path: Any):
+    """Two ranks, and the search says what the written program takes."""
+    machine, model, virtual = written(tmp_path), mlp((12,) * 5, 16), 1 if schedule == "zb-h1" else 2
+    stages = PipelineStagesPass(stages=2, microbatches=4, virtual=virtual)
+    module = applied(model, stages, MicrobatchPass(count=4))
+    seconds, peak = planned(module, machine, mesh="dp=2", restrict="dp=batch", schedule=schedule)
+    for each in (ApplyShardingPass(), PipelineSchedulePass(schedule=schedule)):
+        each.apply(Context(), module)
+        check_equal(model, module)
+    found = simulate(module, load_machine(machine))
+    assert found.makespan_seconds == pytest.approx(seconds, rel=1e-12)
+    assert len(found.peak_memory_bytes) == 4
+    assert max(found.peak_memory_bytes.values()) == peak

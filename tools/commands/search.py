@@ -168,7 +168,7 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine, with_settings
     from distir.passes.distribution.batch.batch_axis import parse_batch
-    from distir.passes.distribution.pipeline.tasks import USUAL
+    from distir.passes.distribution.pipeline.tasks import USUAL, is_plain
     from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
     from distir.passes.distribution.search.search import Search
     from distir.passes.distribution.search.staged_search import StagedSearch
@@ -195,6 +195,10 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     if args.divide and args.sharding == "dtp":
         raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
     is_staged = args.divide or args.sharding == "ilp"
+    if not is_staged and (others := [each for each in schedules if not is_plain(each)]):
+        raise DistirError(
+            f"--schedules: {others[0]} has several stages on a rank, or backward parts in two: give --sharding ilp"
+        )
     configurations = grid(args.devices, batches, microbatches, schedules, is_staged, degrees.allows)
     if not configurations and str(degrees):
         raise DistirError(

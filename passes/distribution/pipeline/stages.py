@@ -35,7 +35,11 @@ from distir.passes.structure import (
 )
 
 STAGE, PHASE = "dist.stage", "dist.phase"
-BEFORE, FORWARD, BACKWARD, UPDATE = "before", "forward", "backward", "update"
+BEFORE, FORWARD, BACKWARD, WEIGHTS, UPDATE = "before", "forward", "backward", "weights", "update"
+LOOPED = (FORWARD, BACKWARD, WEIGHTS)
+"""Phases that run in every microbatch."""
+VIRTUAL = "dist.virtual"
+"""Of a staged module: how many stages each rank has, where it has more than one."""
 
 BESIDE = (AccumulateOp, MicrobatchesOp, PutRowsOp, TakeRowsOp, ZerosOp)
 """What a staged program has beside its stage calls."""

@@ -1,33 +1,33 @@
-"""Pipeline schedules: which stage runs which microbatch when.
+"""Pipeline schedules by name: in goes a name or a CSV file, and how many ranks, stages on each, and microbatches; out come the table of what
+each rank does, and the steps in which all advance.
 
-A schedule is a list of tasks per stage; all stages advance in unit steps, and a task runs in the first step in which it
-is next on its stage and what it needs was done in an earlier step. Messages follow each step, so that no stage waits for
-a message that it could have taken later (the swap of the paper's Figures 2 and 3)."""
+A task runs in the first step in which it is next on its rank and what it needs was done in an earlier step. Messages follow each
+step, so that no stage waits for a message that it could have taken later (the swap of the paper's Figures 2 and 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from distir.dialects.errors import DistirError
-from distir.dialects.plugins import Registry
-
-
-@dataclass(frozen=True)
-class Task:
-    """One microbatch of one stage, forward or backward."""
-
-    stage: int
-    microbatch: int
-    backward: bool = False
+from distir.dialects.plugins import Registry, expected
+from distir.passes.distribution.pipeline.table import Table, Task, read_table
+from distir.passes.distribution.pipeline.virtual_orders import (
+    dualpipev,
+    forward_only,
+    interleaved,
+    looped_bfs,
+    zb_h1,
+    zbv,
+)
 
 
 def gpipe(stage: int, stages: int, microbatches: int) -> list[Task]:
-    """All forward microbatches, then all backward ones in reverse (Huang et al., 2019)."""
-    forward = [Task(stage, k) for k in range(microbatches)]
-    return forward + [Task(stage, k, True) for k in reversed(range(microbatches))]
+    """All forward microbatches, then all backward ones (Huang et al., 2019), in the same order, as PyTorch has it."""
+    return [Task(stage, k, backward) for backward in (False, True) for k in range(microbatches)]
 
 
 def one_forward_one_backward(stage: int, stages: int, microbatches: int) -> list[Task]:
@@ -69,54 +69,135 @@ def _follows(task: Task, stages: int) -> Task | None:
     return Task(task.stage, task.microbatch, True) if last else Task(task.stage + 1, task.microbatch)
 
 
-Schedule = Callable[[int, int, int], list[Task]]
-"""The tasks of a stage in order, from (stage, stages, microbatches)."""
+StageTasks = Callable[[int, int, int], list[Task]]
+"""The tasks of a stage in order, from (stage, stages, microbatches): what a plug-in registers for one stage on each rank."""
 
-SCHEDULES: Registry[Schedule] = Registry(
-    "schedule", {"1f1b": one_forward_one_backward, "gpipe": gpipe, "pipedream": pipedream}
+
+@dataclass(frozen=True)
+class Virtual:
+    """A schedule of any number of stages on each rank, or of as many as it says."""
+
+    tasks: Callable[[int, int, int, int], list[Task]]
+    """Of a rank, from (rank, ranks, stages on each, microbatches)."""
+    usual: int = 1
+    """How many stages each rank has, unless told."""
+    fixed: bool = False
+    """Whether it has no other."""
+    splits: bool = False
+    """Whether backward parts are in two."""
+
+
+SCHEDULES: Registry[StageTasks | Virtual] = Registry(
+    "schedule",
+    {
+        "1f1b": one_forward_one_backward,
+        "gpipe": gpipe,
+        "pipedream": pipedream,
+        "interleaved": Virtual(interleaved, 2),
+        "looped-bfs": Virtual(looped_bfs, 2),
+        "zb-h1": Virtual(zb_h1, splits=True),
+        "zbv": Virtual(zbv, 2, fixed=True, splits=True),
+        "dualpipev": Virtual(dualpipev, 2, fixed=True, splits=True),
+        "forward-only": Virtual(forward_only),
+    },
 )
 """Those that `distir search` tries to train, unless it is told which, come first (`USUAL`)."""
 
 USUAL = ("1f1b", "gpipe")
+FILE = ".csv"
 
 
 def check_schedule(schedule: str) -> None:
     """Raises DistirError for a schedule that there is not."""
-    SCHEDULES.find(schedule)
+    if schedule.endswith(FILE):
+        read_table(Path(schedule))
+    elif schedule not in SCHEDULES:
+        raise DistirError(f"unknown schedule {schedule}: {expected(schedule, SCHEDULES, 'FILE.csv')}")
 
 
-def _tasks(schedule: str, stage: int, stages: int, microbatches: int) -> list[Task]:
-    """The tasks of a stage; DistirError if the schedule does not have each microbatch go forward once and then backward once."""
-    tasks = list(SCHEDULES.find(schedule)(stage, stages, microbatches))
-    every = {Task(stage, k, backward) for k in range(microbatches) for backward in (False, True)}
-    if len(tasks) != len(every) or set(tasks) != every:
-        raise DistirError(
-            f"the schedule {schedule} of {stages} stages and {microbatches} microbatches does not run each microbatch forward and "
-            f"backward once on stage {stage}"
-        )
-    return tasks
+def ranks_of(schedule: str, stages: int, virtual: int | None = None) -> int:
+    """How many ranks have so many stages, `virtual` of them each, as far as the schedule leaves that open: then one. Raises DistirError where
+    they do not divide."""
+    if schedule.endswith(FILE):
+        return len(read_table(Path(schedule)).rows)
+    found = SCHEDULES.get(schedule)
+    own = 0 if isinstance(found, Virtual) and found.fixed else 1
+    each = stages_on_each(schedule, own if virtual is None else virtual)
+    if stages % each:
+        raise DistirError(f"the schedule {schedule} has {each} stages on each rank: they are {stages} in all")
+    return stages // each
+
+
+def stages_of(schedule: str, ranks: int, virtual: int = 0) -> int:
+    """How many stages a pipeline has. Raises DistirError where the schedule has it otherwise."""
+    if schedule.endswith(FILE) and virtual == 0:
+        return read_table(Path(schedule)).stages
+    return ranks * (virtual if schedule.endswith(FILE) else stages_on_each(schedule, virtual))
+
+
+def stages_on_each(schedule: str, wanted: int = 0) -> int:
+    """How many stages each rank has: as many as are `wanted`, or what the schedule has unless told (0). Raises DistirError where it has not so
+    many."""
+    check_schedule(schedule)
+    found = SCHEDULES[schedule]
+    own, fixed = (found.usual, found.fixed) if isinstance(found, Virtual) else (1, True)
+    if fixed and wanted not in (0, own):
+        raise DistirError(f"the schedule {schedule} has {own} stage{'s' * (own > 1)} on each rank, not {wanted}")
+    return wanted or own
+
+
+def is_plain(schedule: str) -> bool:
+    """Whether each rank has one stage, and backward parts are whole: what `sharding=dtp` has."""
+    check_schedule(schedule)
+    if schedule.endswith(FILE):
+        table = read_table(Path(schedule))
+        return table.stages == len(table.rows) and not table.splits
+    found = SCHEDULES[schedule]
+    return not isinstance(found, Virtual) or (found.usual == 1 and not found.splits)
+
+
+def splits_backward(schedule: str) -> bool:
+    """Whether a schedule has backward parts in two."""
+    check_schedule(schedule)
+    if schedule.endswith(FILE):
+        return read_table(Path(schedule)).splits
+    found = SCHEDULES[schedule]
+    return isinstance(found, Virtual) and found.splits
+
+
+def table_of(schedule: str, ranks: int, microbatches: int, stages: int = 0) -> Table:
+    """The table of a schedule, checked; of one stage on each rank, unless told. Raises DistirError where it is not one for so many."""
+    stages = stages or ranks
+    if not schedule.endswith(FILE):
+        return _built(schedule, ranks, microbatches, stages // ranks)
+    table = read_table(Path(schedule))
+    found, wanted = (len(table.rows), table.stages, table.microbatches), (ranks, stages, microbatches)
+    if found != wanted:
+        has, needed = ("{} ranks, {} stages and {} microbatches".format(*each) for each in (found, wanted))
+        raise DistirError(f"the schedule {schedule} has {has}: the program has {needed}")
+    return table
 
 
 @lru_cache(maxsize=64)
-def steps(schedule: str, stages: int, microbatches: int, training: bool) -> Sequence[Sequence[Task]]:
-    """The tasks of each step, by stage. Without a backward part every schedule is the forward order."""
-    queues = [
-        [task for task in _tasks(schedule, stage, stages, microbatches) if training or not task.backward]
-        for stage in range(stages)
+def _built(schedule: str, ranks: int, microbatches: int, virtual: int) -> Table:
+    stages_on_each(schedule, virtual)
+    order = SCHEDULES[schedule]
+    name = f"{schedule} of {ranks} ranks, {ranks * virtual} stages and {microbatches} microbatches"
+    rows = [
+        order.tasks(rank, ranks, virtual, microbatches)
+        if isinstance(order, Virtual)
+        else order(rank, ranks, microbatches)
+        for rank in range(ranks)
     ]
-    done: set[Task] = set()
-    found: list[list[Task]] = []
-    while any(queues):
-        step = [queue[0] for queue in queues if queue and _needs(queue[0], stages) <= done]
-        if not step:
-            raise DistirError(
-                f"the schedule {schedule} of {stages} stages and {microbatches} microbatches waits for itself"
-            )
-        for task in step:
-            queues[task.stage].pop(0)
-        done.update(step)
-        found.append(step)
-    return found
+    return Table(name, rows).check()
+
+
+def steps(schedule: str, ranks: int, microbatches: int, training: bool, stages: int = 0) -> Sequence[Sequence[Task]]:
+    """The tasks of each step, by rank. Without a backward part every schedule is the forward order."""
+    table = table_of(schedule, ranks, microbatches, stages)
+    if training and not table.trains:
+        raise DistirError(f"the schedule {table.name} has no backward part, and the program has one")
+    return table.all_steps if training else table.forward.all_steps
 
 
 class Recurring(NamedTuple):
@@ -178,22 +259,6 @@ def _is_later(step: Sequence[Task], other: Sequence[Task], shift: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def in_flight(schedule: str, stages: int, microbatches: int) -> tuple[int, ...]:
+def in_flight(schedule: str, stages: int, microbatches: int) -> Sequence[int]:
     """Per stage, how many microbatches at most have gone forward there and not yet backward, when all are trained on."""
-    found: list[int] = []
-    for stage in range(stages):
-        alive = most = 0
-        for task in _tasks(schedule, stage, stages, microbatches):
-            alive += -1 if task.backward else 1
-            most = max(most, alive)
-        found.append(most)
-    return tuple(found)
-
-
-def _needs(task: Task, stages: int) -> set[Task]:
-    if not task.backward:
-        return {Task(task.stage - 1, task.microbatch)} if task.stage else set()
-    needs = {Task(task.stage, task.microbatch)}
-    if task.stage + 1 < stages:
-        needs.add(Task(task.stage + 1, task.microbatch, True))
-    return needs
+    return table_of(schedule, stages, microbatches).in_flight()

@@ -2,7 +2,7 @@
 // RUN: distir-opt %s -p 'pipeline-stages{stages=2},microbatch{count=3},pipeline-schedule{schedule=gpipe}' | filecheck %s --check-prefix=GPIPE
 
 // Two stages, three microbatches of 4 of the 12 rows. With 1f1b the last stage alternates (F0 B0 F1 B1 F2 B2) and the first
-// runs one ahead (F0 F1 B0 F2 B1 B2). With gpipe all forwards come first, and the backwards in reverse. Messages follow each step;
+// runs one ahead (F0 F1 B0 F2 B1 B2). With gpipe all forwards come first. Messages follow each step;
 // gradients are added up as they come, and so are the rows of the loss. The first gradients are added to nothing: their functions do not
 // take the sum so far.
 func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
@@ -69,17 +69,17 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK-NEXT: grad.matmul_grad
 // CHECK-NEXT: func.return
 
-// With gpipe the sums are carried from the last microbatch to the first.
+// With gpipe the sums are carried from the first microbatch to the last.
 // GPIPE:      dist.call @forward_0(%x_1, %w0) on [0]
 // GPIPE:      dist.call @forward_0(%x_2, %w0) on [0]
 // GPIPE:      %h1, %loss = dist.call @forward_1(%a0_1, %w1, %z_1, %n) on [1]
 // GPIPE:      dist.call @forward_0(%x_3, %w0) on [0]
 // GPIPE:      %h1_1, %{{.*}} = dist.call @forward_1(%a0_3, %w1, %z_2, %n) on [1]
 // GPIPE:      %h1_2, %{{.*}} = dist.call @forward_1(%a0_5, %w1, %z_3, %n) on [1]
-// GPIPE:      %{{.*}}, %dw1 = dist.call @backward_1_first(%h1_2, %z_3, %n, %a0_5, %w1) on [1]
+// GPIPE:      %{{.*}}, %dw1 = dist.call @backward_1_first(%h1, %z_1, %n, %a0_1, %w1) on [1]
 // GPIPE-NEXT: dist.send
-// GPIPE-NEXT: %dw0 = dist.call @backward_0_first(%h0_2, %da0_1, %x_3, %w0) on [0]
+// GPIPE-NEXT: %dw0 = dist.call @backward_0_first(%h0, %da0_1, %x_1, %w0) on [0]
 // GPIPE-NEXT: dist.call @backward_1(%h1_1, %z_2, %n, %a0_3, %w1, %dw1) on [1]
 // GPIPE:      dist.call @backward_0(%h0_1, %da0_3, %x_2, %w0, %dw0) on [0]
-// GPIPE:      dist.call @backward_1(%h1, %z_1, %n, %a0_1, %w1, %dw1_1) on [1]
-// GPIPE:      dist.call @backward_0(%h0, %da0_5, %x_1, %w0, %dw0_1) on [0]
+// GPIPE:      dist.call @backward_1(%h1_2, %z_3, %n, %a0_5, %w1, %dw1_1) on [1]
+// GPIPE:      dist.call @backward_0(%h0_2, %da0_5, %x_3, %w0, %dw0_1) on [0]

@@ -11,7 +11,7 @@
 // NAME: batch: no argument 'q', the entry has x
 // DIM: batch: expected x:DIM with a dim of 'x', got 'x:2'
 // ORDER: onnx.Softmax in @main belongs to no stage: run pipeline-stages first
-// SCHEDULE: unknown schedule zigzag: expected 1f1b, gpipe or pipedream
+// SCHEDULE: unknown schedule zigzag: expected 1f1b, dualpipev, 
 // ZERO: microbatches: expected at least 1, got 0
 func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<4x8xf32> {dist.name = "y", dist.role = "output"}) {
   %y = "onnx.Softmax"(%x) <{axis = 0 : si64}> {dist.rule = #dist.rule<[_, S1] -> {S1: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
