@@ -20,6 +20,7 @@ _CLASSES = {
     "pipeline-schedule": "PipelineSchedulePass",
     "pipeline-stages": "PipelineStagesPass",
     "project-to-rank": "ProjectToRankPass",
+    "recompute-activations": "RecomputeActivationsPass",
     "shardcombine-annotate": "ShardcombineAnnotatePass",
     "simulate": "SimulatePass",
     "zero-partition": "ZeroPartitionPass",

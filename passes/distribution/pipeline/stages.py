@@ -84,7 +84,7 @@ class Assignment:
         ports = zip(entry.body.block.args, argument_attributes(entry), strict=True)
         self._parameters = {v for v, a in ports if text(a, "dist.role", "input") in ("parameter", "state")}
         inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
-        forward = _forward(entry, inside)
+        forward = forward_part(entry, inside)
         self._assign_forward([op for op in inside if op in forward], stages, weigh, cuts)
         before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
         self._assign_before(before)  # parameters that are reached through these live where their results are used
@@ -207,7 +207,7 @@ class Assignment:
                     self.home[value] = min(self.home.get(value, stage), stage)
 
 
-def _forward(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
+def forward_part(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
     """The operations that lead to the outputs; of a step that returns only updates, those up to the last first use of a
     parameter. Without updates, all."""
     attributes = result_attributes(entry)
@@ -270,11 +270,13 @@ def balanced_cuts(weights: Sequence[float], parts: int) -> list[int]:
     return bounds[::-1]
 
 
-def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> None:
-    """Rewrites the entry into calls of one function per group, tagged with phase and stage, in an order that runs."""
+def build_stages(
+    module: ModuleOp, entry: FuncOp, all_ops: Sequence[Operation], groups: Mapping[Operation, Group]
+) -> None:
+    """Rewrites the entry, given by its operations but for constants, into calls of one function per group, tagged with phase and stage, in an order that runs."""
     members: dict[Group, list[Operation]] = defaultdict(list)
-    for op in assignment.ops:
-        members[assignment.groups[op]].append(op)
+    for op in all_ops:
+        members[groups[op]].append(op)
     block = entry.body.block
     terminator = block.last_op
     assert terminator is not None
@@ -298,7 +300,7 @@ def build_stages(module: ModuleOp, entry: FuncOp, assignment: Assignment) -> Non
             new.name_hint = old.name_hint
             given[old] = new
     terminator.operands = [given.get(v, v) for v in terminator.operands]
-    for op in reversed(assignment.ops):
+    for op in reversed(all_ops):
         block.erase_op(op, safe_erase=False)  # regions of operations that were erased before still name what they read
     for op in reversed(list(block.ops)):
         if is_constant_expression(op) and not any(True for r in op.results for _ in r.uses):

@@ -73,7 +73,7 @@ def cut_into_stages(
     while callees := assignment.straddling():
         inline_calls(module, entry, callees)
         assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards, gathers), stages, weigh, cuts)
-    build_stages(module, entry, assignment)
+    build_stages(module, entry, assignment.ops, assignment.groups)
     return assignment.axis
 
 
