@@ -3,6 +3,7 @@ and what the fullest device holds by kind: each when it is asked for."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ class PlanSource:
 
     search: Search | StagedSearch
     model: ModuleOp
+    args: Namespace = field(default_factory=Namespace)
+    """The options that it was asked for with."""
     _works: dict[int, ModelWork] = field(default_factory=dict[int, "ModelWork"])
 
     def program(self, configuration: Configuration) -> ModuleOp:

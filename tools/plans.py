@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, overload
 
 from distir.dialects.errors import DistirError
@@ -115,7 +115,12 @@ class Plan:
         return self.source.memory_by_kind(self.configuration, self.figures)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes the program, and its values beside it."""
+        """Writes the program, and its values beside it; to a file that is called .json, the plan (docs/plans.md)."""
+        if fspath(path).endswith(".json"):
+            from distir.tools.plan_runs import plan_file
+
+            plan_file(self.source, self.configuration, self.as_dict()).save(fspath(path))
+            return
         from distir.frontends.weights import save
 
         save(self.program, path)

@@ -23,6 +23,7 @@ from distir.tools.commands import (
     doctor,
     import_model,
     machines,
+    plan,
     plugins,
     run,
     search,
@@ -31,7 +32,7 @@ from distir.tools.commands import (
 )
 from distir.tools.commands.report import say
 
-COMMANDS = (import_model, doctor, search, simulate, run, verify, calibrate, machines, cache, plugins, completion)
+COMMANDS = (import_model, doctor, search, plan, simulate, run, verify, calibrate, machines, cache, plugins, completion)
 
 EXAMPLES = """\
 examples:

@@ -86,13 +86,27 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="with --sharding ilp, which it means: plans divide parameters and work first, also where a faster one does not (small models)",
     )
+    parser.add_argument(
+        "--zero",
+        metavar="STAGE",
+        type=int,
+        choices=range(4),
+        default=0,
+        help="with --sharding ilp, which it means: replicas store state (1), gradients (2) and parameters (3) in parts (0: what is fastest)",
+    )
     parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
     parser.add_argument("--report", metavar="F.html", help="write a page with all plans, throughput against memory")
     add_no_cache(parser)
-    parser.add_argument("-o", "--output", metavar="BEST.mlir", help="write the best plan's program")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write a plan: its program (.mlir), or the plan itself (.json)"
+    )
+    parser.add_argument("--row", metavar="N", type=int, default=1, help="which plan -o writes (default: 1, the best)")
+    parser.add_argument(
+        "--pin", metavar="PLAN.json", help="look at plans with the settings of this file only (docs/plans.md)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -115,14 +129,14 @@ def find_plans(args: Namespace) -> Found:
     """Evaluates the plans that the options name. Raises DistirError for a mistake in them."""
     from distir.passes.distribution.search.search import leave_collector_off
 
-    if args.devices < 1 or args.top < 1:
-        raise DistirError("--devices and --top: expected at least 1")
+    if args.devices < 1 or args.top < 1 or args.row < 1:
+        raise DistirError("--devices, --top and --row: expected at least 1")
     if args.devices > MOST_DEVICES:
         raise DistirError(f"--devices {args.devices}: expected at most {MOST_DEVICES:,}")
     leave_collector_off()
-    search, configurations, model = _prepare(args)
+    search, configurations, model = open_search(args)
     outcomes, interrupted = _walk(search, configurations)
-    return Found(Plans.of(outcomes, PlanSource(search, model), len(configurations), interrupted), search)
+    return Found(Plans.of(outcomes, PlanSource(search, model, args), len(configurations), interrupted), search)
 
 
 def run(args: Namespace) -> int:
@@ -155,16 +169,19 @@ def run(args: Namespace) -> int:
         say(f"wrote the report to {args.report}", say_to)
     if not plans and plans.interrupted:
         return INTERRUPTED
-    best_plan = plans.best
+    best = plans.best
     if args.output is not None:
-        best_plan.save(args.output)
-        c = best_plan.configuration
-        chosen = f"batch {c.batch}, D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}"
-        say(f"wrote the best plan ({chosen}) to {args.output}", say_to)
+        if args.row > len(plans):
+            raise DistirError(f"--row {args.row}: {len(plans)} plans were found: give a smaller one, or a larger --top")
+        chosen = plans[args.row - 1]
+        chosen.save(args.output)
+        c, which = chosen.configuration, "the best plan" if chosen is best else f"plan {args.row}"
+        say(f"wrote {which} (batch {c.batch}, D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}) to {args.output}", say_to)
     return INTERRUPTED if plans.interrupted else 0
 
 
-def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration], ModuleOp]:
+def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration], ModuleOp]:
+    """The search, its configurations, and the model. Raises DistirError for a mistake in the options."""
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine, with_settings
     from distir.passes.distribution.batch.batch_axis import parse_batch
@@ -175,6 +192,11 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
+    if args.pin is not None:
+        from distir.tools.plan_files import read_plan
+        from distir.tools.plan_runs import pin
+
+        pin(args, read_plan(args.pin), args.pin)
     machine = load_machine(args.machine, args.settings)
     machine.check_devices(args.devices)
     degrees = Degrees.of(args, machine)
@@ -194,13 +216,19 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     )
     if args.divide and args.sharding == "dtp":
         raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
-    is_staged = args.divide or args.sharding == "ilp"
+    if args.zero and args.sharding == "dtp":
+        raise DistirError("--zero: with --sharding dtp replicas hold all state: leave it out, or give --sharding ilp")
+    is_staged = args.divide or args.zero > 0 or args.sharding == "ilp"
     if not is_staged and (others := [each for each in schedules if not is_plain(each)]):
         raise DistirError(
             f"--schedules: {others[0]} has several stages on a rank, or backward parts in two: give --sharding ilp"
         )
     configurations = grid(args.devices, batches, microbatches, schedules, is_staged, degrees.allows)
-    if not configurations and str(degrees):
+    if pinned := getattr(args, "pinned", None):
+        from distir.tools.plan_runs import fits
+
+        configurations = [c for c in configurations if fits(pinned, c)]
+    if not configurations and (pinned or str(degrees)):
         raise DistirError(
             f"{degrees}: no plan for {args.devices} devices and a batch of {' or '.join(map(str, batches))}"
         )
@@ -208,7 +236,9 @@ def _prepare(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration
     if is_staged:
         wanted = 0 if args.exhaustive else wanted
         name = with_settings(args.machine, args.settings)
-        found = StagedSearch(bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide)
+        found = StagedSearch(
+            bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide, args.zero
+        )
         return found, configurations, model
     search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted)
     return search, configurations, model

@@ -290,6 +290,11 @@ class Search:
         with collector_paused():
             yield from map(self.evaluate, configurations)
 
+    def evaluate_alone(self, configuration: Configuration) -> Outcome:
+        """Simulates one configuration as it is among others: its tensor axis is chosen for all batch sizes."""
+        (outcome,) = self.one_by_one([configuration])
+        return outcome
+
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration: what stands for its program at its own batch."""
         if self.overlap:

@@ -47,6 +47,8 @@ class StagedSearch:
     """How many of the fastest plans are wanted; 0: the figures of all."""
     divides: bool = False
     """Whether each plan divides first (`ilp-shard{divide}`)."""
+    zero: int = 0
+    """What replicas store in parts (`zero-partition`); 0: what is fastest."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _sharded: dict[tuple[int, ...], ModuleOp | DistirError] = field(
         default_factory=dict[tuple[int, ...], "ModuleOp | DistirError"]
@@ -87,6 +89,7 @@ class StagedSearch:
             time_limit=SECONDS_PER_PLAN,
             grouped=True,
             divide=self.divides,
+            zero=self.zero,
         )
 
     def program(self, c: Configuration) -> ModuleOp:
@@ -123,6 +126,10 @@ class StagedSearch:
             for c in found[1]:
                 yield queue.note(self.evaluate(c))
         yield from queue.slower()
+
+    def evaluate_alone(self, c: Configuration) -> Outcome:
+        """As it is among others: configurations are found one by one."""
+        return self.evaluate(c)
 
     def evaluate(self, c: Configuration) -> Outcome:
         """Simulates one configuration."""

@@ -1,0 +1,156 @@
+"""Plan files: what search writes is what apply simulates and compare explains; and files that are no plans are refused in one line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import distir
+from distir.dialects.errors import DistirError
+from distir.frontends.pytorch import import_step
+from distir.tools.distir import main
+from distir.tools.plan_files import SETTINGS, PlanFile, read_plan
+from examples import mlp_pytorch
+
+COMMON = "--machine dgx-a100 --devices 4 --microbatches 2 --schedules 1f1b,gpipe"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "step.mlir"
+    path.write_text(str(import_step(mlp_pytorch.step())))
+    return path
+
+
+def search(model: Path, out: Path, *options: str) -> Any:
+    assert main(["search", str(model), *COMMON.split(), *options, "-o", str(out)]) == 0
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize(
+    "options", ["", "--row 3", "--sharding ilp --dp 2 --pp 1", "--zero 3 --dp 4", "--overlap --pp 2 --dp 2"]
+)
+def test_a_plan_has_the_figures_that_its_program_has(
+    model: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a search printed, what its plan file says, what apply finds, and the simulation of the program that apply writes."""
+    plan, program = tmp_path / "plan.json", str(tmp_path / "plan.mlir")
+    said = search(model, plan, *options.split())
+    capsys.readouterr()
+    assert main(["plan", "apply", str(plan), "--json", "-o", program]) == 0
+    found = json.loads(capsys.readouterr().out)["plan"]
+    assert {name: found[name] for name in said["figures"]} == said["figures"]
+    simulated = distir.simulate(program, "dgx-a100")
+    assert simulated.makespan_seconds == said["figures"]["latency_seconds"]
+    assert max(simulated.peak_memory_bytes.values()) == said["figures"]["peak_memory_bytes"]
+    assert main(["verify", str(model), program]) == 0
+
+
+def test_show_and_pin(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = search(model, tmp_path / "plan.json", "--row", "2")
+    assert main(["plan", "show", str(tmp_path / "plan.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.partition("to " + str(tmp_path / "plan.json"))[2]) == said
+    assert main(["plan", "show", str(tmp_path / "plan.json")]) == 0
+    assert "latency_seconds" in capsys.readouterr().out
+    pins = {"distir_plan": 1, "settings": {"tp": 2, "microbatches": 2}}
+    (tmp_path / "pins.json").write_text(json.dumps(pins))
+    assert main(["search", str(model), *COMMON.split(), "--json", "--pin", str(tmp_path / "pins.json")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(p["dp"], p["tp"], p["pp"]) for p in found["plans"] + found["dropped"]} == {(1, 2, 2)}  # K is 1 where P is
+    assert main(["search", str(model), *COMMON.split(), "--pin", str(tmp_path / "pins.json"), "--tp", "4"]) == 1
+    assert "--tp 4 and --pin" in capsys.readouterr().err
+
+
+def test_compare_goes_from_one_plan_to_the_other(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = search(model, tmp_path / "one.json", "--dp", "4")
+    other = search(model, tmp_path / "other.json", "--tp", "2", "--pp", "2", "--schedules", "gpipe")
+    capsys.readouterr()
+    assert main(["plan", "compare", str(tmp_path / "one.json"), str(tmp_path / "other.json"), "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)
+    assert [step["seconds"] for step in (steps[0], steps[-1])] == [
+        p["figures"]["latency_seconds"] for p in (one, other)
+    ]
+    assert [s["name"] for s in steps[1:]] == [
+        "dp 4 to 1, tp 1 to 2, pp 1 to 2, schedule None to gpipe",
+        "microbatches 1 to 2",
+    ]
+    assert main(["plan", "compare", str(tmp_path / "one.json"), str(tmp_path / "one.json")]) == 0
+    assert "no setting differs" in capsys.readouterr().out
+
+
+def test_a_plan_is_for_its_model_and_runs_no_code(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = search(model, tmp_path / "plan.json")
+    changed = tmp_path / "changed.mlir"
+    changed.write_text(model.read_text() + "\n")
+    for named, wrong in [
+        (str(changed), "is not the model that the plan was made for"),
+        ("os:getcwd", "its model os:getcwd is code, which a plan cannot ask to run: give --model os:getcwd"),
+        ("no.mlir", "its model no.mlir is no file here"),
+        (None, "does not say of which model"),
+    ]:
+        plan = {**said, "model": {**said["model"], "path": named}}
+        (tmp_path / "other.json").write_text(json.dumps(plan))
+        assert main(["plan", "apply", str(tmp_path / "other.json")]) == 1
+        assert wrong in capsys.readouterr().err
+    assert main(["plan", "apply", str(tmp_path / "other.json"), "--model", str(changed)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "distir_plan: expected 1, which makes it a plan, got nothing"),
+        ('{"distir_plan": 2}', "distir_plan: expected one of 1, got 2"),
+        ('{"distir_plan": true}', "distir_plan: expected one of 1, got true"),
+        ('{"distir_plan": 1, "setings": {}}', "no field 'setings' in a plan (did you mean settings?)"),
+        ('{"distir_plan": 1, "settings": {"tensor": 2}}', "no field 'settings.tensor' in a plan"),
+        ('{"distir_plan": 1, "settings": {"tp": 0}}', "settings.tp: expected a whole number of at least 1, got 0"),
+        ('{"distir_plan": 1, "settings": {"tp": 1e400}}', "settings.tp: expected a whole number of at least 1"),
+        ('{"distir_plan": 1, "settings": {"tp": "2"}}', 'settings.tp: expected a whole number of at least 1, got "2"'),
+        ('{"distir_plan": 1, "settings": {"tp": 2, "tp": 3}}', "'tp' is there twice"),
+        ('{"distir_plan": 1, "settings": {"schedule": "1f1b\\n\\u001b[31m"}}', "settings.schedule: expected a text, or null"),
+        ('{"distir_plan": 1, "settings": {"zero": true}}', "settings.zero: expected one of 0, 1, 2, 3, got true"),
+        ('{"distir_plan": 1, "settings": []}', "settings: expected an object, got []"),
+        ('{"distir_plan": 1, "figures": {"mfu": NaN}}', "figures.mfu: expected a number, or null"),
+        ('{"distir_plan": 1, "model": {"shapes": {"x": [1, -1]}}}', "model.shapes.x: expected a list of sizes"),
+        ('{"distir_plan": 1, "machine": {"settings": "a=1"}}', "machine.settings: expected a list of texts"),
+        ("[" * 100_000, "is no plan"),
+        ("\x00\xff", "is no plan"),
+        (" " * (1 << 21), "more than 1,048,576 bytes"),
+    ],
+)  # fmt: skip
+def test_what_is_no_plan_is_refused_in_one_line(
+    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_bytes(text.encode("latin-1", "surrogateescape"))
+    assert main(["plan", "show", str(tmp_path / "plan.json")]) == 1
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+SAID = st.fixed_dictionaries(
+    {}, optional={"tp": st.integers(1, 99), "zero": st.integers(0, 3), "overlap": st.booleans()}
+)
+
+
+@given(SAID)
+@settings(max_examples=30, deadline=None)
+def test_files_come_back(tmp_path_factory: pytest.TempPathFactory, said: dict[str, Any]) -> None:
+    path = str(tmp_path_factory.mktemp("plans") / "plan.json")
+    PlanFile(said).save(path)
+    again = read_plan(path)
+    assert again.settings == said
+    assert all(again.setting(name) == said.get(name, SETTINGS[name][0]) for name in SETTINGS)
+
+
+def test_a_folder_is_no_plan(tmp_path: Path) -> None:
+    with pytest.raises(DistirError, match="cannot be read: Is a directory"):
+        read_plan(str(tmp_path))
