@@ -160,4 +160,6 @@ def plan_file(source: PlanSource, c: Configuration, figures: Mapping[str, Any]) 
     found = {name: value for name, value in numbers.items() if name not in settings and name != "rank"}
     shapes = {name: list(sizes) for name, sizes in map(parse_shape, args.shape)}
     reference = ModelReference(model, None if model is None else hash_of(model), shapes, args.batch)
-    return PlanFile(settings, reference, MachineReference(str(args.machine), list(args.settings), args.cost_model), found)
+    return PlanFile(
+        settings, reference, MachineReference(str(args.machine), list(args.settings), args.cost_model), found
+    )

@@ -8,7 +8,7 @@ from shutil import which
 import pytest
 
 from distir.interpreters.machines import load_machine
-from distir.tools.commands.main import make_parser, subcommands
+from distir.tools.commands.main import make_parser, options_of, subcommands
 from distir.tools.commands.report import table_text
 from distir.tools.distir import main
 
@@ -50,8 +50,7 @@ def test_other_shells(capsys: pytest.CaptureFixture[str]):
 
 def test_every_command_that_prints_has_json():
     for name, parser in subcommands(make_parser()).items():
-        options = set(parser._option_string_actions)  # pyright: ignore[reportPrivateUsage]
-        assert name in WRITES or "--json" in options, name
+        assert name in WRITES or "--json" in options_of(parser), name
 
 
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]):

@@ -3,9 +3,9 @@ comes the script, on standard output."""
 
 from __future__ import annotations
 
-from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import PARSER, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 EXAMPLES = """\
 examples:
@@ -37,7 +37,7 @@ def run(args: Namespace) -> int:
 
 
 def options_of(parser: ArgumentParser) -> dict[str, list[str]]:
-    """The options of a command, each with the values that are known; the empty name has those of the positional arguments."""
+    """The options of a command, and of those below it, each with the values that are known; the empty name has those of the positional arguments."""
     known = _names()
     found: dict[str, list[str]] = {"": []}
     actions: list[Action] = parser._actions  # pyright: ignore[reportPrivateUsage]
@@ -49,6 +49,8 @@ def options_of(parser: ArgumentParser) -> dict[str, list[str]]:
             found[option] = values
         if not action.option_strings:
             found[""] += values
+        for inner in cast(dict[str, ArgumentParser], action.choices).values() if action.nargs == PARSER else ():
+            found = {**options_of(inner), **found}
     return found
 
 

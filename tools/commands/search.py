@@ -129,8 +129,10 @@ def find_plans(args: Namespace) -> Found:
     """Evaluates the plans that the options name. Raises DistirError for a mistake in them."""
     from distir.passes.distribution.search.search import leave_collector_off
 
-    if args.devices < 1 or args.top < 1 or args.row < 1:
-        raise DistirError("--devices, --top and --row: expected at least 1")
+    if args.devices < 1 or args.top < 1:
+        raise DistirError("--devices and --top: expected at least 1")
+    if args.row < 1:
+        raise DistirError("--row: expected at least 1")
     if args.devices > MOST_DEVICES:
         raise DistirError(f"--devices {args.devices}: expected at most {MOST_DEVICES:,}")
     leave_collector_off()
