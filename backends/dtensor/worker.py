@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distir.backends.torch.exchange import Job, inputs_path, load_arrays, outputs_path, program_path, save_arrays
-from distir.backends.torch.worker import join, main, parse
+from distir.backends.torch.exchange import Job, inputs_path, load_arrays, outputs_path, parse, program_path, save_arrays
+from distir.backends.torch.worker import join, main
 
 
 def work(folder: Path, rank: int, job: Job) -> None:

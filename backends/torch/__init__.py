@@ -4,8 +4,8 @@
     execute(module, inputs)  the same with the time that it took, and with options
 
 `launch` starts the processes and watches over them; `worker` is one of them; `exchange` is what they tell each other.
-In a worker, `program` turns the rank's program into instructions, `operators` (with `table` and `layers`) computes,
-`collectives` communicates. Only workers import torch.
+In a worker, `source` writes the rank's program as a Python module and `program` compiles it; it calls torch and `portable`, which communicates;
+for operations that torch has no name for, `operators` (with `table` and `layers`). `emission` writes the same modules for torchrun. Only workers import torch.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ Nothing is pickled: arrays are safetensors, the rest is text."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from xdsl.dialects.builtin import ModuleOp
 
+from distir.dialects.registry import program_context
+from distir.frontends.program_parser import ProgramParser
 from distir.interpreters.weights import FilePart
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -80,6 +84,15 @@ class Failure:
 
 def program_path(folder: Path, rank: int) -> Path:
     return folder / f"{rank}.mlir"
+
+
+def parse(text: str) -> ModuleOp:
+    """The module of this text, in the dialects of rank programs."""
+    gc.disable()
+    try:
+        return ProgramParser(program_context(), text).parse_module()
+    finally:
+        gc.enable()
 
 
 def save_mapped(folder: Path, rank: int, parts: Mapping[int, FilePart]) -> None:

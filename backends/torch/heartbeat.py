@@ -1,19 +1,26 @@
 """Where every rank is, told by the ranks and read by the launcher: a rank that stalls is found and named.
 
-A rank writes the number of the operation that it begins into a mapped file, and the numbers' texts into another:
+A rank writes the number of the operation that it is in into a mapped file, and the numbers' texts into another:
 
-    3.beat   two numbers of 64 bits: the operation, and how many runs have begun
+    3.beat   numbers of 64 bits: the operation, how many runs have begun, and where callers are
     3.sites  line n: operation n, `rank.allreduce in @main`
+
+While a program runs, a thread looks where it is: the program itself does nothing for it.
 """
 
 from __future__ import annotations
 
 import mmap
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-_LENGTH = 16
+_LENGTH = 24
+LOOK_SECONDS = 0.1
+"""How often a rank says where it is."""
 
 
 class Heartbeat:
@@ -33,6 +40,24 @@ class Heartbeat:
         self._sites.write(" ".join(text.split()) + "\n")
         self._count += 1
         return self._count - 1
+
+    def follow(self, line: Callable[[Any], int], sites: Mapping[int, str]) -> None:
+        """From here on, says in which line of a program this thread is; `sites` are the operations of lines."""
+        numbers = {number: self.site(text) for number, text in sites.items()}
+        followed = threading.get_ident()
+
+        def look() -> None:
+            while True:
+                time.sleep(LOOK_SECONDS)
+                frame = sys._current_frames().get(followed)  # pyright: ignore[reportPrivateUsage]
+                if (number := numbers.get(line(frame))) is None:
+                    continue
+                where = 0
+                while frame is not None:  # callers tell one call of a layer from the next
+                    frame, where = frame.f_back, (where * 31 + frame.f_lasti) % (1 << 64)
+                self.cell[0], self.cell[2] = number, where
+
+        threading.Thread(target=look, daemon=True).start()
 
     def reach(self, text: str) -> None:
         """The rank begins what the text says."""

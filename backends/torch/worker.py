@@ -6,7 +6,6 @@ Its standard input is a pipe from the launcher: when that closes, the launcher i
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import sys
@@ -17,8 +16,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects.builtin import ModuleOp
-
 from distir.backends.torch.exchange import (
     Failure,
     Job,
@@ -27,12 +24,11 @@ from distir.backends.torch.exchange import (
     load_arrays,
     next_path,
     outputs_path,
+    parse,
     program_path,
     save_arrays,
     step_path,
 )
-from distir.dialects.registry import program_context
-from distir.frontends.program_parser import ProgramParser
 
 if TYPE_CHECKING:
     import torch
@@ -57,9 +53,9 @@ def work(folder: Path, rank: int, job: Job) -> None:
     import torch
     import torch.distributed as dist
 
-    from distir.backends.torch.collectives import Communicator
     from distir.backends.torch.elements import ElementTypes, plain_array
     from distir.backends.torch.heartbeat import Heartbeat
+    from distir.backends.torch.portable import distir_runtime
     from distir.backends.torch.program import Program
 
     heartbeat = Heartbeat(folder, rank)
@@ -68,11 +64,13 @@ def work(folder: Path, rank: int, job: Job) -> None:
     device = join(folder, rank, job)
     heartbeat.reach("loading of the arguments")
     types = ElementTypes(job.in_float64)
-    communicator = Communicator(rank, [tuple(group) for group in job.groups], types, device)
-    entry = Program(module, types, device, communicator, heartbeat).function(job.entry)
+    distir_runtime.start(rank, device, job.groups)
+    program = Program(module, types, device)
+    entry = program.function(job.entry)
     arguments = [types.tensor(array, device) for array in load_arguments(folder, rank)]
 
     barrier = heartbeat.site("rank.barrier before a run")
+    heartbeat.follow(program.line, program.sites)
 
     def timed_run() -> tuple[list[Any], float]:
         heartbeat.cell[0] = barrier
@@ -120,15 +118,6 @@ def join(folder: Path, rank: int, job: Job) -> torch.device:
     meeting = (folder / "meeting").as_uri()
     dist.init_process_group(job.backend, init_method=meeting, rank=rank, world_size=job.world, timeout=NO_LIMIT)
     return device
-
-
-def parse(text: str) -> ModuleOp:
-    """The module of this text, in the dialects of rank programs."""
-    gc.disable()
-    try:
-        return ProgramParser(program_context(), text).parse_module()
-    finally:
-        gc.enable()
 
 
 def _one_line(error: Exception) -> str:

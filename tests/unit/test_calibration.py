@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp
 from distir.backends.torch.calibration.fit import Host, errors, fit_machine
 from distir.backends.torch.calibration.measure import Sample
 from distir.backends.torch.calibration.probes import COLLECTIVES, REPEATS, Probe, probes
-from distir.backends.torch.worker import parse
+from distir.backends.torch.exchange import parse
 from distir.dialects.dist.communication import CommunicationOp
 from distir.interpreters.cost_models.analytic import AnalyticCostModel
 from distir.interpreters.machines import Machine, load_machine

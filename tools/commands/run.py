@@ -27,6 +27,7 @@ examples:
   distir run best.mlir --inputs batch.npz -o outputs.npz
   distir run step.mlir --inputs batch.npz -o next.safetensors  what a training step returns, for import --weights
   distir run step_4.mlir --steps 3 --check step.mlir           trains three steps, each on a batch of its own
+  distir run best.mlir --emit best                             what runs, as readable PyTorch: torchrun --nproc-per-node=2 best/train.py
   distir run step.mlir --steps 100 --inputs a.npz --inputs b.npz -o trained.safetensors
 """
 
@@ -79,6 +80,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "-o", dest="output", metavar="OUT", help="write the outputs: OUT.npz, or OUT.safetensors, a checkpoint"
     )
+    parser.add_argument(
+        "--emit",
+        metavar="DIR",
+        help="run nothing: write each distinct rank's program as a module of PyTorch, with train.py for torchrun and the values",
+    )
     parser.add_argument("--seed", metavar="N", type=count, default=0, help="of what is drawn (default: 0)")
     parser.add_argument(
         "--timeout",
@@ -105,6 +111,8 @@ def run(args: Namespace) -> int:
         check_output(args.output)
     program = load_executable(args.program)
     model = program if args.check is None else load_executable(args.check)
+    if args.emit is not None:
+        return _emit(args, program, model)
     if args.backend == "nccl":
         _check_gpus(program, args.program)
     else:
@@ -141,6 +149,29 @@ def run(args: Namespace) -> int:
     if args.check is None:
         return 0
     return 0 if print_comparison(_checked(model, args.check, [values, *following], execution.outputs, program)) else 1
+
+
+def _emit(args: Namespace, program: ModuleOp, model: ModuleOp) -> int:
+    """Writes the folder and says what is in it, and how it is run."""
+    from pathlib import Path
+
+    from distir.backends.torch.emission import emit
+    from distir.interpreters.entry import entry_function, machine_devices
+    from distir.tools.commands.values import values_for
+
+    others = {"--output": args.output, "--check": args.check, "--measure": args.measure, "--json": args.json}
+    if given := [name for name, value in others.items() if value]:
+        raise DistirError(f"--emit runs nothing: leave {given[0]} out")
+    if "\0" in args.emit:
+        raise DistirError(f"{args.emit!r}: a folder's name has no null characters")
+    values = values_for(model, args.seed, args.inputs[0] if args.inputs else None, [program])
+    with progress(f"writing {args.emit}"):
+        files = emit(program, values, Path(args.emit))
+    for path in files:
+        print(f"wrote {path}")
+    world = machine_devices(program, entry_function(program, "main"))
+    print(f"run it: torchrun --nproc-per-node={world} {Path(args.emit) / 'train.py'}")
+    return 0
 
 
 def _found(execution: Execution, compared: Sequence[Comparison]) -> dict[str, Any]:

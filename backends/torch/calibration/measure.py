@@ -9,9 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from distir.backends.torch.calibration.probes import REPEATS, Probe
-from distir.backends.torch.exchange import Job, probe_path, times_path
+from distir.backends.torch.exchange import Job, parse, probe_path, times_path
 from distir.backends.torch.launch import Workers, communication_groups
-from distir.backends.torch.worker import parse
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,13 @@ import json
 import time
 from itertools import count
 from pathlib import Path
+from typing import Any, cast
 
+from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
 
-from distir.backends.torch.exchange import Job, probe_path, times_path
-from distir.backends.torch.worker import join, main, parse
+from distir.backends.torch.exchange import Job, parse, probe_path, times_path
+from distir.backends.torch.worker import join, main
 
 
 def work(folder: Path, rank: int, job: Job) -> None:
@@ -21,22 +23,23 @@ def work(folder: Path, rank: int, job: Job) -> None:
     import torch
     import torch.distributed as dist
 
-    from distir.backends.torch.collectives import Communicator
     from distir.backends.torch.elements import ElementTypes
+    from distir.backends.torch.portable import distir_runtime
     from distir.backends.torch.program import Program
 
     device = join(folder, rank, job)
     types = ElementTypes(False)
-    communicator = Communicator(rank, [tuple(group) for group in job.groups], types, device)
+    distir_runtime.start(rank, device, job.groups)
     torch.manual_seed(0)
     with torch.inference_mode(), times_path(folder, rank).open("w") as file:
         for number in count():
             if not (path := probe_path(folder, number, rank)).exists():
                 break
             module = parse(path.read_text("utf-8"))
-            function = Program(module, types, device, communicator).function(job.entry)
+            function = Program(module, types, device).function(job.entry)
             (entry,) = [op for op in module.body.block.ops if isinstance(op, FuncOp)]
-            arguments = [communicator.empty(argument).normal_() for argument in entry.body.block.args]
+            given = [cast(TensorType[Any], argument.type) for argument in entry.body.block.args]
+            arguments = [distir_runtime.empty(t.get_shape(), types.of(t.element_type)).normal_() for t in given]
             runs: list[tuple[float, float]] = []
             for _ in range(1 + job.measure):
                 dist.barrier()

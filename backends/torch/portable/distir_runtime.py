@@ -1,0 +1,487 @@
+"""What the program of one rank calls beside torch: collectives of torch.distributed, and a few local functions. It comes with every program
+that `distir run --emit` writes, and `distir run` itself runs programs on it.
+
+`start` says which rank this is, before a program is imported. Everything happens in the order of the program, so ranks meet as the
+program says. A collective in the program is an object, made once; its `start` communicates beside what follows, until `wait`.
+Tensors that only move go as flat bytes, since gloo does not carry every element type. What
+torch.distributed does not have, parts of unequal extents, is made of what it has: allgather pads to the largest part, reducescatter is an
+allreduce of which each keeps its part, scatter and gather are messages. The members of a collective tell each other their extents at its
+first run; it is one operation in every member's program, so all of them do that at the same point.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from functools import reduce as fold
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+RANK = 0
+DEVICE = torch.device("cpu")
+KERNELS: Sequence[Callable[[list[Any]], list[Any]]] = ()
+"""What the program has no text for in torch, by number: `distir.backends.torch.kernels` makes them."""
+
+_groups: dict[tuple[int, ...], Any] = {}
+_REDUCE = {
+    "sum": dist.ReduceOp.SUM,
+    "mean": dist.ReduceOp.SUM,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+    "prod": dist.ReduceOp.PRODUCT,
+}
+_COMBINE: dict[str, Callable[..., Tensor]] = {
+    "sum": torch.add,
+    "mean": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "prod": torch.mul,
+}
+_REDUCIBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
+
+
+def start(rank: int, device: torch.device, groups: Sequence[Sequence[int]] = ()) -> None:
+    """This process is that rank. All ranks make the process groups here, once, in the same order."""
+    globals().update(RANK=rank, DEVICE=device)
+    _groups.clear()
+    _groups.update({tuple(group): dist.new_group(list(group)) for group in groups if len(group) > 1})
+
+
+def kernel(number: int) -> Callable[[list[Any]], list[Any]]:
+    return KERNELS[number]
+
+
+# --- collectives ------------------------------------------------------------------------------------------------------
+
+
+class Pending:
+    """A result on its way."""
+
+    def __init__(self, work: Any, result: Callable[[], Any]) -> None:
+        self._work, self._result = work, result
+
+    def wait(self) -> Any:
+        self._work.wait()
+        return self._result()
+
+
+def wait(value: Any) -> Any:
+    """The value, once it is there."""
+    return value.wait() if isinstance(value, Pending) else value
+
+
+class Collective:
+    """One collective operation. `ranks` are its members in participant order, a torch group has them in ascending order:
+    `place[j]` is the position, in participant order, of the group's j-th rank."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.participants = list(ranks)
+        self.ranks = sorted(ranks)
+        self.place = [self.participants.index(r) for r in self.ranks]
+        self.own = RANK
+        self.group = _groups.get(tuple(self.ranks))
+        self.alone = len(self.ranks) == 1
+        self._extents: dict[int, tuple[int, ...]] | None = None
+
+    def __call__(self, *operands: Tensor) -> Any:
+        return self.run(operands, False)
+
+    def start(self, *operands: Tensor) -> Any:
+        """Communicates beside what follows, where torch.distributed does that for this collective; else now."""
+        return self.run(operands, True)
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        """The result on this rank; with `beside` it may be a `Pending` one."""
+        raise NotImplementedError
+
+    def told(self, *own: int) -> dict[int, tuple[int, ...]]:
+        """What every member says of itself, by rank; asked for once."""
+        if self._extents is None:
+            if self.alone:
+                return {self.own: own}
+            mine = torch.tensor(own, device=DEVICE)
+            told = [torch.empty_like(mine) for _ in self.ranks]
+            dist.all_gather(told, mine, self.group)
+            self._extents = {r: tuple(map(int, each.tolist())) for r, each in zip(self.ranks, told, strict=True)}
+        return self._extents
+
+    def extents(self, own: int) -> dict[int, int]:
+        """Every member's extent of the dim that differs, by rank."""
+        return {rank: extent for rank, (extent,) in self.told(own).items()}
+
+
+class AllReduce(Collective):
+    def __init__(self, reduction: str, ranks: Sequence[int]) -> None:
+        super().__init__(ranks)
+        self.reduction = reduction
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        x = operands[0]
+        if self.alone:
+            return x
+        reduced = x.to(x.dtype if x.dtype in _REDUCIBLE else torch.int32, copy=True).contiguous()
+        work = dist.all_reduce(reduced, _REDUCE[self.reduction], self.group, async_op=beside)
+        return Pending(work, lambda: self._end(reduced, x.dtype)) if beside else self._end(reduced, x.dtype)
+
+    def _end(self, reduced: Tensor, dtype: torch.dtype) -> Tensor:
+        return _finished(reduced, self.reduction, len(self.ranks)).to(dtype)
+
+
+class AllGather(Collective):
+    def __init__(self, dim: int, ranks: Sequence[int]) -> None:
+        super().__init__(ranks)
+        self.dim = dim
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        x = operands[0]
+        if self.alone:
+            return x
+        extents = self.extents(x.shape[self.dim])
+        shapes = [replaced(x.shape, self.dim, extents[r]) for r in self.ranks]
+        sizes = [math.prod(shape) * x.element_size() for shape in shapes]
+        mine = as_bytes(x)
+        if (padding := max(sizes) - mine.numel()) > 0:
+            mine = torch.nn.functional.pad(mine, (0, padding))
+        received = [torch.empty_like(mine) for _ in self.ranks]
+        work = dist.all_gather(received, mine, self.group, async_op=beside)
+
+        def end() -> Tensor:
+            parts: list[Tensor] = [mine] * len(self.ranks)
+            for position, part, size, shape in zip(self.place, received, sizes, shapes, strict=True):
+                parts[position] = part[:size].view(x.dtype).reshape(shape)
+            return torch.cat(parts, self.dim)
+
+        return Pending(work, end) if beside else end()
+
+
+class ReduceScatter(Collective):
+    """`extent` is how much of the dim this rank keeps."""
+
+    def __init__(self, reduction: str, dim: int, extent: int, ranks: Sequence[int]) -> None:
+        super().__init__(ranks)
+        self.dim, self.extent, self.reduction = dim, extent, reduction
+        self.whole = AllReduce(reduction, ranks)
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        x = operands[0]
+        if self.alone:
+            return x
+        extents = self.extents(self.extent)
+        if len(set(extents.values())) > 1 or x.dtype not in _REDUCIBLE:
+            first = sum(extents[r] for r in self.participants[: self.participants.index(self.own)])
+            return self.whole(x).narrow(self.dim, first, self.extent).clone()
+        chunks = [x.narrow(self.dim, position * self.extent, self.extent) for position in self.place]
+        result = torch.empty_like(chunks[0], memory_format=torch.contiguous_format)
+        source = torch.cat([chunk.reshape(-1) for chunk in chunks])
+        work = dist.reduce_scatter_single(result.view(-1), source, _REDUCE[self.reduction], self.group, async_op=beside)
+        dtype, members = x.dtype, len(self.ranks)
+        end = lambda: _finished(result, self.reduction, members).to(dtype)  # noqa: E731
+        return Pending(work, end) if beside else end()
+
+
+class AllToAll(Collective):
+    """`extent` is that of this rank's result along the dim that is split."""
+
+    def __init__(self, split: int, concat: int, extent: int, ranks: Sequence[int]) -> None:
+        super().__init__(ranks)
+        self.split, self.concat = split, concat
+        self.extent = extent // len(self.ranks) if split == concat else extent
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        x = operands[0]
+        if self.alone:
+            return x
+        told = self.told(self.extent, x.shape[self.concat])
+        parts = list(x.split([told[r][0] for r in self.participants], self.split))
+        sent = [as_bytes(parts[position]) for position in self.place]
+        mine = parts[self.participants.index(self.own)]
+        shapes = [list(mine.shape) for _ in self.ranks]
+        if self.split != self.concat:
+            for shape, r in zip(shapes, self.ranks, strict=True):
+                shape[self.concat] = told[r][1]
+        sizes = [math.prod(shape) * x.element_size() for shape in shapes]
+        received = torch.empty(sum(sizes), dtype=torch.uint8, device=x.device)
+        dist.all_to_all_single(received, torch.cat(sent), sizes, [s.numel() for s in sent], group=self.group)
+        for position, part, shape in zip(self.place, received.split(sizes), shapes, strict=True):
+            parts[position] = part.view(x.dtype).reshape(shape)
+        return torch.cat(parts, self.concat)
+
+
+class Exchange(Collective):
+    """This rank gets `extent` of the dim of all members' parts together, from index `first`. Messages between those that hold and those
+    that read are posted together: no order of them can deadlock."""
+
+    def __init__(self, dim: int, first: int, extent: int, ranks: Sequence[int]) -> None:
+        super().__init__(ranks)
+        self.dim, self.first, self.extent = dim, first, extent
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        x = operands[0]
+        if self.alone:
+            return x
+        own = self.participants.index(self.own)
+        all_told = self.told(x.shape[self.dim], self.first, self.extent)
+        told = [all_told[r] for r in self.participants]
+        parts: list[Tensor] = []
+        messages: list[Any] = []
+        for reader, (_, low, length) in enumerate(told):
+            start = 0
+            for holder, (extent, _, _) in enumerate(told):
+                first, last = max(low - start, 0), min(low + length - start, extent)
+                start += extent
+                if first >= last or own not in (holder, reader):
+                    continue
+                part = x.narrow(self.dim, first, last - first) if holder == own else None
+                part = x.new_empty(replaced(x.shape, self.dim, last - first)) if part is None else part.contiguous()
+                if reader == own:
+                    parts.append(part)
+                if holder != reader:
+                    post, peer = (dist.isend, reader) if holder == own else (dist.irecv, holder)
+                    messages.append(dist.P2POp(post, as_bytes(part), self.participants[peer]))
+        for message in dist.batch_isend_irecv(messages) if messages else ():
+            message.wait()
+        return torch.cat(parts, self.dim)
+
+
+class Broadcast(Collective):
+    """The root gives the operand; who receives has a shape and an element type."""
+
+    def __init__(self, root: int, ranks: Sequence[int], shape: Sequence[int] | None, dtype: torch.dtype | None) -> None:
+        super().__init__(ranks)
+        self.root, self.shape, self.dtype = root, shape, dtype
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        if self.alone:
+            return operands[0]
+        value = operands[0].contiguous() if operands else empty(self.shape or (), self.dtype)
+        dist.broadcast(as_bytes(value), self.root, self.group)
+        return value
+
+
+class Scatter(Collective):
+    """The root gives the operand; who receives has the shape and element type of its part, `receivers` are in the order of parts."""
+
+    def __init__(
+        self,
+        dim: int,
+        root: int,
+        receivers: Sequence[int],
+        ranks: Sequence[int],
+        shape: Sequence[int] | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(ranks)
+        self.dim, self.root, self.receivers, self.shape, self.dtype = dim, root, list(receivers), shape, dtype
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        if self.alone:
+            return operands[0]
+        extents = self.extents(0 if self.shape is None else self.shape[self.dim])
+        if not operands:
+            received = empty(self.shape or (), self.dtype)
+            dist.recv(as_bytes(received), self.root)
+            return received
+        kept = None
+        for receiver, part in zip(
+            self.receivers, operands[0].split([extents[r] for r in self.receivers], self.dim), strict=True
+        ):
+            if receiver == self.own:
+                kept = part.clone()
+            else:
+                dist.send(as_bytes(part), receiver)
+        return kept
+
+
+class Gather(Collective):
+    """The root, which has a shape and an element type, gets the contributors' parts, joined."""
+
+    def __init__(
+        self,
+        dim: int,
+        root: int,
+        contributors: Sequence[int],
+        ranks: Sequence[int],
+        shape: Sequence[int] | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(ranks)
+        self.dim, self.root, self.contributors, self.shape, self.dtype = dim, root, list(contributors), shape, dtype
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        if self.alone:
+            return operands[0]
+        extents = self.extents(operands[0].shape[self.dim] if operands else 0)
+        if self.shape is None:
+            dist.send(as_bytes(operands[0]), self.root)
+            return None
+        result = empty(self.shape, self.dtype)
+        parts: list[Tensor] = []
+        for contributor, place in zip(
+            self.contributors, result.split([extents[r] for r in self.contributors], self.dim), strict=True
+        ):
+            part = operands[0] if contributor == self.own else torch.empty_like(place).contiguous()
+            if contributor != self.own:
+                dist.recv(as_bytes(part), contributor)
+            parts.append(part)
+        return torch.cat(parts, self.dim, out=result)
+
+
+class Reduce(Collective):
+    """The root gets the contributors' values, reduced; one that contributes nothing has a shape and an element type."""
+
+    def __init__(
+        self,
+        reduction: str,
+        root: int,
+        contributors: Sequence[int],
+        ranks: Sequence[int],
+        shape: Sequence[int] | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(ranks)
+        self.reduction, self.root, self.contributors = reduction, root, list(contributors)
+        self.shape, self.dtype = shape, dtype
+
+    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+        if self.alone:
+            return operands[0]
+        dtype = operands[0].dtype if operands else self.dtype
+        assert dtype is not None
+        wide = dtype if dtype in _REDUCIBLE else torch.int32
+        if operands:
+            value = operands[0].to(wide, copy=True).contiguous()
+        else:
+            value = torch.full(tuple(self.shape or ()), _identity(self.reduction, wide), dtype=wide, device=DEVICE)
+        dist.reduce(value, self.root, _REDUCE[self.reduction], self.group)
+        return _finished(value, self.reduction, len(self.contributors)).to(dtype)
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def send(x: Tensor, peer: int) -> None:
+    dist.send(as_bytes(x), peer)
+
+
+def receive(peer: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    result = empty(shape, dtype)
+    dist.recv(as_bytes(result), peer)
+    return result
+
+
+# --- local ------------------------------------------------------------------------------------------------------------
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype | None) -> Tensor:
+    return torch.empty(tuple(shape), dtype=dtype, device=DEVICE)
+
+
+def as_bytes(value: Tensor) -> Tensor:
+    """The elements as flat bytes; the memory is shared if the tensor is contiguous."""
+    return value.contiguous().reshape(-1).view(torch.uint8)
+
+
+def replaced(shape: Sequence[int], dim: int, extent: int) -> tuple[int, ...]:
+    """The shape with the extent of one dim replaced."""
+    return (*shape[:dim], extent, *shape[dim + 1 :])
+
+
+def constant(text: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """The tensor of these bytes: zlib, then base64."""
+    raw = bytearray(zlib.decompress(base64.b64decode(text)))
+    if not raw:
+        return empty(shape, dtype)
+    return torch.frombuffer(raw, dtype=torch.uint8).view(dtype).reshape(tuple(shape)).to(DEVICE)
+
+
+def any_layout(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """A program has values, not memory: an operator that insists on a layout is given contiguous operands."""
+
+    def call(*operands: Any, **named: Any) -> Any:
+        try:
+            return operator(*operands, **named)
+        except RuntimeError:
+            tensors = [x for x in operands if isinstance(x, Tensor)]
+            if all(x.is_contiguous() for x in tensors):
+                raise
+            return operator(*(x.contiguous() if isinstance(x, Tensor) else x for x in operands), **named)
+
+    return call
+
+
+def here(operator: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator without operands creates its result on this rank's device."""
+    if DEVICE.type == "cpu":
+        return operator
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        with torch.device(DEVICE):
+            return operator(*arguments, **named)
+
+    return call
+
+
+def flat(results: Sequence[Any]) -> list[Any]:
+    """The results of an operator that gives lists among others."""
+    return [each for r in results for each in (r if isinstance(r, list | tuple) else (r,))]
+
+
+def accumulate(reduction: str, *values: Tensor) -> Tensor:
+    total = fold(_COMBINE[reduction], values)
+    return (total / len(values)).to(total.dtype) if reduction == "mean" else total
+
+
+def scale(x: Tensor, numerator: int, denominator: int) -> Tensor:
+    return (x * numerator / denominator).to(x.dtype)
+
+
+def local_index(indices: Tensor, start: int, stop: int, extent: int, ignored: int | None = None) -> Tensor:
+    """Indices as the shard that has [start, stop) counts them; those of other shards become the nearest inside, or `ignored`."""
+    if ignored is None:
+        return (_counted(indices, extent) - start).clamp(0, stop - start - 1)
+    return (indices - start).masked_fill((indices < start) | (indices >= stop), ignored)
+
+
+def inside(
+    x: Tensor,
+    indices: Tensor,
+    start: int,
+    stop: int,
+    extent: int,
+    shape: Sequence[int],
+    otherwise: Tensor | None = None,
+) -> Tensor:
+    """The value where the index is one of the shard's, else zero or what is there in `otherwise`."""
+    counted = _counted(indices, extent).reshape(tuple(shape))
+    outside = (counted < start) | (counted >= stop)
+    return x.masked_fill(outside, 0) if otherwise is None else torch.where(outside, otherwise, x)
+
+
+def matmul_grad(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    samples, gradients = x.reshape(-1, x.shape[-1]), dy.reshape(-1, dy.shape[-1])
+    return dy @ w.T, samples.T @ gradients
+
+
+def _counted(indices: Tensor, extent: int) -> Tensor:
+    """Indices with those from the end counted from the start."""
+    return torch.where(indices < 0, indices + extent, indices)
+
+
+def _finished(reduced: Tensor, reduction: str, count: int) -> Tensor:
+    """A mean is the sum over the count."""
+    return reduced / count if reduction == "mean" else reduced
+
+
+def _identity(reduction: str, dtype: torch.dtype) -> float | int:
+    """What changes nothing when it is reduced with other values."""
+    if reduction in ("sum", "mean", "prod"):
+        return int(reduction == "prod")
+    lowest, highest = (
+        (-math.inf, math.inf) if dtype.is_floating_point else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+    )
+    return lowest if reduction == "max" else highest

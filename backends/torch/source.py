@@ -1,0 +1,528 @@
+"""In goes the program of one rank (level 4), out comes the text of a Python module on torch: a function for each function of the
+program, a line for each operation, `del` where a value is used last.
+
+    source = Source.of(module, ElementTypes(), "main")
+    source.render({0: source})       # the module's text
+
+Names, paths and strings come from a model, which nobody trusts: names become identifiers that are none of Python's, torch's or the
+module's; all other text is written as `repr` or `ascii` has it. What differs between ranks that are alike (groups, peers, positions) is
+apart from the text (`differences`), so that they share one module. Operations that torch has no name for are kernels: they are called by
+number, and stay operations (`kernels`).
+"""
+
+from __future__ import annotations
+
+import base64
+import keyword
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+import torch
+from xdsl.dialects import func
+from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType
+from xdsl.ir import Operation, SSAValue
+
+from distir.backends.torch.elements import ElementTypes
+from distir.dialects import rank
+from distir.dialects.aten import AtenOperation
+from distir.dialects.dist import AccumulateOp, ConcatOp, InsertOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist.positions import InsideOp, LocalIndexOp
+from distir.dialects.errors import DistirError
+from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
+from distir.dialects.onnx import Constant, NoValue
+from distir.interpreters.aten_calls import overload, python_value
+from distir.interpreters.entry import Port, arguments_of
+from distir.interpreters.walk import MODULE, model_name, values_read
+
+RUNTIME = "distir_runtime"
+"""The module that an emitted program imports: `portable/distir_runtime.py`."""
+_IMPORTED = (
+    *("AllGather", "AllReduce", "AllToAll", "Broadcast", "Exchange", "Gather", "Reduce", "ReduceScatter", "Scatter"),
+    *("DEVICE", "RANK", "accumulate", "any_layout", "constant", "flat", "here", "inside", "kernel", "local_index"),
+    *("matmul_grad", "receive", "scale", "send", "wait"),
+)
+_TOKEN = re.compile("\x00([0-9]+)\x00")
+
+
+class Difference(NamedTuple):
+    """A literal of the text that may not be the same on another rank: as it stands in the text, and as a value."""
+
+    kind: str
+    text: str
+    value: str
+
+
+class Line(NamedTuple):
+    text: str
+    site: str = ""
+    """The operation that the line is, as people are told where a rank is: `aten.mm in @main`."""
+
+
+@dataclass
+class Source:
+    """The text of one rank's program; places of differences are marked."""
+
+    head: list[str] = field(default_factory=list[str])
+    """Operators, constants, collectives: one of each, made once."""
+    body: list[Line] = field(default_factory=list[Line])
+    differences: list[Difference] = field(default_factory=list[Difference])
+    kernels: list[Operation] = field(default_factory=list[Operation])
+    functions: dict[str, str] = field(default_factory=dict[str, str])
+    """Symbol of the program to name in the text."""
+
+    @classmethod
+    def of(cls, module: ModuleOp, types: ElementTypes, entry: str = "main") -> Source:
+        """The text of all functions of the module; the entry says what the model calls its arguments."""
+        writer = _Writer(module, types, entry)
+        for op in module.ops:
+            if isinstance(op, func.FuncOp):
+                writer.function(op)
+        return writer.source
+
+    @property
+    def likeness(self) -> str:
+        """Equal for ranks that share a module."""
+        return "\n".join([*self.head, *(line.text for line in self.body)])
+
+    def render(self, ranks: Mapping[int, Source], title: Sequence[str] = ()) -> tuple[str, dict[int, str]]:
+        """The module for these ranks, which are alike, and the site of each line of it."""
+        replaced: dict[int, str] = {}
+        named: list[str] = []
+        for i, difference in enumerate(self.differences):
+            values = dict.fromkeys(source.differences[i].value for source in ranks.values())
+            if len(values) > 1 and not difference.kind:
+                replaced[i] = " or ".join(values)
+            elif len(values) > 1:
+                replaced[i] = f"{difference.kind}_{i}"
+                named.append(replaced[i])
+            else:
+                replaced[i] = difference.text
+
+        def filled(text: str) -> str:
+            return _TOKEN.sub(lambda match: replaced[int(match[1])], text)
+
+        body = [Line(filled(line.text), line.site) for line in self.body]
+        head = [filled(text) for text in self.head]
+        words = set(re.findall(r"\w+", "\n".join([*head, *(line.text for line in body)])))
+        used = [name for name in _IMPORTED if name in words or (named and name == "RANK")]
+        lines = [Line(text) for text in [*title, "import torch"]]
+        if used:
+            lines.append(Line(f"from {RUNTIME} import {', '.join(used)}"))
+        lines += [Line(""), Line("aten = torch.ops.aten")]
+        if named:
+            lines += [Line(""), Line("# What differs between the ranks of this module.")]
+            lines.append(Line(f"({', '.join(named)},) = {{"))
+            for number, source in ranks.items():
+                values = ", ".join(
+                    f"{source.differences[i].value}" for i, name in replaced.items() if name in set(named)
+                )
+                lines.append(Line(f"    {number}: ({values},),"))
+            lines.append(Line("}[RANK]"))
+        lines += [Line(text) for text in ["", *head]]
+        lines += body
+        lines = [Line(text, line.site) for line in lines for text in line.text.split("\n")]
+        text = "\n".join(line.text for line in lines) + "\n"
+        return text, {number: line.site for number, line in enumerate(lines, 1) if line.site}
+
+
+_RESERVED = frozenset({*keyword.kwlist, *_IMPORTED, "torch", "aten", "given", "float", "slice"})
+_COLLECTIVES = "allreduce|allgather|reducescatter|alltoall|exchange|broadcast|scatter|gather|reduce"
+_OF_THE_MODULE = re.compile(
+    rf"(aten|kernel|constant)_|({_COLLECTIVES})(_[0-9]+)?$|(part|peer|group|root|start|stop|first|extent|receivers|contributors)_[0-9]+$"
+)
+"""Names that only the module itself gives: to operators, collectives, and what differs between ranks."""
+
+
+class _Names:
+    """Identifiers: each given once, none of those that are taken."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def of(self, wanted: str, fallback: str) -> str:
+        """A name after the model's, none of the module's own."""
+        name = re.sub(r"[^A-Za-z0-9_]", "_", wanted).strip("_")[:60] or fallback
+        return self.own(f"v{name}" if name[0].isdigit() or _OF_THE_MODULE.match(name) else name)
+
+    def own(self, name: str) -> str:
+        """This name, with a number if it is taken."""
+        found = name
+        while found in self._taken or found in _RESERVED:
+            self._next[name] = self._next.get(name, 0) + 1
+            found = f"{name}_{self._next[name]}"
+        self._taken.add(found)
+        return found
+
+
+def comment(text: str) -> str:
+    """Text of a model as part of one line."""
+    return ascii(text)[1:-1][:200]
+
+
+def literal(value: Any) -> str:
+    """A Python value as text."""
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return f"float({str(value)!r})"
+    if isinstance(value, list):
+        return f"[{', '.join(literal(item) for item in cast(list[Any], value))}]"
+    return str(value) if isinstance(value, torch.dtype) else repr(value)
+
+
+class _Writer:
+    """Builds the source of one module, function by function."""
+
+    def __init__(self, module: ModuleOp, types: ElementTypes, entry: str) -> None:
+        self.types, self.entry, self.source = types, entry, Source()
+        self.globals = _Names()
+        self.symbols = self.source.functions
+        self.pending: set[SSAValue] = set()
+        self._known: dict[Any, str] = {}
+        for op in module.ops:
+            if isinstance(op, func.FuncOp):
+                symbol = op.sym_name.data
+                self.symbols[symbol] = self.globals.of(re.sub(r"\.on_[0-9_]+$", "", symbol), "function")
+
+    def function(self, op: func.FuncOp) -> None:
+        symbol = op.sym_name.data
+        body, block = self.source.body, op.body.block
+        self.pending.clear()
+        self.values: dict[SSAValue, str] = {}
+        self._locals, self._site = _Names(self.symbols.values()), ""
+        operations = list(block.ops)
+        read = [values_read(each) for each in operations]
+        last = {value: i for i, values in enumerate(read) for value in values}
+        for i, argument in enumerate(block.args):
+            self._name(argument, f"arg{i}")
+        body += [Line(""), Line(""), Line(f"def {self.symbols[symbol]}(given):")]
+        if self.symbols[symbol] != symbol:
+            body.append(Line(f"    # @{self._difference('', comment(symbol))}"))
+        if block.args:
+            if symbol == self.entry:
+                ports = zip(arguments_of(op), block.args, strict=True)
+                listed = "".join(f"\n        {self.values[a]},  # {self._port(port)}" for port, a in ports)
+                body.append(Line(f"    [{listed}\n    ] = given"))
+            else:
+                body.append(Line(f"    [{self._list(block.args)}] = given"))
+            body.append(Line("    given.clear()"))
+            self._forget([a for a in block.args if a not in last])
+        path = ""
+        for i, each in enumerate(operations):
+            if (named := model_name(each)) != path and named and MODULE in each.attributes:
+                path = named
+                body.append(Line(f"    # {comment(path)}"))
+            self._site = f"{each.name} in @{symbol}"
+            dying = [v for v in dict.fromkeys(read[i]) if last[v] == i]
+            if isinstance(each, func.ReturnOp):
+                self._wait(each.operands)
+                self._line(f"return [{self._list(each.operands)}]")
+                break
+            self._operation(each, read[i], dying)
+
+    def _port(self, port: Port) -> str:
+        """What the model calls an argument, and which part of it this rank has."""
+        part = (
+            "" if port.part is None else self._difference("", f" {comment(str(port.part).removeprefix('#dist.part'))}")
+        )
+        return f"{port.role or 'input'} {comment(port.name)}{part}"
+
+    # --- lines ---
+
+    def _line(self, text: str) -> None:
+        self.source.body.append(Line(f"    {text}", self._site))
+
+    def _forget(self, values: Sequence[SSAValue]) -> None:
+        if values:
+            listed = self._list(values)
+            self.source.body.append(Line(f"    del ({listed})" if "\n" in listed else f"    del {listed}"))
+
+    def _name(self, value: SSAValue, fallback: str) -> str:
+        self.values[value] = self._locals.of(value.name_hint or "", fallback)
+        return self.values[value]
+
+    def _list(self, values: Sequence[SSAValue]) -> str:
+        """Names, in brackets; on several lines where there are many."""
+        lines = [""]
+        for name in (self.values[v] for v in values):
+            if len(lines[-1]) + len(name) > 100:
+                lines.append("        ")
+            lines[-1] += f"{name}, "
+        return "\n".join(line.rstrip() for line in lines).rstrip(",")
+
+    def _difference(self, kind: str, text: str, value: str | None = None) -> str:
+        """A literal that may not be the same on other ranks."""
+        self.source.differences.append(Difference(kind, text, text if value is None else value))
+        return f"\x00{len(self.source.differences) - 1}\x00"
+
+    def _global(self, key: Any, wanted: str, text: str) -> str:
+        """A name of the module for what this text makes, once for equal keys."""
+        if key not in self._known:
+            self._known[key] = self.globals.own(re.sub(r"\W", "_", wanted))
+            self.source.head.append(f"{self._known[key]} = {text}")
+        return self._known[key]
+
+    def _dtype(self, type_: Any) -> str:
+        return str(self.types.of(type_.element_type))
+
+    def _wait(self, values: Sequence[SSAValue]) -> None:
+        """Values of other streams are there from here on."""
+        for value in dict.fromkeys(v for v in values if v in self.pending):
+            self.pending.discard(value)
+            self._line(f"{self.values[value]} = wait({self.values[value]})")
+
+    # --- operations ---
+
+    def _operation(self, op: Operation, read: Sequence[SSAValue], dying: list[SSAValue]) -> None:
+        if isinstance(op, rank.WaitOp):
+            self._move(op, dying)
+            return
+        self._wait(read)
+        if isinstance(op, func.CallOp):
+            self._call(op, dying)
+            dying = []
+        else:
+            text = self._text(op, read)  # before results are named: they may take the names of no operand
+            for result in op.results:
+                self._name(result, op.name.rpartition(".")[2])
+            self._assign(op, text)
+        self._forget([*dying, *(r for r in op.results if r.first_use is None)])
+
+    def _assign(self, op: Operation, text: str) -> None:
+        if not op.results:
+            self._line(text)
+            return
+        names = self._list(op.results)
+        lists = isinstance(op, AtenOperation) and any(r.endswith("[]") for r in op.schema.results)
+        several = len(op.results) > 1 or lists or isinstance(op, UnpackOp) or op in self.source.kernels[-1:]
+        note = f"  # {self._level_3(op)}" if isinstance(op, rank.RankOp) else ""
+        self._line(f"{f'[{names}]' if several else names} = {text}{note}")
+        if isinstance(op, AtenOperation) and self.types.in_float64:
+            for result in op.results:
+                if (
+                    isinstance(result.type, TensorType)
+                    and (dtype := self.types.of(result.type.element_type)).is_floating_point
+                ):
+                    self._line(f"{self.values[result]} = {self.values[result]}.to({dtype})")
+
+    def _call(self, op: func.CallOp, dying: Sequence[SSAValue]) -> None:
+        """A call hands its arguments over, so that the callee frees them at their last use."""
+        callee = self.symbols.get(op.callee.string_value())
+        if callee is None:
+            raise DistirError(f"no function @{op.callee.string_value()} in the module")
+        given = f"[{self._list(op.operands)}]"
+        if dying:
+            self._line(f"given = {given}")
+            self._forget(dying)
+            given = "given"
+        for result in op.results:
+            self._name(result, callee)
+        self._line(f"[{self._list(op.results)}] = {callee}({given})" if op.results else f"{callee}({given})")
+
+    def _move(self, op: rank.WaitOp, dying: Sequence[SSAValue]) -> None:
+        """To a stream: the same value. Back from one: the program waits for it."""
+        self._wait([op.input])
+        self._line(f"{self._name(op.output, 'moved')} = {self.values[op.input]}")
+        self._forget([*dying, *([] if op.output.first_use else [op.output])])
+
+    def _text(self, op: Operation, read: Sequence[SSAValue]) -> str:
+        """The expression that computes the results."""
+        x = [self.values[v] for v in read]
+        match op:
+            case AtenOperation():
+                return self._aten(op)
+            case rank.RankOp():
+                return self._communication(op, x)
+            case SliceOp():
+                text = ", ".join(f"{a}:{b}" for a, b in op.ranges) or "()"
+                value = "".join(f"slice({a}, {b}), " for a, b in op.ranges)
+                return f"{x[0]}[{self._difference('part', text, f'({value})')}].clone()"
+            case InsertOp():
+                dim, first = op.dim.value.data, op.start.value.data
+                extent = cast(TensorType[Any], op.part.type).get_shape()[dim]
+                start, stop = (self._difference(k, str(v)) for k, v in (("start", first), ("stop", first + extent)))
+                return f"{x[0]}.slice_scatter({x[1]}, {dim}, {start}, {stop})"
+            case ConcatOp():
+                return f"torch.cat([{', '.join(x)}], {op.dim.value.data})"
+            case AccumulateOp():
+                return f"accumulate({op.reduction.data.value!r}, {', '.join(x)})"
+            case LocalIndexOp():
+                ignored = "" if op.ignored is None else f", {op.ignored.value.data}"
+                return f"local_index({x[0]}, {self._range(op)}{ignored})"
+            case InsideOp():
+                otherwise = "".join(f", {name}" for name in x[2:])
+                return f"inside({x[0]}, {x[1]}, {self._range(op)}, {list(op.mask_shape)}{otherwise})"
+            case ZerosOp():
+                type_ = cast(TensorType[Any], op.output.type)
+                return f"torch.zeros({list(type_.get_shape())}, dtype={self._dtype(type_)}, device=DEVICE)"
+            case ScaleOp():
+                return f"scale({x[0]}, {op.factor.data[0]}, {op.factor.data[1]})"
+            case PackOp():
+                return f"({self._list(read)},)" if x else "()"
+            case UnpackOp():
+                return x[0]
+            case NoValue():
+                return "None"
+            case Constant() if self.types.holds(op.results[0].type):
+                return self._constant(op)
+            case MatmulGradOp():
+                return f"matmul_grad({', '.join(x)})"
+            case ReluGradOp():
+                return f"torch.where({x[0]} > 0, {x[1]}, 0)"
+            case LossOp():
+                return f"({x[0]} - {x[1]}).square() / {x[2]}"
+            case LossGradOp():
+                return f"2 * ({x[0]} - {x[1]}) / {x[2]}"
+            case SgdOp():
+                return f"torch.sub({x[0]}, {x[1]}, alpha={literal(op.learning_rate.value.data)})"
+            case _:
+                return self._kernel(op, x)
+
+    def _range(self, op: LocalIndexOp | InsideOp) -> str:
+        start, stop, extent = op.range
+        return f"{self._difference('start', str(start))}, {self._difference('stop', str(stop))}, {extent}"
+
+    def _kernel(self, op: Operation, x: Sequence[str]) -> str:
+        self.source.kernels.append(op)
+        number = len(self.source.kernels) - 1
+        name = self._global(("kernel", number), f"kernel_{op.name}", f"kernel({number})")
+        return f"{name}([{', '.join(x)}])"
+
+    def _constant(self, op: Constant) -> str:
+        type_ = cast(TensorType[Any], op.results[0].type)
+        array, dtype = op.value.to_numpy(), self._dtype(type_)
+        shape = list(array.shape)
+        if array.size <= 16 and array.dtype.kind in "biuf":
+            return self._global(
+                (array.tobytes(), str(shape), dtype),
+                f"constant_{len(self._known)}",
+                f"torch.tensor({literal(array.tolist())}, dtype={dtype}, device=DEVICE).reshape({shape})",
+            )
+        packed = base64.b64encode(zlib.compress(array.tobytes())).decode()
+        stored = str(ElementTypes().of(type_.element_type))
+        cast_ = "" if stored == dtype else f".to({dtype})"
+        return self._global(
+            (packed, str(shape), dtype),
+            f"constant_{len(self._known)}",
+            f"constant({packed!r}, {shape}, {stored}){cast_}",
+        )
+
+    def _aten(self, op: AtenOperation) -> str:
+        schema, words, positional = op.schema, list[str](), True
+        overload(schema)  # raises where this torch does not have it
+        values = {argument.name: value for argument, value in op.values()}
+        named: dict[str, str] = {}
+        for argument in schema.arguments:
+            value = values.get(argument.name)
+            given = isinstance(value, SSAValue) or (
+                value is not None and not (isinstance(value, list) and not value and argument.optional)
+            )
+            if isinstance(value, list):
+                text = f"[{', '.join('None' if v is None else self.values[v] for v in value)}]"
+            elif isinstance(value, SSAValue):
+                text = self.values[value]
+            else:
+                text = "None" if value is None else literal(python_value(value, self.types.adapted))
+            if not given and argument.name in values and argument.default is None and not argument.is_placement:
+                given = True
+            if not given:
+                positional = False
+            elif positional and not argument.keyword_only:
+                words.append(text)
+            else:
+                named[argument.name] = text
+        if any(keyword.iskeyword(name) for name in named):
+            words.append(f"**{{{', '.join(f'{name!r}: {text}' for name, text in named.items())}}}")
+        else:
+            words += [f"{name}={text}" for name, text in named.items()]
+        operator = f"aten.{schema.packet}.{schema.overload}"
+        wanted = f"aten_{schema.packet}" + ("" if schema.overload == "default" else f"_{schema.overload}")
+        made = f"any_layout({operator})" if op.operands else f"here({operator})"
+        call = f"{self._global(operator, wanted, made)}({', '.join(words)})"
+        if len(schema.results) > 1 and any(r.endswith("[]") for r in schema.results):
+            return f"flat({call})"
+        return call
+
+    # --- communication ---
+
+    def _communication(self, op: rank.RankOp, x: Sequence[str]) -> str:
+        match op:
+            case rank.SendOp():
+                return f"send({x[0]}, {self._difference('peer', str(op.peer.value.data))})"
+            case rank.RecvOp():
+                return f"receive({self._difference('peer', str(op.peer.value.data))}, {self._shape(op.output)})"
+            case rank.GroupOp():
+                beside = rank.STREAM in op.attributes and op.results
+                name = self._collective(op)
+                if beside:
+                    self.pending.add(op.results[0])
+                return f"{name}{'.start' if beside else ''}({', '.join(x)})"
+            case _:
+                raise DistirError(f"{op.name} does not run on the torch backend")
+
+    def _collective(self, op: rank.GroupOp) -> str:
+        """The object that the collective is, made once."""
+        group = self._difference("group", str(list(op.ranks)))
+
+        def root() -> str:
+            return self._difference("root", str(op.root.value.data)) if isinstance(op, rank.RootedOp) else ""
+
+        def reduction(op: rank.AllReduceOp | rank.ReduceScatterOp | rank.ReduceOp) -> str:
+            return repr(op.reduction.data.value)
+
+        def extent(dim: int) -> str:
+            return self._difference("extent", str(cast(TensorType[Any], op.results[0].type).get_shape()[dim]))
+
+        received = "None, None"
+        if isinstance(op, rank.RootedOp) and op.output is not None:
+            received = self._shape(op.output)
+        match op:
+            case rank.AllReduceOp():
+                made = f"AllReduce({reduction(op)}, {group})"
+            case rank.AllGatherOp():
+                made = f"AllGather({op.dim.value.data}, {group})"
+            case rank.ReduceScatterOp():
+                made = f"ReduceScatter({reduction(op)}, {op.dim.value.data}, {extent(op.dim.value.data)}, {group})"
+            case rank.AllToAllOp():
+                split = op.split.value.data
+                made = f"AllToAll({split}, {op.concat.value.data}, {extent(split)}, {group})"
+            case rank.ExchangeOp():
+                dim, first = op.dim.value.data, self._difference("first", str(op.start.value.data))
+                made = f"Exchange({dim}, {first}, {extent(dim)}, {group})"
+            case rank.BroadcastOp():
+                made = f"Broadcast({root()}, {group}, {received})"
+            case rank.ScatterOp():
+                receivers = self._difference("receivers", str(list(map(int, op.receivers.get_values()))))
+                made = f"Scatter({op.dim.value.data}, {root()}, {receivers}, {group}, {received})"
+            case rank.GatherOp():
+                contributors = self._difference("contributors", str(list(map(int, op.contributors.get_values()))))
+                made = f"Gather({op.dim.value.data}, {root()}, {contributors}, {group}, {received})"
+            case rank.ReduceOp():
+                contributors = self._difference("contributors", str(list(map(int, op.contributors.get_values()))))
+                made = f"Reduce({reduction(op)}, {root()}, {contributors}, {group}, {received})"
+            case _:
+                raise DistirError(f"{op.name} does not run on the torch backend")
+        return self._global(op, op.name.rpartition(".")[2], made)  # an object for each: it knows its members' extents
+
+    def _shape(self, value: SSAValue) -> str:
+        type_ = cast(TensorType[Any], value.type)
+        return f"{list(type_.get_shape())}, {self._dtype(type_)}"
+
+    def _level_3(self, op: Operation) -> str:
+        """The operation of the program of all devices that this rank's part of the communication is of."""
+        kind = op.name.rpartition(".")[2]
+        names = " ".join(f"%{comment(v.name_hint)}" for v in op.operands if v.name_hint)
+        if isinstance(op, rank.SendOp | rank.RecvOp):
+            way = "to" if isinstance(op, rank.SendOp) else "from"
+            return f"dist.send {names} {way} device {self._difference('', str(op.peer.value.data))}"
+        stream = op.attributes.get(rank.STREAM)
+        beside = f" on stream {comment(str(stream))}" if stream is not None else ""
+        over = ""
+        if isinstance(op, rank.GroupOp):
+            over = f" over devices {self._difference('', str(list(op.ranks)))}"
+        types = ", ".join(
+            comment(str(v.type)) for v in (*op.operands, *op.results)[:1] if not isinstance(v.type, NoneType)
+        )
+        return f"dist.{kind} {names}{over}{beside} : {types}"
