@@ -9,9 +9,10 @@ from typing import Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.cache import add_no_cache
-from distir.tools.commands.report import bytes_text, check_output, print_table, say, seconds_text
+from distir.tools.commands.report import bytes_text, check_output, print_table, say, seconds_text, write_whole
 from distir.tools.plan_comparison import Step, compare
-from distir.tools.plan_files import PlanFile, read_plan
+from distir.tools.plan_files import MachineReference, ModelReference, PlanFile, hash_of, read_plan
+from distir.tools.plan_formats import NAMES, load_format, read_config
 from distir.tools.plan_runs import not_simulated, run_of
 
 EXAMPLES = """\
@@ -21,13 +22,16 @@ examples:
   distir plan show best.json
   distir plan compare third.json best.json      what each difference costs
   distir plan apply best.json -o best.mlir      the distributed program
+  distir plan import torchtitan llama3_8b.toml --devices 64 -o today.json
+  distir plan import megatron --devices 16 -o today.json -- --tensor-model-parallel-size 8 --micro-batch-size 4 --global-batch-size 512
+  distir plan export megatron best.json         the arguments that launch it
 """
 
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "plan",
-        help="plan files: show, compare, apply",
+        help="plan files: show, compare, apply; from and to other tools",
         description="Works with plan files, which distir search -o PLAN.json writes.",
         epilog=EXAMPLES,
         formatter_class=RawDescriptionHelpFormatter,
@@ -46,6 +50,25 @@ def add_parser(subparsers: Any) -> None:
     against.add_argument("first", metavar="A.json")
     against.add_argument("second", metavar="B.json")
     against.set_defaults(run=run_compare)
+    taken = actions.add_parser("import", help="another tool's configuration as a plan", allow_abbrev=False)
+    taken.add_argument("tool", metavar="TOOL", help=", ".join(NAMES))
+    taken.add_argument(
+        "source", metavar="FILE|ARGS", nargs="+", help="its configuration; Megatron-LM's arguments also after --"
+    )
+    taken.add_argument("-o", "--output", metavar="PLAN.json", help="write the plan (default: print it)")
+    taken.add_argument(
+        "--devices", metavar="N", type=int, help="how many there are, where the configuration does not say"
+    )
+    taken.add_argument("--batch-size", metavar="N", type=int, help="of a step, where the configuration does not say")
+    taken.add_argument("--model", metavar="MODEL", help="the model that it is for")
+    taken.add_argument("--machine", metavar="M", help="the machine that it is for")
+    taken.add_argument("--json", action="store_true", help="print the plan, and what it cannot say, as JSON")
+    taken.set_defaults(run=run_import)
+    given = actions.add_parser("export", help="a plan as another tool's configuration", allow_abbrev=False)
+    given.add_argument("tool", metavar="TOOL", help=", ".join(NAMES))
+    given.add_argument("plan", metavar="PLAN.json")
+    given.add_argument("-o", "--output", metavar="FILE", help="write it (default: print it)")
+    given.set_defaults(run=run_export)
     for each in (apply, against):
         each.add_argument("--model", metavar="MODEL", help="the model (default: the one that the plan names)")
         each.add_argument("--machine", metavar="M", help="the machine (default: the one that the plan names)")
@@ -138,8 +161,36 @@ def _say_what_is_not_simulated(plan: PlanFile, path: str) -> None:
         say(f"distir: note: {path}: not simulated: {', '.join(others)}", sys.stderr)
 
 
-def check_is_plan(path: str) -> None:
-    """Raises DistirError if a plan could not be written there."""
-    if not path.endswith(".json"):
-        raise DistirError(f"{path}: a plan is a .json file")
-    check_output(path)
+def run_import(args: Namespace) -> int:
+    if args.output is not None:
+        check_output(args.output)
+    if args.devices is not None and args.devices < 1:
+        raise DistirError("--devices: expected at least 1")
+    found = read_config(args.tool, " ".join(args.source), args.devices)
+    settings = found.settings | ({} if args.batch_size is None else {"batch_size": args.batch_size})
+    model = ModelReference() if args.model is None else ModelReference(args.model, hash_of(args.model))
+    plan = PlanFile(settings, model, MachineReference(args.machine))
+    for line in found.unsaid:
+        say(f"distir: note: a plan cannot say: {line}", sys.stderr)
+    if args.output is not None:
+        plan.save(args.output)
+        say(f"wrote the plan to {args.output}", sys.stderr)
+    if args.json:
+        print(json.dumps({"plan": json.loads(plan.text()), "unsaid": found.unsaid}, indent=2))
+    elif args.output is None:
+        print(plan.text(), end="")
+    return 0
+
+
+def run_export(args: Namespace) -> int:
+    if args.output is not None:
+        check_output(args.output)
+    text, unsaid = load_format(args.tool).write(read_plan(args.plan))
+    for line in unsaid:
+        say(f"distir: note: {args.tool} cannot say: {line}", sys.stderr)
+    if args.output is None:
+        print(text, end="")
+        return 0
+    write_whole(args.output, lambda stream: stream.write(text.encode()))
+    say(f"wrote the configuration to {args.output}", sys.stderr)
+    return 0
