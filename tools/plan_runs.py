@@ -40,7 +40,18 @@ def not_simulated(plan: PlanFile) -> list[str]:
 
     known = defaults()
     others = [name for name in SETTINGS if OPTIONS.get(name) not in known]
+    if plan.setting("schedule") is not None and plan.setting("virtual_stages") == _usual_stages(
+        plan.setting("schedule")
+    ):
+        others.remove("virtual_stages")
     return [f"{name} {plan.setting(name)}" for name in others if plan.setting(name) != SETTINGS[name][0]]
+
+
+def _usual_stages(schedule: str) -> int:
+    """How many stages the ranks of a schedule have, which are those that are simulated."""
+    from distir.passes.distribution.pipeline.tasks import SCHEDULES, stages_on_each
+
+    return stages_on_each(schedule) if schedule in SCHEDULES else 0
 
 
 def pin(args: Namespace, plan: PlanFile, path: str) -> None:
@@ -84,6 +95,12 @@ class PlanRun:
                 f"no such plan: {settings} do not divide a batch of {self.args.batch_sizes or 'the model'}"
             )
         return PlanSource(search, model, self.args), configurations[0]
+
+    def share(self, source: PlanSource, same_search: bool) -> None:
+        """Takes the model of a search, and, if it was asked for with the same options but for what it looks at, the search itself."""
+        self.args.model = source.model
+        own, configuration = self._opened
+        self._opened = source if same_search else own, configuration
 
     @property
     def source(self) -> PlanSource:

@@ -202,6 +202,14 @@ class Plans(Sequence[Plan]):
             raise DistirError(self._nothing_fits())
         return self.ranked[0]
 
+    def front(self) -> list[Plan]:
+        """The plans that no other beats in both throughput and memory, fastest first."""
+        found: list[Plan] = []
+        for plan in self.ranked:
+            if not found or plan.figures.peak_memory_bytes < found[-1].figures.peak_memory_bytes:
+                found.append(plan)
+        return found
+
     def table(self, top: int | None = None) -> Table:
         """One row per plan."""
         plans = self.ranked[:top]

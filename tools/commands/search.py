@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from distir.passes.distribution.search.configurations import Configuration, Outcome
     from distir.passes.distribution.search.search import Search
     from distir.passes.distribution.search.staged_search import StagedSearch
+    from distir.tools.today import Today
 
 EXAMPLES = """\
 examples:
@@ -105,6 +106,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--row", metavar="N", type=int, default=1, help="which plan -o writes (default: 1, the best)")
     parser.add_argument(
+        "--from-config",
+        metavar="TOOL:CONFIG",
+        help="what is run today, simulated too: megatron:'ARGUMENTS', or megatron, torchtitan, deepspeed or accelerate and a file",
+    )
+    parser.add_argument(
         "--pin", metavar="PLAN.json", help="look at plans with the settings of this file only (docs/plans.md)"
     )
     parser.set_defaults(run=run)
@@ -122,7 +128,9 @@ class Found(NamedTuple):
     """A search that is over."""
 
     plans: Plans
-    search: Search | StagedSearch
+    source: PlanSource
+    today: Today | None = None
+    """What is run today, if that was asked too."""
 
 
 def find_plans(args: Namespace) -> Found:
@@ -136,20 +144,30 @@ def find_plans(args: Namespace) -> Found:
     if args.devices > MOST_DEVICES:
         raise DistirError(f"--devices {args.devices}: expected at most {MOST_DEVICES:,}")
     leave_collector_off()
+    today = None
+    if args.from_config is not None:
+        from distir.tools.today import Today
+
+        today = Today.of(args)
     search, configurations, model = open_search(args)
     outcomes, interrupted = _walk(search, configurations)
-    return Found(Plans.of(outcomes, PlanSource(search, model, args), len(configurations), interrupted), search)
+    source = PlanSource(search, model, args)
+    return Found(Plans.of(outcomes, source, len(configurations), interrupted), source, today)
 
 
 def run(args: Namespace) -> int:
     for path in (args.csv, args.report, args.output):
         if path is not None:
             check_output(path)
-    plans, search = find_plans(args)
+    plans, source, today = find_plans(args)
+    search, now = source.search, None if today is None else today.found_among(plans, source)
     if args.json:
-        print(json.dumps(_figures(plans, args.top), indent=2))
+        figures = _figures(plans, args.top)
+        print(json.dumps(figures if now is None else {**figures, "today": now.data}, indent=2))
     else:
         report(plans, args.top)
+        for line in () if now is None else now.lines:
+            say(line)
     say_to = sys.stderr if args.json else None
     if args.csv is not None:
         write_whole(args.csv, lambda stream: stream.write(_csv(plans).encode()))
@@ -232,7 +250,7 @@ def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configurat
         configurations = [c for c in configurations if fits(pinned, c)]
     if not configurations and (pinned or str(degrees)):
         raise DistirError(
-            f"{degrees}: no plan for {args.devices} devices and a batch of {' or '.join(map(str, batches))}"
+            f"{f'--pin {args.pin}' if pinned else degrees}: no plan for {args.devices} devices and a batch of {' or '.join(map(str, batches))}"
         )
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     if is_staged:
@@ -348,6 +366,7 @@ def _figures(plans: Plans, top: int) -> dict[str, Any]:
     dropped = [o for o in plans.outcomes if o.dropped is not None]
     return {
         "plans": [plan.as_dict() for plan in plans[:top]],
+        "front": [plan.rank for plan in plans.front()],
         "planned": plans.planned,
         "fitting": len(plans),
         "interrupted": plans.interrupted,

@@ -85,10 +85,14 @@ NAMES = ("megatron", "torchtitan", "deepspeed", "accelerate")
 
 
 def completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with what follows from them: only `sharding=ilp` stores state in parts, or accumulates gradients without a pipeline; one replica stores all. What is as usual is
+    """Settings with what follows from them: only `sharding=ilp` stores state in parts, or has virtual stages, or accumulates gradients without a pipeline; one replica stores all. What is as usual is
     left out, but for degrees."""
     settings = settings | ({"zero": 0} if settings.get("dp", 1) == 1 else {})
-    in_parts = settings.get("zero", 0) > 0 or (settings.get("pp", 1) == 1 and settings.get("microbatches", 1) > 1)
+    in_parts = (
+        settings.get("zero", 0) > 0
+        or settings.get("virtual_stages", 1) > 1
+        or (settings.get("pp", 1) == 1 and settings.get("microbatches", 1) > 1)
+    )
     found = {**settings, "sharding": "ilp" if in_parts else "dtp"}
     if found.get("pp", 1) == 1:
         found["schedule"] = None
