@@ -86,6 +86,7 @@ class DtpParallelizePass(ModulePass):
         """The passes that this one is, where it is several; otherwise itself."""
         from distir.passes.apply_sharding import ApplyShardingPass
         from distir.passes.ilp_shard import IlpShardPass
+        from distir.passes.merge_functions import MergeFunctionsPass
         from distir.passes.microbatch import MicrobatchPass
         from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.pipeline_schedule import PipelineSchedulePass
@@ -114,6 +115,7 @@ class DtpParallelizePass(ModulePass):
             *preparing(),
             PipelineStagesPass(stages // virtual, self.batch, self.machine, self.microbatches, virtual),
             MicrobatchPass(self.microbatches, self.batch),
+            MergeFunctionsPass(),
             *((ZeroPartitionPass(self.zero),) if self.zero else ()),
             search,
             ApplyShardingPass(grouped=self.grouped),

@@ -13,6 +13,7 @@ _CLASSES = {
     "expand-ranks": "ExpandRanksPass",
     "fuse-kernels": "FuseKernelsPass",
     "ilp-shard": "IlpShardPass",
+    "merge-functions": "MergeFunctionsPass",
     "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",
     "outline-repeats": "OutlineRepeatsPass",

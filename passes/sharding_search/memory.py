@@ -6,10 +6,10 @@ argument shares the argument's. Cost: one step per executed operation, on one de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -23,6 +23,11 @@ from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
 from distir.passes.staging.zeros import ZERO, left_of_sum
 from distir.passes.structure import AnyCall, argument_attributes, is_constant, text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 FOREVER = 1 << 62
 
@@ -60,19 +65,22 @@ class Storage:
 class Footprint:
     """Memory over the steps of one run."""
 
-    points: list[Point]
-    totals: list[int]
+    points: Sequence[Point]
+    totals: Array
     storages: list[Storage]
+    """At least those that are there at the peak."""
 
     @property
     def peak_bytes(self) -> int:
-        return max(self.totals, default=0)
+        return int(self.totals.max()) if len(self.totals) else 0
 
     def worst(self, above: int, count: int) -> list[Point]:
         """The points that need more than `above` bytes, the worst first, each place of the program once."""
         found: dict[tuple[Operation, int | None, int], Point] = {}
-        order = sorted((i for i, total in enumerate(self.totals) if total > above), key=lambda i: -self.totals[i])
-        for i in order:
+        import numpy as np
+
+        order = np.argsort(-self.totals, kind="stable")
+        for i in map(int, order[: int((self.totals > above).sum())]):
             found.setdefault(self.points[i].place, self.points[i])
             if len(found) == count:
                 break
@@ -80,7 +88,7 @@ class Footprint:
 
     def live_at_peak(self) -> list[Storage]:
         """What the peak consists of, the largest first."""
-        step = self.totals.index(self.peak_bytes)
+        step = int(self.totals.argmax())
         stage = self.points[step].stage
         live = [s for s in self.storages if s.birth <= step <= s.last_use and s.bytes and s.stage == stage]
         return sorted(live, key=lambda s: -s.bytes)
@@ -160,26 +168,29 @@ def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
 def footprint(problem: Problem, plan: Plan) -> Footprint:
     """Walks one run of the entry: on the device in the middle of the mesh, which has the largest shard of everything, and on others
     where conversions differ in whether they need a value any more."""
+    import numpy as np
+
     walk = _walk(problem, plan)
     found = walk.entry()
     others: dict[int, set[int]] = {axis: {middle} for axis, middle in enumerate(problem.prices.coordinates)}
-    for axis, coordinate in (apart for conversion in walk.conversions.values() for apart in conversion.apart):
+    conversions = walk.conversions.values() if isinstance(walk, Walk) else walk.conversions
+    for axis, coordinate in (apart for conversion in conversions for apart in conversion.apart):
         others[axis].add(coordinate)
     for coordinates in product(*others.values()):
         if coordinates != problem.prices.coordinates:
             there = _walk(replace(problem, prices=problem.prices.at(coordinates)), plan).entry()
-            totals = list(map(max, found.totals, there.totals))
+            totals = np.maximum(found.totals, there.totals)
             found = Footprint(found.points, totals, max(found, there, key=lambda one: one.peak_bytes).storages)
     return found
 
 
-def _walk(problem: Problem, plan: Plan) -> Walk:
+def _walk(problem: Problem, plan: Plan) -> Any:
     if problem.order is None:
         return Walk(problem, plan)
-    from distir.passes.sharding_search import staged_memory
+    from distir.passes.sharding_search.staged_memory import StagedWalk
+    from distir.passes.sharding_search.timeline import timeline_of
 
-    walk: Any = staged_memory.StagedWalk
-    return walk(problem, plan)
+    return StagedWalk(problem, plan, timeline_of(problem, plan))
 
 
 @dataclass(frozen=True)
@@ -276,24 +287,19 @@ class Walk:
     plan: Plan
     storages: list[Storage] = field(default_factory=list[Storage])
     points: list[Point] = field(default_factory=list[Point])
-    transients: list[int] = field(default_factory=list[int])
     extras: dict[int, Extra] = field(default_factory=dict[int, Extra])
     conversions: dict[int, Conversion] = field(default_factory=dict[int, Conversion])
     bodies: dict[str, Body] = field(default_factory=dict[str, Body])
     stated: set[int] = field(default_factory=set[int])
     """Storages of constants, which are there before the step that states them: it may also be their last."""
-    stage: int = 0
-    position: tuple[float, ...] = ()
-    """Where the walk is in a timeline."""
 
     def allocate(self, value: SSAValue, size: int) -> int:
         now = len(self.points)
-        self.storages.append(Storage(size, now, now, value, self.stage))
+        self.storages.append(Storage(size, now, now, value))
         return len(self.storages) - 1
 
     def add_point(self, path: tuple[AnyCall, ...], operation: Operation, operand: int | None) -> None:
-        self.points.append(Point(path, operation, operand, self.stage, self.position))
-        self.transients.append(0)
+        self.points.append(Point(path, operation, operand))
 
     def use(self, number: int) -> None:
         if number == ZERO:
@@ -356,23 +362,24 @@ class Walk:
         return [held[number] for number in body.returned]
 
     def footprint(self) -> Footprint:
-        changes: list[list[tuple[int, int]]] = [[] for _ in range(len(self.points) + 1)]
-        """At each point, by how many bytes the memory of which stage changes."""
-        freed = [0] * len(self.points)
-        for number, storage in enumerate(self.storages):
-            changes[min(storage.birth, len(self.points))].append((storage.stage, storage.bytes))
-            if storage.last_use < len(self.points):
-                changes[storage.last_use + 1].append((storage.stage, -storage.bytes))
-                is_operand = storage.birth < storage.last_use or number in self.stated
-                freed[storage.last_use] += storage.bytes if is_operand else 0
+        return Footprint(self.points, self.bytes_over(self.storages), self.storages)
+
+    def bytes_over(self, storages: Iterable[Storage], already: int = 0) -> Array:
+        """Bytes at each step, with so many that are there in any case. What is there from before the first step has a birth less than 0."""
+        import numpy as np
+
+        count = len(self.points)
+        changes, freed = np.zeros(count + 2, dtype=np.int64), np.zeros(count + 1, dtype=np.int64)
+        stated = {id(self.storages[number]) for number in self.stated}
+        for storage in storages:
+            changes[min(max(storage.birth, 0), count)] += storage.bytes
+            if storage.last_use < count:
+                changes[storage.last_use + 1] -= storage.bytes
+                if storage.birth < storage.last_use or id(storage) in stated:
+                    freed[storage.last_use] += storage.bytes
+        found = changes[:count].cumsum() + already
         for step, extra in self.extras.items():
-            self.transients[step] = extra.at_most(freed[step])
+            found[step] += extra.at_most(int(freed[step]))
         for step, conversion in self.conversions.items():
-            self.transients[step] = conversion.last_bytes if freed[step] else conversion.transient_bytes
-        totals: list[int] = []
-        live = [0] * (1 + max((storage.stage for storage in self.storages), default=0))
-        for point, change, transient in zip(self.points, changes, self.transients, strict=False):
-            for stage, size in change:
-                live[stage] += size
-            totals.append(live[point.stage] + transient)
-        return Footprint(self.points, totals, self.storages)
+            found[step] += conversion.last_bytes if freed[step] else conversion.transient_bytes
+        return found

@@ -213,7 +213,8 @@ class MemoryTables:
         position = frame.position
         for there in occurrences.by_stage[stage]:
             value, is_stored = there.value, there.birth == () and there.has_memory
-            if there.birth > position:
+            is_born = position == there.birth or is_stored
+            if there.birth > position or (not is_born and occurrences.end(there) < position):
                 continue
             views = self._views_of(value)
             holds: list[Hold] = []
@@ -231,7 +232,6 @@ class MemoryTables:
                     returned = len(holds)
                 if hold.is_begun or hold.is_lasting:
                     holds.append(hold)
-            is_born = position == there.birth or is_stored
             if is_born or any(hold.is_lasting for hold in holds):
                 sharing = self._shared_by(value, occurrences.holder(there)) if there.has_memory else None
                 occupancy = Occupancy(

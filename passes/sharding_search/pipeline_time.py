@@ -16,7 +16,7 @@ from distir.passes.sharding_search.lifetimes import Position
 from distir.passes.sharding_search.memory import Body, Reshard, Run, body_of
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.timeline import Event, Timeline
+from distir.passes.sharding_search.timeline import Event, Timeline, timeline_of
 from distir.passes.staging.order import is_stage_call
 from distir.passes.staging.zeros import ZERO, left_of_sum
 from distir.passes.structure import AnyCall, is_constant
@@ -57,8 +57,7 @@ class PipelineTime:
     _functions: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict[tuple[str, tuple[int, ...]], int])
 
     def __post_init__(self) -> None:
-        assert self.problem.order is not None
-        self.timeline = Timeline(self.problem, self.plan, self.problem.order)
+        self.timeline = timeline_of(self.problem, self.plan)
         self.picoseconds = [self._time(event) for event in self.timeline.events]
 
     def longest(self) -> tuple[int, Path]:

@@ -122,6 +122,7 @@ class Problem:
     def __post_init__(self) -> None:
         self._table = functions(self.module)
         self._alike: dict[BlockArgument, BlockArgument] = {}
+        self._zeros = {zero.zeros for zero in self.zeros}
         self._spared = Counter(op for zero in self.zeros for op in (zero.zeros, zero.adding))
         for function in self.functions:
             for op in function.body.block.ops:
@@ -145,7 +146,7 @@ class Problem:
 
     def starts_sum(self, op: Operation) -> bool:
         """Whether an operation makes zeros that go once the program is scheduled."""
-        return any(zero.zeros is op for zero in self.zeros)
+        return op in self._zeros
 
     def is_scheduled(self, function: FuncOp) -> bool:
         """Whether a function is the entry or the loop of a staged program: a schedule says when each of its operations runs."""
