@@ -263,7 +263,7 @@ class Workers:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_environment() | ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if self.debug else {}),
+                env=environment() | ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if self.debug else {}),
                 start_new_session=True,  # Ctrl-C is the launcher's: it ends the workers itself
             )
 
@@ -296,7 +296,7 @@ class Workers:
                 process.stdin.close()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """One thread per rank; the same distir; gloo on the loopback interface, where all ranks are. The C library's allocator keeps
     memory that is freed (`man mallopt`): a step else takes thousands of page faults for what the one before it gave back."""
     environment: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

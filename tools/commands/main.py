@@ -28,11 +28,26 @@ from distir.tools.commands import (
     run,
     search,
     simulate,
+    train,
     verify,
 )
 from distir.tools.commands.report import say
 
-COMMANDS = (import_model, doctor, search, plan, simulate, run, verify, calibrate, machines, cache, plugins, completion)
+COMMANDS = (
+    import_model,
+    doctor,
+    search,
+    plan,
+    simulate,
+    run,
+    train,
+    verify,
+    calibrate,
+    machines,
+    cache,
+    plugins,
+    completion,
+)
 
 EXAMPLES = """\
 examples:

@@ -114,12 +114,12 @@ def run(args: Namespace) -> int:
     if args.emit is not None:
         return _emit(args, program, model)
     if args.backend == "nccl":
-        _check_gpus(program, args.program)
+        check_gpus(program, args.program)
     else:
         check_memory(program, args.program)
     if args.steps == 1 and len(args.inputs) > 1:
         raise DistirError("several --inputs are batches of several steps: give --steps N")
-    if args.steps > 1 and not _updates(program):
+    if args.steps > 1 and not updates(program):
         raise DistirError(
             f"{args.program} updates nothing, so its steps are all the same: --steps is for training steps"
         )
@@ -186,7 +186,7 @@ def _found(execution: Execution, compared: Sequence[Comparison]) -> dict[str, An
     }
 
 
-def _check_gpus(module: ModuleOp, path: str) -> None:
+def check_gpus(module: ModuleOp, path: str) -> None:
     """Raises DistirError if this machine has fewer GPUs than the program has devices."""
     import torch
 
@@ -197,7 +197,7 @@ def _check_gpus(module: ModuleOp, path: str) -> None:
         raise DistirError(f"{path} needs {needed} GPUs, torch finds {here} here: --backend gloo runs it on CPUs")
 
 
-def _updates(module: ModuleOp) -> bool:
+def updates(module: ModuleOp) -> bool:
     """Whether a result is the update of an argument."""
     from distir.interpreters.entry import arguments_of, entry_function, results_of
 

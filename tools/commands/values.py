@@ -44,6 +44,21 @@ def values_for(
     return values
 
 
+def memory_for(module: ModuleOp, seed: int, stream: TextIO | None = None) -> dict[str, Array]:
+    """The values that a training step begins with: its weights, else drawn; what each step is given is left out. Prints what was drawn."""
+    from distir.interpreters.entry import arguments_of, entry_function
+    from distir.interpreters.inputs import draw_inputs
+    from distir.interpreters.weights import weights_of
+
+    names = [p.name for p in arguments_of(entry_function(module)) if p.role not in (None, "input", "label")]
+    weights = weights_of(module)
+    values = {name: weights[name] for name in names if name in weights}
+    if missing := [name for name in dict.fromkeys(names) if name not in values]:
+        say(f"drawn with seed {seed}: {', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}", stream)
+        values |= draw_inputs(module, seed, names=missing)
+    return values
+
+
 def batches_for(module: ModuleOp, seed: int, paths: Sequence[str], steps: int) -> list[dict[str, Array]]:
     """Inputs and labels of each step after the first: those of the files in turn; what they leave out is drawn anew, with
     the next seed. Raises DistirError for files that do not all have the same ones."""

@@ -1,6 +1,7 @@
 """Batches from files, the same for every plan: batch `step` depends on the data, the seed and the number of the step alone, and each
 rank takes its part of it.
 
+    text.txt                      its bytes are tokens
     tokens.bin, tokens.npy        one row of tokens (uint16; .npy also uint32 and others). A sample is as many as the step's input is long, from a place
                                   that is drawn; its label the same, one further on
     data.npz, data.safetensors    arrays by the names of inputs and labels, a sample each index of dim 0; every epoch in an order of its own
@@ -101,8 +102,8 @@ def open_data(path: Path, ports: Sequence[Port], dtype: str = "uint16", shifted:
     try:
         if path.is_dir():
             return Samples(path, _dataset(path, ports), ports)
-        if path.suffix in (".bin", ".npy"):
-            return Tokens(path, ports, dtype, shifted)
+        if path.suffix in (".txt", ".bin", ".npy"):
+            return Tokens(path, ports, "uint8" if path.suffix == ".txt" else dtype, shifted)
         if path.suffix == ".npz":
             loaded = np.load(path, allow_pickle=False)
             return Samples(path, {name: loaded[name] for name in loaded.files}, ports)
@@ -117,7 +118,7 @@ def open_data(path: Path, ports: Sequence[Port], dtype: str = "uint16", shifted:
             f"{path}: cannot be read: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         ) from error
     raise DataError(
-        f"{path}: expected .bin or .npy (tokens), .npz or .safetensors (samples), or a folder of Hugging Face datasets"
+        f"{path}: expected .txt, .bin or .npy (tokens), .npz or .safetensors (samples), or a folder of Hugging Face datasets"
     )
 
 

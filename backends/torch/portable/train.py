@@ -171,7 +171,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Runs the program in this folder; start it with torchrun.")
     parser.add_argument("--steps", type=int, default=1, help="what a step updates goes into the next (default: 1)")
     parser.add_argument(
-        "--data", type=Path, help="batches: tokens (.bin, .npy), samples (.npz, .safetensors), a folder"
+        "--data", type=Path, help="batches: tokens (.txt, .bin, .npy), samples (.npz, .safetensors), a folder"
     )
     parser.add_argument(
         "--tokens", default="uint16", choices=("uint8", "uint16", "uint32"), help="what a .bin file is of"
@@ -270,6 +270,7 @@ class Training:
         while self.step < given.steps:
             begun = time.perf_counter()
             self.step += 1
+            beat(self.step)
             self.batch(self.step)
             results = program.main(list(self.arguments))
             for argument, result in program.updates.items():
@@ -311,6 +312,15 @@ class Training:
         self.say("  ".join(words))
 
 
+def beat(step: int) -> None:
+    """Tells a launcher that watches where this rank is (`distir.backends.torch.heartbeat`)."""
+    if (meeting := os.environ.get("DISTIR_MEETING")) is not None:
+        path = Path(meeting).with_name(f"{os.environ['RANK']}.beat")
+        if not path.exists():
+            path.with_suffix(".sites").write_text("start of the process\na step\n", "utf-8")
+        path.write_bytes(min(step, 1).to_bytes(8, "little") + step.to_bytes(8, "little") + bytes(8))
+
+
 def _end_with_launcher() -> None:
     os.read(0, 1)
     os._exit(1)
@@ -321,6 +331,7 @@ def main() -> None:
         "DISTIR_MEETING" in os.environ
     ):  # standard input is a pipe from the launcher: when it closes, the launcher is gone
         threading.Thread(target=_end_with_launcher, daemon=True).start()
+        beat(0)
     given = options()
     program = Program(given.backend)
     with torch.inference_mode():

@@ -1,0 +1,328 @@
+"""`distir train`: batches are the same for every plan, a run goes on from its last whole checkpoint on any plan, and faults end it with that one whole."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.backends.torch.emission import emit
+from distir.backends.torch.trainer import train
+from distir.dialects.errors import DistirError
+from distir.frontends.pytorch import import_step, training_step
+from distir.interpreters.weights import weights_of
+from distir.passes.dtp_parallelize import DtpParallelizePass
+from tests.end_to_end.commands import COMMAND, environment
+
+ROOT = Path(__file__).parents[2]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
+
+
+def step() -> ModuleOp:
+    made = model()
+    example = torch.randn(16, 8), torch.randint(0, 4, (16,))
+    optimizer = torch.optim.AdamW(made.parameters(), lr=1e-2)
+    return import_step(training_step(made, nn.functional.cross_entropy, optimizer), example)
+
+
+def program(folder: Path, **plan: int) -> Path:
+    """The step under a plan, emitted; no plan is one rank."""
+    module = step()
+    values = dict(weights_of(module))
+    if plan:
+        DtpParallelizePass(**plan).apply(Context(), module)
+    emit(module, values, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One rank, two replicas, two stages; and data."""
+    folder = tmp_path_factory.mktemp("programs")
+    program(folder / "one")
+    program(folder / "dp", dp=2)
+    program(folder / "pp", pp=2, microbatches=2)
+    draw = np.random.default_rng(0)
+    np.savez(folder / "data.npz", input=draw.standard_normal((200, 8), np.float32), label=draw.integers(0, 4, 200))
+    return folder
+
+
+def words(programs: Path, steps: int, *more: str, checkpoint: Path | None = None) -> list[str]:
+    kept = [] if checkpoint is None else ["--checkpoint", str(checkpoint)]
+    return ["--data", str(programs / "data.npz"), "--steps", str(steps), "--backend", "gloo", *kept, *more]
+
+
+def losses(checkpoint: Path) -> dict[int, float]:
+    lines = (checkpoint / "log.jsonl").read_text().splitlines()
+    return {line["step"]: line["loss"] for line in map(json.loads, lines)}
+
+
+def test_a_run_goes_on_on_another_plan(programs: Path, tmp_path: Path) -> None:
+    """30 steps of two replicas, killed after a step, damaged once, then one process, which also says what 30 steps at once are."""
+    said: list[str] = []
+    train(programs / "one", words(programs, 30, checkpoint=tmp_path / "whole"), 1, say=said.append)
+    assert len(losses(tmp_path / "whole")) == 30
+    parts = tmp_path / "parts"
+    train(programs / "dp", words(programs, 17, "--checkpoint-every", "10", checkpoint=parts), 2, say=said.append)
+    damaged = parts / "step_00000017" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-5] + b"other")
+    said.clear()
+    train(programs / "one", words(programs, 30, checkpoint=parts), 1, say=said.append)
+    assert said[0] == (
+        "checkpoint step_00000017 is damaged (model.safetensors is not what was written): going on from step_00000010"
+    )
+    assert sorted(losses(parts)) == list(range(1, 31))
+    for number, loss in losses(tmp_path / "whole").items():
+        assert abs(losses(parts)[number] - loss) < 1e-5
+    summary = json.loads((parts / "step_00000030" / "checkpoint.json").read_text())
+    assert (summary["step"], summary["data"]) == (30, "data.npz")
+    trained = model()
+    trained.load_state_dict(load_file(parts / "step_00000030" / "model.safetensors"))
+    expected = load_file(tmp_path / "whole" / "step_00000030" / "model.safetensors")
+    for name, value in trained.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.long
+def test_pipelines_and_eager_pytorch_train_alike(programs: Path, tmp_path: Path) -> None:
+    train(programs / "pp", words(programs, 12, checkpoint=tmp_path / "pp"), 2, say=lambda line: None)
+    from distir.backends.torch.portable.distir_data import Samples
+
+    ports = [{"name": "input", "shape": [16, 8]}, {"name": "label", "shape": [16]}]
+    data = Samples(Path("data"), dict(np.load(programs / "data.npz")), ports)
+    eager = model()
+    optimizer = torch.optim.AdamW(eager.parameters(), lr=1e-2)
+    for number, found in losses(tmp_path / "pp").items():
+        batch = {name: torch.from_numpy(value) for name, value in data.batch(0, number).items()}
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(eager(batch["input"]), batch["label"])
+        loss.backward()
+        optimizer.step()
+        assert abs(found - loss.item()) < 1e-5
+
+
+def ranks_of(parent: int) -> dict[int, int]:
+    """Process number of each rank, by Linux's /proc."""
+    found: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and b"train.py" in path.with_name("cmdline").read_bytes():
+                variables = path.with_name("environ").read_bytes().split(b"\0")
+                rank = next((v for v in variables if v.startswith(b"RANK=")), b"")
+                if rank:
+                    found[int(rank.removeprefix(b"RANK="))] = int(path.parent.name)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def started(programs: Path, checkpoint: Path, *more: str) -> subprocess.Popen[str]:
+    """`train` of two replicas in a process of its own, once it is at step 20."""
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom distir.backends.torch.trainer import Interrupt, train\n"
+        "try: train(Path(sys.argv[1]), sys.argv[2:], 2)\nexcept Interrupt as i: sys.exit(128 + i.number)\n"
+    )
+    given = words(programs, 1_000_000, "--checkpoint-every", "10", *more, checkpoint=checkpoint)
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", script, str(programs / "dp"), *given],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment() | {"PYTHONPATH": str(ROOT / ".ns"), "PYTHONUNBUFFERED": "1"},
+    )
+    assert launcher.stdout is not None
+    while not launcher.stdout.readline().startswith("step 20 "):
+        assert launcher.poll() is None
+    return launcher
+
+
+def check_whole(checkpoint: Path) -> int:
+    """The newest checkpoint is whole; its step."""
+    from distir.backends.torch.portable import distir_runtime
+
+    sys.modules["distir_runtime"] = distir_runtime
+    sys.path.insert(0, str(ROOT / "backends" / "torch" / "portable"))
+    try:
+        import distir_checkpoints  # pyright: ignore
+
+        found, summary, notes = distir_checkpoints.newest(checkpoint)
+    finally:
+        sys.path.pop(0)
+    assert found is not None
+    assert notes == []
+    return summary["step"]
+
+
+@linux
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_with_a_checkpoint(number: signal.Signals, programs: Path, tmp_path: Path) -> None:
+    launcher = started(programs, tmp_path / "ck")
+    ranks = ranks_of(launcher.pid)
+    launcher.send_signal(number)
+    out, errors = launcher.communicate(timeout=60)
+    assert launcher.returncode == 128 + number, errors
+    last = out.splitlines()[-1]
+    assert last.startswith("stopped at step ")
+    assert check_whole(tmp_path / "ck") == int(last.split()[3])
+    assert not list((tmp_path / "ck").glob(".*.tmp"))
+    assert sorted(ranks) == [0, 1]
+    assert not any(Path(f"/proc/{process}").exists() for process in ranks.values())
+
+
+@linux
+@pytest.mark.long
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_is_killed(victim: int, programs: Path, tmp_path: Path) -> None:
+    launcher = started(programs, tmp_path / "ck")
+    ranks = ranks_of(launcher.pid)
+    os.kill(ranks[victim], signal.SIGKILL)
+    _, errors = launcher.communicate(timeout=60)
+    assert f"rank {victim} was killed by SIGKILL" in errors.splitlines()[-1]
+    assert check_whole(tmp_path / "ck") % 10 == 0
+    assert not any(Path(f"/proc/{process}").exists() for process in ranks.values())
+
+
+@linux
+@pytest.mark.long
+def test_the_launcher_is_killed(programs: Path, tmp_path: Path) -> None:
+    launcher = started(programs, tmp_path / "ck")
+    ranks = ranks_of(launcher.pid)
+    launcher.kill()
+    launcher.communicate()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{p}").exists() for p in ranks.values()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(Path(f"/proc/{process}").exists() for process in ranks.values())
+
+
+@linux
+@pytest.mark.long
+def test_a_rank_stands_still(programs: Path, tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        if line.startswith("step 5 "):
+            os.kill(ranks_of(os.getpid())[1], signal.SIGSTOP)
+
+    with pytest.raises(DistirError, match=r"^no progress for 5 seconds: rank 1 in a step: the process is stopped$"):
+        train(programs / "dp", words(programs, 1_000_000), 2, 5, stop)
+    assert not ranks_of(os.getpid())
+
+
+@pytest.mark.long
+def test_a_full_disk(programs: Path, tmp_path: Path) -> None:
+    """No file can be longer than 4096 bytes from the second checkpoint on: the first stays."""
+    checkpoint = tmp_path / "ck"
+    train(programs / "dp", words(programs, 4, checkpoint=checkpoint), 2, say=lambda line: None)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        expected = (
+            "^the checkpoint of step 8 cannot be written to .*: File too large; the last one, of step 4, is whole$"
+        )
+        with pytest.raises(DistirError, match=expected):
+            train(programs / "dp", words(programs, 8, checkpoint=checkpoint), 2, say=lambda line: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert check_whole(checkpoint) == 4
+
+
+def run_alone(folder: Path, given: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "train.py", *given],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+
+
+MISTAKES: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "no data": (lambda p: ["--data", str(p / "no.npz")], "No such file"),
+    "other names": (lambda p: ["--data", str(p / "other.npz")], "no 'label'; it has input"),
+    "other shapes": (lambda p: ["--data", str(p / "wide.npz")], "a sample of input has shape [9], expected [8]"),
+    "tokens": (lambda p: ["--data", str(p / "tokens.bin")], "tokens are for a step of one input"),
+    "no format": (lambda p: ["--data", str(p / "data.csv")], "expected .txt, .bin or .npy"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_one_line(mistake: str, programs: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", input=np.zeros((20, 8), np.float32))
+    np.savez(tmp_path / "wide.npz", input=np.zeros((20, 9), np.float32), label=np.zeros(20, np.int64))
+    (tmp_path / "tokens.bin").write_bytes(bytes(1000))
+    (tmp_path / "data.csv").write_text("1,2")
+    given, expected = MISTAKES[mistake]
+    ran = run_alone(programs / "one", ["--backend", "gloo", *given(tmp_path)])
+    assert ran.returncode == 1
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("train.py: ")
+    assert expected in line
+
+
+@pytest.mark.long
+def test_a_port_that_is_taken(programs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = run_alone(
+            programs / "one", ["--backend", "gloo"], MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK="0", WORLD_SIZE="1"
+        )
+    assert ran.returncode == 1
+    assert f"train.py: the ranks cannot meet at port {port}: " in ran.stderr.splitlines()[-1]
+
+
+def distir(folder: Path, *given: str) -> subprocess.CompletedProcess[str]:
+    env = environment() | {"PYTHONPATH": f"{ROOT / '.ns'}{os.pathsep}{ROOT}"}
+    return subprocess.run([*COMMAND, *given], cwd=folder, capture_output=True, text=True, env=env)
+
+
+@pytest.mark.long
+def test_gpt2_learns_shakespeare(tmp_path: Path) -> None:
+    """200 steps on two processes under the plan that the search picked, one of them killed at step 77 and gone on from on another plan, are those of one process."""
+    text = str(ROOT / "examples" / "text" / "shakespeare.txt")
+    assert distir(tmp_path, "import", "examples.gpt2_pytorch:step", "-o", "gpt2.mlir").returncode == 0
+    search = ["search", "gpt2.mlir", "--machine", "local-cpu", "--devices", "2"]
+    assert distir(tmp_path, *search, "-o", "plan.mlir").returncode == 0
+    assert distir(tmp_path, *search, "--dp", "2", "-o", "other.mlir").returncode == 0
+    common = ["--data", text, "--log-every", "50", "--checkpoint"]
+    for plan, steps, folder in [
+        ("gpt2", 200, "one"),
+        ("plan", 200, "two"),
+        ("plan", 77, "three"),
+        ("other", 200, "three"),
+    ]:
+        ran = distir(tmp_path, "train", f"{plan}.mlir", "--steps", str(steps), *common, folder)
+        assert ran.returncode == 0, ran.stderr
+    one, two, three = (losses(tmp_path / folder) for folder in ("one", "two", "three"))
+    assert one[200] < 2.7 < 5.4 < one[1]
+    assert max(abs(two[i] - one[i]) for i in one) < 1e-4
+    assert abs(three[200] - one[200]) < 1e-4
+
+
+def test_user_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "forward.mlir").write_text(
+        'func.func @main(%x: tensor<4xf32> {dist.name = "x", dist.role = "input"}) -> tensor<4xf32> {\n'
+        '  %0 = "aten.relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>\n  func.return %0 : tensor<4xf32>\n}\n'
+    )
+    ran = distir(tmp_path, "train", "forward.mlir", "--data", "d.npz", "--steps", "3")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("distir: error: forward.mlir updates nothing: distir train takes training steps")
