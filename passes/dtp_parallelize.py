@@ -95,11 +95,12 @@ class DtpParallelizePass(ModulePass):
 
         if not self.is_pipeline:
             return (self,)
-        from distir.passes.distribution.pipeline.tasks import stages_of
+        from distir.passes.distribution.pipeline.tasks import splits_backward, stages_of
 
         mesh = f"dp={self.dp},tp={self.tp}"
         stages = stages_of(self.schedule, self.pp, self.virtual)
         virtual = stages // self.pp if stages % self.pp == 0 else 1
+        splits = splits_backward(self.schedule)
         search = IlpShardPass(
             mesh=mesh,
             machine=self.machine,
@@ -113,7 +114,7 @@ class DtpParallelizePass(ModulePass):
         )
         return (
             *preparing(),
-            PipelineStagesPass(stages // virtual, self.batch, self.machine, self.microbatches, virtual),
+            PipelineStagesPass(stages // virtual, self.batch, self.machine, self.microbatches, virtual, splits),
             MicrobatchPass(self.microbatches, self.batch),
             MergeFunctionsPass(),
             *((ZeroPartitionPass(self.zero),) if self.zero else ()),

@@ -32,6 +32,8 @@ class PipelineStagesPass(ModulePass):
     """Into how many parts the batch will be cut: what needs all of them is then no part of the forward and backward calls."""
     virtual: int = 1
     """Stages on each rank."""
+    split_backward: bool = False
+    """Whether backward parts are in two: what other stages wait for, and what they do not (`@weights_p`: gradients of weights, mostly)."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist import BatchRowsOp
@@ -47,7 +49,7 @@ class PipelineStagesPass(ModulePass):
                 raise DistirError(f"{name}: expected at least 1, got {count}")
         batch = parse_batch(self.batch, entry_function(op))
         machine, stages = load_machine(self.machine), self.stages * self.virtual
-        axis = cut_into_stages(op, batch, self.microbatches, stages, machine, gathers=True)
+        axis = cut_into_stages(op, batch, self.microbatches, stages, machine, gathers=True, splits=self.split_backward)
         if self.virtual > 1:
             op.attributes[VIRTUAL] = IntegerAttr(self.virtual, i64)
         if axis.gathered is not None:

@@ -15,6 +15,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.frontends.onnx import import_model
+from distir.interpreters.inputs import draw_inputs
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
 from distir.interpreters.weights import weights_of
@@ -74,3 +75,32 @@ def mlp(widths: tuple[int, ...] = (12,) * 5, batch: int = 8) -> Model:
     inputs["z"] = random.standard_normal((batch, widths[-1])).astype(np.float32)
     inputs["n"] = np.float32(batch)
     return Model(module, inputs)
+
+
+@cache
+def residual_step(layers: int = 4, width: int = 4, batch: int = 8) -> Model:
+    """A PyTorch training step, with momentum, of layers with residuals: a gradient goes past each."""
+    import torch
+    from torch import nn
+
+    from distir.frontends.pytorch import import_step, training_step
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.up, self.down = (
+                nn.LayerNorm(width),
+                nn.Linear(width, 2 * width),
+                nn.Linear(2 * width, width),
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.down(torch.tanh(self.up(self.norm(x))))
+
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Layer() for _ in range(layers)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step = training_step(model, nn.functional.mse_loss, optimizer)
+    module = import_step(step, (torch.randn(batch, width), torch.randn(batch, width)))
+    prepare(Context(), module)
+    return Model(module, {**weights_of(module), **draw_inputs(module, 0)})

@@ -65,7 +65,7 @@ class Order:
         """By stage and kind of task, the calls of the body that it runs."""
         if self.body is not None:
             inside = [op for op in self.body.ops if is_stage_call(op)]
-            training = any(phase_of(op) == BACKWARD for op in inside)
+            training = any(phase_of(op) in (BACKWARD, WEIGHTS) for op in inside)
             self.steps = steps(schedule, self.ranks, self.times, training, stages)
             for op in inside:
                 for kind in (kind for kind, phases in PHASES.items() if phase_of(op) in phases):

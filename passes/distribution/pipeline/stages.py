@@ -284,13 +284,10 @@ def build_stages(
     """What stage calls return in place of a value. Operands are set once: setting one of thousands costs as much as all."""
     for group in sorted(members, key=_execution_order):
         ops = members[group]
-        inside = {r for op in ops for r in op.results}
         owners = set(ops)
-        inputs = list(
-            dict.fromkeys(v for op in ops for v in values_read(op) if v not in inside and not _is_constant_value(v))
-        )
+        inputs = taken_by(ops)
         outputs = [r for op in ops for r in op.results if any(user_of(r, u) not in owners for u in r.uses)]
-        function = _stage_function(ops, inputs, outputs, unique_symbol(module, f"{group.phase}_{group.stage}"))
+        function = function_of(ops, inputs, outputs, unique_symbol(module, f"{group.phase}_{group.stage}"))
         module.body.block.add_op(function)
         call = CallOp(function.sym_name.data, [given.get(v, v) for v in inputs], [v.type for v in outputs])
         call.attributes[STAGE] = IntegerAttr(group.stage, i64)
@@ -308,17 +305,22 @@ def build_stages(
 
 
 def _execution_order(group: Group) -> tuple[int, int, int]:
-    phase = (BEFORE, FORWARD, BACKWARD, UPDATE).index(group.phase)
-    return phase, group.level, -group.stage if group.phase == BACKWARD else group.stage
+    phase = (BEFORE, FORWARD, BACKWARD, WEIGHTS, UPDATE).index(group.phase)
+    return phase, group.level, -group.stage if group.phase in (BACKWARD, WEIGHTS) else group.stage
 
 
 def _is_constant_value(value: SSAValue) -> bool:
     return isinstance(value, OpResult) and is_constant_expression(value.op)
 
 
-def _stage_function(
-    ops: Sequence[Operation], inputs: Sequence[SSAValue], outputs: Sequence[SSAValue], name: str
-) -> FuncOp:
+def taken_by(ops: Sequence[Operation]) -> list[SSAValue]:
+    """The values that operations read and do not make, but constants."""
+    made = {r for op in ops for r in op.results}
+    return list(dict.fromkeys(v for op in ops for v in values_read(op) if v not in made and not _is_constant_value(v)))
+
+
+def function_of(ops: Sequence[Operation], inputs: Sequence[SSAValue], outputs: Sequence[SSAValue], name: str) -> FuncOp:
+    """A function of copies of operations, with the constants that they read."""
     body = Block(arg_types=[v.type for v in inputs])
     mapping: dict[SSAValue, SSAValue] = {}
     for value, argument in zip(inputs, body.args, strict=True):
