@@ -33,7 +33,6 @@ from pathlib import Path
 from xdsl.dialects.builtin import ModuleOp, f16, f32
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.agreement import Agreement
 from benchmarks.paper import gpt2, mlp
 from benchmarks.paper.lab_server import FourProcesses
 from benchmarks.paper.mlp_stages import Configuration, Mlp
@@ -41,6 +40,7 @@ from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import PICOSECONDS, Costs
 from distir.interpreters.machines import DeviceGroup, Machine, load_machine
 from distir.interpreters.simulate import SummaryMemo, summarize
+from distir.tools.agreement import Agreement
 
 DATA = Path(__file__).parent / "paper" / "data" / "distir_measured.csv"
 MACHINES = {"dgx2_mlsys22_lines": "dgx-2", "dgx2_mlsys22_scatter": "dgx-2"}

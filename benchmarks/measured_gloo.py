@@ -26,12 +26,12 @@ import numpy as np
 from xdsl.context import Context
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from benchmarks.agreement import Agreement
 from distir.backends.torch import execute
 from distir.frontends.onnx import import_model
 from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.simulate import summarize
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.tools.agreement import Agreement
 from distir.tools.distir import main as distir
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "mlp_onnx.py"

@@ -104,6 +104,18 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write a plan: its program (.mlir), or the plan itself (.json)"
     )
+    parser.add_argument(
+        "--execute-top",
+        metavar="N",
+        type=int,
+        help="run the N best plans here, one process per device: measured beside simulated",
+    )
+    parser.add_argument("--measure", metavar="N", type=int, default=5, help="runs of each of them (default: 5)")
+    parser.add_argument(
+        "--executions",
+        metavar="F.json",
+        help="keep what was measured, and begin with what this file has (--execute-top)",
+    )
     parser.add_argument("--row", metavar="N", type=int, default=1, help="which plan -o writes (default: 1, the best)")
     parser.add_argument(
         "--from-config",
@@ -139,6 +151,10 @@ def find_plans(args: Namespace) -> Found:
 
     if args.devices < 1 or args.top < 1:
         raise DistirError("--devices and --top: expected at least 1")
+    if args.measure < 1 or (args.execute_top is not None and not 1 <= args.execute_top <= args.top):
+        raise DistirError(
+            f"--execute-top and --measure: expected at least 1, and at most the {args.top} plans of --top"
+        )
     if args.row < 1:
         raise DistirError("--row: expected at least 1")
     if args.devices > MOST_DEVICES:
@@ -156,18 +172,26 @@ def find_plans(args: Namespace) -> Found:
 
 
 def run(args: Namespace) -> int:
-    for path in (args.csv, args.report, args.output):
+    for path in (args.csv, args.report, args.output, args.executions):
         if path is not None:
             check_output(path)
     plans, source, today = find_plans(args)
     search, now = source.search, None if today is None else today.found_among(plans, source)
-    if args.json:
-        figures = _figures(plans, args.top)
-        print(json.dumps(figures if now is None else {**figures, "today": now.data}, indent=2))
-    else:
+    executions = None
+    if not args.json:
         report(plans, args.top)
         for line in () if now is None else now.lines:
             say(line)
+    if args.execute_top is not None and plans:
+        from distir.tools.execute_top import execute_top
+
+        executions = execute_top(plans, args.execute_top, args.measure, args.executions)
+    if args.json:
+        figures = _figures(plans, args.top)
+        more = {} if executions is None else {"executed": executions.as_dict()}
+        print(json.dumps(figures | more if now is None else {**figures, **more, "today": now.data}, indent=2))
+    elif executions is not None:
+        executions.report()
     say_to = sys.stderr if args.json else None
     if args.csv is not None:
         write_whole(args.csv, lambda stream: stream.write(_csv(plans).encode()))

@@ -36,7 +36,12 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("program", metavar="PLAN", help="a training step of level 1 to 3: .mlir")
+    parser.add_argument(
+        "program", metavar="PLAN", help="a training step of level 1 to 3 (.mlir), or a plan (.json, docs/plans.md)"
+    )
+    parser.add_argument(
+        "--model", metavar="MODEL", help="with a plan: its model, where that is not the file that it names"
+    )
     parser.add_argument(
         "--data",
         metavar="F",
@@ -117,7 +122,7 @@ def run(args: Namespace) -> int:
     from distir.tools.commands.run import check_gpus, updates
     from distir.tools.commands.values import memory_for
 
-    program = load_executable(args.program)
+    program = _program(args.program, args.model)
     if not updates(program):
         raise DistirError(
             f"{args.program} updates nothing: distir train takes training steps (import MODULE:FUNCTION, or import MODEL.onnx --train)"
@@ -157,6 +162,19 @@ def run(args: Namespace) -> int:
         if args.json:
             print(json.dumps(_found(args, log, predicted), indent=1))
     return 0
+
+
+def _program(path: str, model: str | None) -> ModuleOp:
+    """The program of a file, or of a plan."""
+    if not path.endswith(".json"):
+        if model is not None:
+            raise DistirError(f"--model is for plans (.json), {path} is a program: leave it out")
+        return load_executable(path)
+    from distir.tools.plan_files import read_plan
+    from distir.tools.plan_runs import run_of
+
+    with progress(f"making the program of {path}"):
+        return run_of(read_plan(path), path, model).row.program
 
 
 def _words(args: Namespace, predicted: float | None, log: Path) -> list[str]:

@@ -1,0 +1,139 @@
+"""`distir search --execute-top N`: in go the plans that a search found, out come the fastest of them as they run on processes of this machine, simulated
+beside measured.
+
+Measurements are kept in a file as they are made, by what was run (a hash of the program, the runs, and this machine), so that a search that
+was stopped goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from distir.dialects.errors import DistirError
+from distir.tools.agreement import Agreement
+from distir.tools.commands.report import print_table, seconds_text, write_whole
+
+if TYPE_CHECKING:
+    from distir.tools.plans import Plan
+
+COLUMNS = ("measured", "simulated", "batch", "D", "T", "P", "K", "schedule", "runs in", "simulated in", "error")
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A plan that was run."""
+
+    plan: Plan
+    seconds: float
+    """The median of the runs."""
+
+    @property
+    def simulated_seconds(self) -> float:
+        return self.plan.figures.latency_seconds
+
+    def as_dict(self) -> dict[str, Any]:
+        names = ("rank", "batch_size", "dp", "tp", "pp", "microbatches", "schedule")
+        figures = self.plan.as_dict()
+        return {
+            **{name: figures[name] for name in names},
+            "measured_seconds": self.seconds,
+            "simulated_seconds": self.simulated_seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Executions:
+    """All of them, fastest first as measured."""
+
+    rows: tuple[Executed, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        found = {"plans": [row.as_dict() for row in self.rows]}
+        if (agreement := self.agreement) is None:
+            return found
+        rank = None if len(self.rows) < 3 else agreement.spearman
+        return found | {"spearman": rank, "mape": agreement.mape}
+
+    @property
+    def agreement(self) -> Agreement | None:
+        if not self.rows:
+            return None
+        return Agreement.of([row.simulated_seconds for row in self.rows], [row.seconds for row in self.rows])
+
+    def report(self) -> None:
+        """Prints a table, and how well the simulation said it."""
+        rows: list[tuple[str, ...]] = []
+        for place, row in enumerate(self.rows, 1):
+            c = row.plan.configuration
+            error = f"{row.simulated_seconds / row.seconds - 1:+.0%}"
+            schedule = c.schedule if c.pp > 1 else "-"
+            times = seconds_text(row.seconds), seconds_text(row.simulated_seconds)
+            numbers = (place, row.plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)
+            rows.append((*map(str, numbers), schedule, *times, error))
+        print_table(rows, COLUMNS)
+        if (agreement := self.agreement) is not None:
+            rank = "" if len(rows) < 3 else f"Spearman {agreement.spearman:.2f}, "
+            print(f"{len(rows)} plans run here: {rank}MAPE {agreement.mape:.0%}")
+
+
+def execute_top(plans: Sequence[Plan], count: int, runs: int, kept: str | None, backend: str = "gloo") -> Executions:
+    """Runs the `count` best plans, those measured before (in the file `kept`) not again. Raises DistirError for a plan that needs more memory than there is
+    here, and what a run raises; what was measured until then is kept."""
+    known = _read(kept)
+    found: list[Executed] = []
+    for plan in plans[:count]:
+        key, seconds = _key(plan, runs, backend), None
+        seconds = known.get(key)
+        if seconds is None:
+            c = plan.configuration
+            text = f"plan {plan.rank} (D={c.dp} T={c.tp} P={c.pp} K={c.microbatches})"
+            print(f"running {text}", file=sys.stderr)
+            seconds = known[key] = _measure(plan, text, runs, backend)
+            if kept is not None:
+                content = json.dumps(known, indent=1).encode()
+                write_whole(kept, _writer(content))
+        found.append(Executed(plan, seconds))
+    return Executions(tuple(sorted(found, key=lambda row: row.seconds)))
+
+
+def _writer(content: bytes) -> Callable[[Any], object]:
+    return lambda stream: stream.write(content)
+
+
+def _measure(plan: Plan, name: str, runs: int, backend: str) -> float:
+    from distir.backends.torch import execute
+    from distir.interpreters.entry import arguments_of, entry_function
+    from distir.interpreters.inputs import draw_inputs
+    from distir.interpreters.weights import weights_of
+    from distir.tools.commands.capacity import check_memory
+
+    program = plan.program
+    check_memory(program, name)
+    names = list(dict.fromkeys(port.name for port in arguments_of(entry_function(program))))
+    missing = [each for each in names if each not in weights_of(program)]
+    return execute(program, draw_inputs(program, 0, names=missing), backend, measure=runs).seconds
+
+
+def _key(plan: Plan, runs: int, backend: str) -> str:
+    """What decides how long it takes: the program, how it is run, and where."""
+    text = "\n".join([str(plan.program), str(runs), backend, platform.node(), platform.processor()])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(kept: str | None) -> dict[str, float]:
+    """What was measured before."""
+    if kept is None or not Path(kept).exists():
+        return {}
+    try:
+        found: Any = json.loads(Path(kept).read_text("utf-8"))
+        return {str(name): float(seconds) for name, seconds in cast(dict[str, float], found).items()}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise DistirError(
+            f"{kept}: holds no measurements of search --execute-top ({error}): give another file"
+        ) from error
