@@ -21,7 +21,7 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.global_arrays import Array, Piece, joined
 
 MOVED_RUNS, MOVED_SECONDS = 8, 30.0
-"""Runs on slightly other values, and how long all of them may take."""
+"""Runs on slightly other values, and how many CPU seconds all of them may take."""
 
 MOVED_ULPS = 4
 """How much other these values are, at most, in units of rounding."""
@@ -30,7 +30,7 @@ TOLERANCES = ((64, 1e-10), (32, 1e-5), (0, 3e-2))
 """By bits. 16 bits and less: a few roundings of bfloat16, 2^-8 each."""
 
 SAFETY = 10
-"""How much further than in those runs an element may be moved."""
+"""How much further than in those runs an element may be moved; where rounding decides it, its square."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ def _judged(
         limit += 4 * rounding * np.abs(np.where(finite, a, 0.0))
     if (error > limit).any() and tolerance >= 2 * rounding:
         distance = moves()
-        limit = np.where(distance > tolerance * scale / 100, np.maximum(limit, SAFETY * distance), limit)
+        margin = np.where(SAFETY * distance > 0.1 * scale, SAFETY**2, SAFETY)
+        limit = np.where(distance > tolerance * scale / 100, np.maximum(limit, margin * distance), limit)
     bad = error > limit
     undecided = int((limit > 0.1 * scale).sum()) if scale > 0 else 0
     at = int(np.argmax(np.where(bad, error, 0.0) if bad.any() else error if error.any() else limit)) if a.size else 0
@@ -193,9 +194,9 @@ def moves_of(
     """How far each element of the outputs is moved by values that differ in their last digits (those of `dtype`, else of
     their own types), the argument that it updates left out. The largest of several runs."""
     found: dict[str, Array] = {}
-    began = time.monotonic()
+    began = time.process_time()
     for seed in range(MOVED_RUNS):
-        if seed > 2 and (time.monotonic() - began) * (seed + 1) / seed > MOVED_SECONDS:
+        if seed > 2 and (time.process_time() - began) * (seed + 1) / seed > MOVED_SECONDS:
             break
         near = _nearby(values, dtype, np.random.default_rng(seed))
         for name, output in run(near).items():

@@ -57,14 +57,15 @@ def decompositions() -> dict[Any, Any]:
         aten.native_batch_norm_backward.default,
         aten.linalg_vector_norm.default,
     )
-    return ours | {
+    ours[aten.multilabel_margin_loss_forward.default] = _multilabel_margin_loss
+    return {
         operator: decomposition
         for operator, decomposition in decomposition_table.items()
         if isinstance(operator, torch._ops.OpOverload)  # pyright: ignore[reportPrivateUsage]
         and (
             operator in in_parts or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
         )
-    }
+    } | ours
 
 
 def _over_lists() -> list[Any]:
@@ -98,6 +99,18 @@ def _grouped_mm(
     else:
         found = torch.bmm(torch.where(inside.unsqueeze(1), a, 0), b.expand(len(offs), *b.shape))
     return found.to(out_dtype or a.dtype)
+
+
+def _multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Labels of a row end at the first that is negative; torch's own decomposition counts label 0 for each after it."""
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    counts = (labels < 0).cumsum(1) == 0
+    of_label = torch.where(counts, labels, 0)
+    found = ((of_label.unsqueeze(2) == torch.arange(rows.shape[1])) & counts.unsqueeze(2)).any(1)
+    margins = (1 - rows.gather(1, of_label).unsqueeze(2) + rows.unsqueeze(1)).clamp_min(0)
+    each = torch.where(counts.unsqueeze(2) & ~found.unsqueeze(1), margins, 0).sum((1, 2)) / rows.shape[1]
+    loss = each.mean() if reduction == 1 else each.sum() if reduction == 2 else each.reshape(x.shape[:-1])
+    return loss, found.to(x.dtype).reshape(target.shape)
 
 
 def _one_like(x: Tensor, *, dtype: torch.dtype | None = None, **_: object) -> Tensor:

@@ -60,6 +60,7 @@ class OptimizerMemory:
         self.rest: Memory = self._before
         self.tensors: list[StateTensor] = []
         self._left: dict[tuple[Any, ...], Any] = {}
+        self._narrow: dict[tuple[Any, ...], torch.dtype] = {}
         self._example_of = self._examples()
         self._find()
 
@@ -120,7 +121,16 @@ class OptimizerMemory:
         slots = {each.path for each in self.tensors}
         changed = {path: leaf for path, leaf in now.items() if path not in slots and not is_same(leaf, rest.get(path))}
         self._left = {path: like_left(leaf) for path, leaf in changed.items() if path[-1] not in TRACEABLE}
-        return {each.name: now[each.path] for each in self.tensors if isinstance(now.get(each.path), Tensor)}
+        found = {each.name: (each.path, now[each.path]) for each in self.tensors if each.path in now}
+        return {name: self._rounded(path, leaf) for name, (path, leaf) in found.items() if isinstance(leaf, Tensor)}
+
+    def _rounded(self, path: tuple[Any, ...], tensor: Tensor) -> Tensor:
+        return tensor.to(self._narrow[path]).to(tensor.dtype) if path in self._narrow else tensor
+
+    def _held_narrow(self) -> list[tuple[Tensor, torch.dtype]]:
+        """The numbers that the optimizer remembers in a type narrower than that of a program, with their types."""
+        leaves = dict(leaves_of(self._read()))
+        return [(leaves[path], dtype) for path, dtype in self._narrow.items() if isinstance(leaves.get(path), Tensor)]
 
     def leftovers(self) -> list[str]:
         """What the last step changed beside these tensors, in words."""
@@ -145,7 +155,7 @@ class OptimizerMemory:
         running = ExitStack()
 
         def start(*_: Any) -> None:
-            running.enter_context(tensors_as_numbers())
+            running.enter_context(tensors_as_numbers(self._held_narrow()))
 
         def stop(*_: Any) -> None:
             running.close()
@@ -256,6 +266,16 @@ class OptimizerMemory:
         memories = self._steps(stand_ins, gradients, self._small_memory(), False, entries, seen)
         known = [dict(leaves_of(memory)) for memory in memories]
         before = dict(leaves_of(self._before))
+        narrow = {
+            path: leaf.dtype for path, leaf in known[-1].items() if _is_narrow(leaf, [of.get(path) for of in known])
+        }
+        of_examples = {n: [e for e, of in self._example_of.items() if of == n] for n in self._example_of.values()}
+        self._narrow = {
+            ("state", name, *path[2:]): dtype
+            for path, dtype in narrow.items()
+            if path[0] == "state"
+            for name in of_examples.get(path[1], [path[1]])
+        }
         changing = {
             path
             for path, leaf in known[-1].items()
@@ -310,7 +330,6 @@ class OptimizerMemory:
                 if traceable:
                     options.enter_context(self._traceable())
                 else:
-                    options.enter_context(_double_numbers())
                     for group in self.optimizer.param_groups:
                         group.update({key: value for key, value in EAGER.items() if key in group})
                 for each in gradients:
@@ -320,7 +339,7 @@ class OptimizerMemory:
                         self.optimizer.step()
                     except Exception as error:
                         raise _Unrunnable(reason_of(error)) from error
-                    found.append(self._read())
+                    found.append(self._read() if traceable else pytree.tree_map(_copied, self._read()))
                     if seen is not None:
                         seen.append({name: t.detach().clone() for name, t in stand_ins.items()})
             if entries is not None:
@@ -359,15 +378,16 @@ class OptimizerMemory:
                 )
 
 
-@contextmanager
-def _double_numbers() -> Generator[None]:
-    """Tensors that are made of numbers are float64 meanwhile."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(default)
+def _is_narrow(leaf: Any, over_time: Sequence[Any]) -> bool:
+    """Whether a number is kept in less than float64, and is not one that counts, which takes no rounding."""
+    if not isinstance(leaf, Tensor) or leaf.dim() or not leaf.is_floating_point() or leaf.dtype == torch.float64:
+        return False
+    numbers = [float(each) for each in over_time if each is not None]
+    return len(set(numbers)) < len(numbers) or not all(number.is_integer() for number in numbers)
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
 
 
 class _Unrunnable(Exception):

@@ -149,7 +149,6 @@ class Remembering:
         self.substitutes = made
         originals = self.parameters | self.buffers
         substitutes = Substitutes((originals[name], tensor) for name, tensor in made.items())
-        substitutes.keep_hooks()
         by_id = {id(originals[name]): tensor for name, tensor in made.items()}
         with ExitStack() as stack:
             stack.enter_context(_compiling_nothing())
@@ -165,6 +164,7 @@ class Remembering:
                 for name in self.parameters:
                     if made[name].requires_grad:
                         made[name].grad = tensors[f"grad.{name}"].detach()
+            stack.enter_context(substitutes.hooks())
             stack.enter_context(substitutes)
             yield
 

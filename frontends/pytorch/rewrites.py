@@ -66,7 +66,7 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, args: Any, kwargs: Any = 
     made = graph.create_node("call_function", target, args, dict(kwargs or {}), name=target.overloadpacket.__name__)
     made.meta = dict(like.meta)
     operands, options = map_arg((args, dict(kwargs or {})), lambda node: node.meta["val"])
-    mode = detect_fake_mode(pytree.tree_leaves((operands, options)))
+    mode = detect_fake_mode(pytree.tree_leaves((like.meta["val"], operands, options)))
     with mode or FakeTensorMode(), torch.no_grad():
         made.meta["val"] = target(*operands, **options)
     return made

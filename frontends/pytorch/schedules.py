@@ -38,7 +38,13 @@ class ScheduleTable:
     def _tables(self, steps: int) -> dict[tuple[int, Any, Any], Tensor]:
         """By group, option and entry of it (a tuple of `betas` has two), the values in each step."""
         optimizer = copy.copy(self.scheduler.optimizer)
-        optimizer.param_groups = [dict(group) for group in optimizer.param_groups]
+        tensors = {
+            id(each): each.clone() for group in optimizer.param_groups for each in group.values() if _is_number(each)
+        }
+        optimizer.param_groups = [
+            {option: tensors.get(id(value), value) for option, value in group.items()}
+            for group in optimizer.param_groups
+        ]
         optimizer.step = lambda *_, **__: None  # type: ignore[method-assign]
         optimizer._opt_called = True
         scheduler = copy.deepcopy(self.scheduler, {id(self.scheduler.optimizer): optimizer})
@@ -49,6 +55,15 @@ class ScheduleTable:
                 scheduler.step()
             except ValueError:  # a one-cycle schedule has no more steps than it was made for
                 break
+        if any(
+            not torch.equal(each, tensors[id(each)])
+            for group in self.scheduler.optimizer.param_groups
+            for each in group.values()
+            if _is_number(each)
+        ):
+            raise DistirError(
+                f"{type(self.scheduler).__name__} sets an option that is a tensor: give the optimizer a number instead"
+            )
         keys = [key for key in rows[0] if len({row[key] for row in rows}) > 1]
         return {key: torch.tensor([row[key] for row in rows], dtype=torch.float64) for key in keys}
 
@@ -84,6 +99,10 @@ class ScheduleTable:
         """The counter after the step."""
         assert self._counter is not None
         return {(f"{self.name}.step", "state"): self._counter}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.dim()
 
 
 def _numbers(groups: Sequence[Mapping[str, Any]]) -> list[tuple[tuple[int, Any, Any], float]]:

@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _get_grad_fn_or_grad_acc  # pyright: ignore[reportPrivateUsage]
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, set_proxy_slot
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes  # pyright: ignore[reportPrivateUsage]
 
 from distir.frontends.pytorch.tensor_numbers import function_modes
 
@@ -51,13 +54,28 @@ class Substitutes(TorchFunctionMode):
         with self:
             torch.autograd.backward(loss, gradient, *args, **kwargs)
 
-    def keep_hooks(self) -> None:
-        """Gives each substitute the hooks of its original, which see the original where they are given a parameter."""
-        for original, substitute in self._pairs.values():
-            for hook in dict(original._backward_hooks or {}).values():  # pyright: ignore
+    @contextmanager
+    def hooks(self) -> Generator[None]:
+        """Each substitute has the hooks of its original, which see the original where they are given a parameter. A hook of
+        several originals asks which of them a backward pass reaches, and is told which substitutes."""
+        leaves = [id(original) for original, _ in self._pairs.values() if original.is_leaf and original.requires_grad]
+        with _disable_current_modes():
+            nodes = {each: _get_grad_fn_or_grad_acc(self._pairs[each][0]) for each in leaves}
+        instead: dict[Any, Any] = {}
+        for key, (original, substitute) in self._pairs.items():
+            for hook in dict(original._backward_hooks or {}).values():  # pyright: ignore[reportPrivateUsage]
                 substitute.register_hook(self._within(hook))
             for hook in dict(getattr(original, "_post_accumulate_grad_hooks", None) or {}).values():
                 substitute.register_post_accumulate_grad_hook(self._within(hook, original))
+            if (node := nodes.get(key)) is not None:
+                instead[node] = _get_grad_fn_or_grad_acc(substitute)
+                for kind in ("register_prehook", "register_hook"):
+                    for hook in _hooks_of(node, kind):
+                        getattr(instead[node], kind)(self._within(hook))
+        engine = torch._C  # pyright: ignore[reportPrivateUsage]
+        executes = engine._will_engine_execute_node  # pyright: ignore[reportPrivateUsage]
+        with patch.object(engine, "_will_engine_execute_node", lambda node: executes(instead.get(node, node))):
+            yield
 
     def _within(self, hook: Callable[..., Any], *instead: Tensor) -> Callable[..., Any]:
         def call(*args: Tensor) -> Any:
@@ -67,6 +85,14 @@ class Substitutes(TorchFunctionMode):
                 return hook(*(instead or args))
 
         return call
+
+
+def _hooks_of(node: Any, register: str) -> list[Callable[..., Any]]:
+    """The hooks of a node of the backward pass; it gives them to whoever registers another."""
+    handle = getattr(node, register)(lambda *_: None)
+    hooks = list((handle.hooks_dict_ref() or {}).values())[:-1]
+    handle.remove()
+    return hooks
 
 
 _GET_DATA, _SET_DATA = cast(Any, Tensor.data).__get__, cast(Any, Tensor.data).__set__

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -15,17 +15,18 @@ from torch.overrides import TorchFunctionMode
 
 
 @contextmanager
-def tensors_as_numbers() -> Generator[None]:
+def tensors_as_numbers(narrow: Sequence[tuple[Tensor, torch.dtype]] = ()) -> Generator[None]:
     """Tensors are accepted where numbers are; optimizers compute with step counters as tensors, as while they are compiled; and
-    counters are float64, as Python's numbers are."""
-    if any(isinstance(mode, _TensorsAsNumbers) for mode in function_modes()):
+    counters are float64, as Python's numbers are. What is written to a `narrow` one is rounded to the type beside it."""
+    if (outer := next((mode for mode in function_modes() if isinstance(mode, _TensorsAsNumbers)), None)) is not None:
+        outer.narrow |= {id(tensor): (tensor, dtype) for tensor, dtype in narrow}
         yield
         return
     compiling, default = getattr(torch.compiler, "_is_compiling_flag"), torch.get_default_dtype()
     setattr(torch.compiler, "_is_compiling_flag", True)
     torch.set_default_dtype(torch.float64)
     try:
-        with _TensorsAsNumbers(), _functions_of_numbers():
+        with _TensorsAsNumbers(narrow), _functions_of_numbers():
             yield
     finally:
         setattr(torch.compiler, "_is_compiling_flag", compiling)
@@ -40,16 +41,33 @@ def function_modes() -> list[Any]:
 
 
 class _TensorsAsNumbers(TorchFunctionMode):
-    """A number that scales an operand may be a tensor: `p.addcdiv_(g, s, value=-lr / t)`; and `item()` is the tensor."""
+    """A number that scales an operand may be a tensor: `p.addcdiv_(g, s, value=-lr / t)`; `item()` is the tensor; and operators
+    that write to a tensor of `narrow` compute in its type."""
+
+    def __init__(self, narrow: Sequence[tuple[Tensor, torch.dtype]]) -> None:
+        super().__init__()
+        self.narrow = {id(tensor): (tensor, dtype) for tensor, dtype in narrow}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if args and (held := self.narrow.get(id(args[0]))) is not None and _writes(func):
+            operands = [each.to(held[1]) if isinstance(each, Tensor) else each for each in args]
+            return args[0].copy_(func(*operands, **kwargs).to(args[0].dtype))
         if func is Tensor.item:
             return args[0].detach().reshape(()).to(torch.float64 if args[0].is_floating_point() else args[0].dtype)
         key = _SCALES.get(getattr(func, "__name__", "").removesuffix("_"), "")
         if isinstance(kwargs.get(key), Tensor) and len(args) > 1:
             args = (args[0], args[1] * kwargs.pop(key), *args[2:])
         return func(*args, **kwargs)
+
+
+def _writes(func: Any) -> bool:
+    """Whether a function writes to its first operand: `a.mul_(b)`, `a *= b`."""
+    name = getattr(func, "__name__", "")
+    return name in _IN_PLACE or (name.endswith("_") and not name.startswith("__"))
+
+
+_IN_PLACE = {f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
 
 
 _SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}

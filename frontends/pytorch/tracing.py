@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -93,10 +94,22 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         keys[:] = list(results)
         return list(results.values())
 
-    with restored_generator(), without_draws_of_python(function.name), autocast_on_cpu(), whole_attention():
+    with restored_generator(), without_draws_of_python(function.name), autocast_on_cpu(), whole_attention(), _quiet():
         graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))
     without_writes(graph)
     return graph, keys
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """What an operator refuses is said once, by the error, and not by torch's own log before it."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    was = log.disabled
+    log.disabled = True
+    try:
+        yield
+    finally:
+        log.disabled = was
 
 
 def _examples(ports: Sequence[Port]) -> list[Tensor]:

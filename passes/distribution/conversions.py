@@ -182,7 +182,7 @@ def _parts(state: Sharded, shard: int, shards: int) -> list[tuple[int, int]]:
     offset = 0
     for piece, count in zip(state.pieces, state.counts, strict=True):
         first, last = share(count, shard, shards)
-        found.append((offset + first * piece // count, offset + last * piece // count))
+        found.append((offset + first * piece // max(count, 1), offset + last * piece // max(count, 1)))
         offset += piece
     return found
 

@@ -19,6 +19,7 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.conversions import shard_extent
 from distir.passes.distribution.mesh import Mesh
 
 SHAPE = (24, 8)
@@ -114,3 +115,8 @@ WHOLE_CUT, OTHER_CUT = Sharded(0, (24,)), Sharded(1, (8,))
 def test_hops(source: dict[str, State], target: dict[str, State], expected: list[str]):
     """By hand, on a 2 x 2 mesh: two groups along each axis."""
     assert collectives(identity((("a", 2), ("b", 2)), source, target)) == [f"dist.{kind}" for kind in expected]
+
+
+def test_no_rows_are_cut_into_no_rows():
+    assert [shard_extent(Sharded(0, (0,)), shard, 2) for shard in range(2)] == [0, 0]
+    assert [shard_extent(Sharded(0, (4, 0)), shard, 2) for shard in range(2)] == [2, 2]

@@ -54,6 +54,32 @@ def hooks_on_parameters() -> Any:
 
 @case
 @quick
+def a_hook_of_all_gradients_that_writes() -> Any:
+    model = mlp()
+
+    def halve(gradients: Any) -> None:
+        for each in gradients:
+            each.mul_(0.5)
+
+    torch.autograd.graph.register_multi_grad_hook(list(model.parameters()), halve)
+    return classifier(lambda _: torch.optim.SGD(model.parameters(), lr=1.0), model)
+
+
+@case
+@quick
+def hooks_on_nodes_that_accumulate() -> Any:
+    """As it was done before parameters had hooks for it."""
+    model = mlp()
+    nodes = [p.view_as(p).grad_fn.next_functions[0][0] for p in model.parameters()]
+    for p, node in zip(model.parameters(), nodes, strict=True):
+        node.register_hook(lambda *_, p=p: [None, p.grad.mul_(0.5)][0])
+    nodes[0].register_prehook(lambda g: (g[0] * 0.5,))
+    model.nodes = nodes
+    return classifier(lambda _: torch.optim.SGD(model.parameters(), lr=1.0), model)
+
+
+@case
+@quick
 def hooks_after_gradients_accumulate() -> Any:
     model = mlp()
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from distir.frontends.pytorch import training_step
-from tests.unit.pytorch_cases.registry import case, classes, mlp, quick, refused
+from tests.unit.pytorch_cases.registry import case, classes, mlp, quick, refused, values
 
 
 class Margin(nn.Module):
@@ -144,3 +144,27 @@ def ctc_loss() -> Any:
         lambda p: torch.optim.SGD(p, lr=0.1),
         example_args=(torch.randn(4, 7, 6).double(), torch.arange(12).reshape(4, 3) % 4 + 1),
     )
+
+
+@case
+@quick
+def labels_that_end() -> Any:
+    """A row has as many labels as stand before the first -1."""
+
+    def loss(y: Tensor, label: Tensor) -> Tensor:
+        return F.multilabel_margin_loss(
+            y, torch.stack([label, (label + 1) % 3 - (label > 0).long() * 9, label * 0 - 1], 1)
+        )
+
+    return training_step(mlp(), loss, lambda p: torch.optim.SGD(p, lr=0.1), example_args=classes())
+
+
+@case
+@quick
+def a_loss_that_writes_to_numbers() -> Any:
+    """Zeros that are written to, beside tensors of the model."""
+
+    def loss(y: Tensor, target: Tensor) -> Tensor:
+        return F.cosine_embedding_loss(y, target, torch.where(target[:, 0] > 0, 1.0, -1.0))
+
+    return training_step(mlp(), loss, lambda p: torch.optim.SGD(p, lr=0.1), example_args=values())

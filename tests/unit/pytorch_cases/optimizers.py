@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distir.frontends.pytorch import training_step
+from distir.frontends.pytorch import training_step, written_step
 from tests.unit.pytorch_cases.registry import CASES, QUICK, case, classes, classifier, mlp, quick, refused
 
 
@@ -125,6 +125,8 @@ one_optimizer("lion", Lion, True)
 one_optimizer("adam_with_a_counter", CountedAdam, True)
 one_optimizer("averaging", Averaging, True)
 one_optimizer("operators_over_lists", ListedSGD)
+one_optimizer("rates_in_single_precision", lambda p: torch.optim.ASGD(p, lr=0.1, lambd=0.1, t0=0, alpha=0.5), True)
+one_optimizer("products_in_single_precision", lambda p: torch.optim.NAdam(p, lr=0.05, momentum_decay=0.5), True)
 one_optimizer("noise_in_the_optimizer", lambda p: DifferentiallyPrivate(p, lr=0.1))
 one_optimizer("adamw_foreach", lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True))
 one_optimizer("adamw_fused", lambda p: torch.optim.AdamW(p, lr=0.01, fused=True))
@@ -255,4 +257,20 @@ def gradient_scaler_that_overflows() -> Any:
         lambda p: torch.optim.SGD(p, lr=1e-6, momentum=0.9),
         example_args=(x.float(), y),
         scaler=scaler,
+    )
+
+
+@case
+@quick
+@refused("ExponentialLR sets an option that is a tensor: give the optimizer a number instead")
+def a_schedule_of_a_tensor() -> Any:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.1))
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    return written_step(
+        lambda x, label: F.cross_entropy(model(x), label),
+        model,
+        optimizer,
+        example_args=classes(),
+        schedules={schedule: 4},
     )
