@@ -71,6 +71,8 @@ class DtpParallelizePass(ModulePass):
     """As for `ilp-shard`."""
     cost_model: str = "analytic"
     """As for `simulate`."""
+    recompute: str = "none"
+    """As for `recompute-activations`; numbers of layers of each stage where the pass is a pipeline of passes."""
     grouped: bool = False
     """Whether what the devices of a stage do alike is written once (`apply-sharding`)."""
 
@@ -91,6 +93,7 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.pipeline_schedule import PipelineSchedulePass
         from distir.passes.pipeline_stages import PipelineStagesPass
+        from distir.passes.recompute_activations import RecomputeActivationsPass
         from distir.passes.zero_partition import ZeroPartitionPass
 
         if not self.is_pipeline:
@@ -115,6 +118,11 @@ class DtpParallelizePass(ModulePass):
         return (
             *preparing(),
             PipelineStagesPass(stages // virtual, self.batch, self.machine, self.microbatches, virtual, splits),
+            *(
+                (RecomputeActivationsPass(self.recompute, self.machine, self.cost_model),)
+                if self.recompute != "none"
+                else ()
+            ),
             MicrobatchPass(self.microbatches, self.batch),
             MergeFunctionsPass(),
             *((ZeroPartitionPass(self.zero),) if self.zero else ()),
@@ -131,6 +139,7 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.distribution.pipeline.layout import Layout
         from distir.passes.distribution.pipeline.streams import overlap_communication
         from distir.passes.distribution.plan import distribute
+        from distir.passes.recompute_activations import RecomputeActivationsPass
 
         _check(self)
         machine = load_machine(self.machine)
@@ -144,6 +153,8 @@ class DtpParallelizePass(ModulePass):
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
         converts = self.sharding == "auto"
         untouched = op.clone() if converts else None
+        if self.recompute != "none":
+            RecomputeActivationsPass(self.recompute, self.machine, self.cost_model).apply(ctx, op)
         try:
             distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
         except BatchRefused as refusal:
@@ -251,6 +262,8 @@ def _check(options: DtpParallelizePass) -> None:
         raise DistirError(
             f"the schedule {options.schedule}: sharding=dtp has one stage on each rank, and whole backward parts: give sharding=ilp"
         )
+    if not options.is_pipeline and options.pp > 1 and ":" in options.recompute:
+        raise DistirError(f"recompute={options.recompute}: only sharding=ilp counts the layers of each stage")
     if options.divide and options.sharding == "dtp":
         raise DistirError("divide: sharding=dtp always cuts contractions: leave it out, or give sharding=ilp")
 

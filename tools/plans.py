@@ -40,10 +40,14 @@ class Table:
         for column in columns:
             if max(map(len, str(self).splitlines())) <= width:
                 break
-            i = self.columns.index(column)
-            rows = tuple(row[:i] + row[i + 1 :] for row in self.rows)
-            self = replace(self, columns=self.columns[:i] + self.columns[i + 1 :], rows=rows)
+            self = self.without(column)
         return self
+
+    def without(self, column: str) -> Table:
+        """Without one of its columns."""
+        i = self.columns.index(column)
+        rows = tuple(row[:i] + row[i + 1 :] for row in self.rows)
+        return replace(self, columns=self.columns[:i] + self.columns[i + 1 :], rows=rows)
 
     def __str__(self) -> str:
         return table_text(self.rows, self.columns)
@@ -136,6 +140,7 @@ class Plan:
             "pp": c.pp,
             "microbatches": c.microbatches,
             "schedule": c.schedule if c.pp > 1 else None,
+            "recompute": c.recompute,
             "throughput_per_second": self.throughput_per_second,
             "tokens_per_second": self.tokens_per_second,
             "latency_seconds": f.latency_seconds,
@@ -149,7 +154,22 @@ class Plan:
         }
 
 
-COLUMNS = ("rank", "batch", "D", "T", "P", "K", "schedule", "samples/s", "latency", "memory", "MFU", "comm", "bubble")
+COLUMNS = (
+    "rank",
+    "batch",
+    "D",
+    "T",
+    "P",
+    "K",
+    "schedule",
+    "recompute",
+    "samples/s",
+    "latency",
+    "memory",
+    "MFU",
+    "comm",
+    "bubble",
+)
 """`comm` is the time of devices that goes to communication beside which they do not compute, `bubble` what they wait. Where the model has tokens, theirs
 are counted, not samples."""
 IMPOSSIBLE = "are not possible"
@@ -211,11 +231,12 @@ class Plans(Sequence[Plan]):
         return found
 
     def table(self, top: int | None = None) -> Table:
-        """One row per plan."""
+        """One row per plan. Where nothing is recomputed in any, nothing is said of it."""
         plans = self.ranked[:top]
         per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
         columns = tuple(per_second if name == "samples/s" else name for name in COLUMNS)
-        return Table(columns, tuple(map(_row, plans)), lambda: [plan.as_dict() for plan in plans])
+        table = Table(columns, tuple(map(_row, plans)), lambda: [plan.as_dict() for plan in plans])
+        return table if any(plan.configuration.recompute != "none" for plan in self) else table.without("recompute")
 
     def compare(self, *plans: int | Plan) -> Table:
         """What differs between plans (by default the first two), a row per figure, with the last column beside the first in percent."""
@@ -266,7 +287,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
     c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
         *(str(n) for n in (plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
-        c.schedule if c.pp > 1 else "-",
+        *(c.schedule if c.pp > 1 else "-", c.recompute),
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),
         "-" if plan.mfu is None else f"{plan.mfu:.1%}",

@@ -54,7 +54,7 @@ class Policy:
 
     @staticmethod
     def read(text: str) -> Policy:
-        """`none`, `full`, `selective`, `full:2`, `full:4/2/0`, or names with commas between them. Raises DistirError for what is none of these."""
+        """`none`, `full`, `selective`, `full:2`, `full:4/2/0`, or names with commas or plus signs between them. Raises DistirError for what is none of these."""
         word, colon, numbers = text.partition(":")
         if text == "none":
             return Policy(None)
@@ -63,7 +63,7 @@ class Policy:
             if not all(re.fullmatch(r"\d{1,9}", count) for count in counts):
                 raise DistirError(f"policy: expected numbers of layers as in '{word}:4/2/0', got '{text}'")
             return Policy(WORDS[word], [int(count) for count in counts])
-        names = [name.strip() for name in text.split(",")]
+        names = [name.strip() for name in re.split("[,+]", text)]
         if not all(names):
             raise DistirError(
                 f"policy: expected none, full, selective, or names of modules or operations, got '{text}'"

@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import suppress
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from distir.passes.outline_repeats import OutlineRepeatsPass
 from distir.passes.recomputation.policies import NothingOfThatName
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.structure import callee_of, functions
+from distir.tools.api import search
 from tests.unit.random_models import Program, models
 from tests.unit.test_random_models import parse
 
@@ -155,3 +157,24 @@ def test_random_steps_compute_the_same(program: Program, policy: str):
 def test_policies_that_are_none(policy: str):
     with pytest.raises(DistirError, match="policy: "):
         repeated(step(), policy)
+
+
+@pytest.mark.parametrize(("sharding", "degrees"), [("dtp", {"dp": "2"}), ("ilp", {"pp": "2"})])
+def test_a_search_chooses_what_is_repeated(sharding: str, degrees: dict[str, str]):
+    """Within less memory than the step needs, the fastest plan repeats something; its program has its figures, and computes the same."""
+    given, expected = values()
+    options: dict[str, Any] = {
+        "microbatches": [2],
+        "schedules": ["1f1b"],
+        "sharding": sharding,
+        "recompute": "none,full",
+        **degrees,
+    }
+    kept, less = search(step(), "dgx-a100", 2, **options)
+    assert (kept.configuration.recompute, less.configuration.recompute) == ("none", "full")
+    best = search(step(), "dgx-a100", 2, memory_limit=kept.figures.peak_memory_bytes - 1, **options).best
+    assert (best.configuration, best.figures) == (less.configuration, less.figures)
+    simulated = summarize(best.program, "dgx-a100")
+    assert max(simulated.peak_memory_bytes.values()) == best.figures.peak_memory_bytes < kept.figures.peak_memory_bytes
+    for name, value in run(best.program, given, dtype=np.float64).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-12, err_msg=name)

@@ -67,6 +67,13 @@ def add_parser(subparsers: Any) -> None:
         help="for plans with a pipeline: 1f1b, gpipe, pipedream, or a plug-in's (default: 1f1b, and gpipe to train)",
     )
     parser.add_argument(
+        "--recompute",
+        metavar="P,...",
+        default="none",
+        help="policies of recompute-activations to choose from: none, full, selective, full:2 (layers of each stage), NAME+NAME, ...; all: the first three "
+        "(default: none)",
+    )
+    parser.add_argument(
         "--batch", metavar="ARG:DIM,...", default="", help="batch dims (default: dim 0 of inputs and labels)"
     )
     parser.add_argument("--cost-model", metavar="C", default="analytic", help="how costs are found (default: analytic)")
@@ -220,7 +227,9 @@ def run(args: Namespace) -> int:
         chosen = plans[args.row - 1]
         chosen.save(args.output)
         c, which = chosen.configuration, "the best plan" if chosen is best else f"plan {args.row}"
-        say(f"wrote {which} (batch {c.batch}, D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}) to {args.output}", say_to)
+        recompute = "" if c.recompute == "none" else f", recompute {c.recompute}"
+        degrees = f"D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}"
+        say(f"wrote {which} (batch {c.batch}, {degrees}{recompute}) to {args.output}", say_to)
     return INTERRUPTED if plans.interrupted else 0
 
 
@@ -231,6 +240,7 @@ def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configurat
     from distir.passes.distribution.batch.batch_axis import parse_batch
     from distir.passes.distribution.pipeline.tasks import USUAL, is_plain
     from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
+    from distir.passes.distribution.search.recomputed_search import RecomputedSearch
     from distir.passes.distribution.search.search import Search
     from distir.passes.distribution.search.staged_search import StagedSearch
     from distir.passes.structure import result_attributes, text
@@ -267,7 +277,8 @@ def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configurat
         raise DistirError(
             f"--schedules: {others[0]} has several stages on a rank, or backward parts in two: give --sharding ilp"
         )
-    configurations = grid(args.devices, batches, microbatches, schedules, is_staged, degrees.allows)
+    policies = _policies(args.recompute, is_staged)
+    configurations = grid(args.devices, batches, microbatches, schedules, is_staged, degrees.allows, policies)
     if pinned := getattr(args, "pinned", None):
         from distir.tools.plan_runs import fits
 
@@ -277,14 +288,15 @@ def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configurat
             f"{f'--pin {args.pin}' if pinned else degrees}: no plan for {args.devices} devices and a batch of {' or '.join(map(str, batches))}"
         )
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
+    name = with_settings(args.machine, args.settings)
     if is_staged:
         wanted = 0 if args.exhaustive else wanted
-        name = with_settings(args.machine, args.settings)
         found = StagedSearch(
             bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide, args.zero
         )
         return found, configurations, model
-    search = Search(bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted)
+    plain = bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted
+    search = RecomputedSearch(*plain, machine_name=name) if set(policies) - {"none"} else Search(*plain)
     return search, configurations, model
 
 
@@ -401,6 +413,7 @@ def _figures(plans: Plans, top: int) -> dict[str, Any]:
                 "tp": o.configuration.tp,
                 "pp": o.configuration.pp,
                 "microbatches": o.configuration.microbatches,
+                "recompute": o.configuration.recompute,
                 "reason": o.dropped,
             }
             for o in dropped
@@ -412,7 +425,7 @@ def _csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule")
+    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule", "recompute")
     figures = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
     writer.writerow([*names, *figures, "dropped"])
     for plan in plans:
@@ -451,6 +464,18 @@ def _batch_sizes(text: str) -> list[int]:
     if low > high:
         raise DistirError(f"--batch-sizes: {low}..{high} is empty")
     return [low << i for i in range((high // low).bit_length())]
+
+
+def _policies(text: str, is_staged: bool) -> list[str]:
+    from distir.passes.recomputation.policies import Policy
+
+    policies = (
+        ["none", "selective", "full"] if text == "all" else list(dict.fromkeys(p.strip() for p in text.split(",")))
+    )
+    for policy in policies:
+        if Policy.read(policy).counts and not is_staged:
+            raise DistirError(f"--recompute {policy}: only --sharding ilp counts the layers of each stage")
+    return policies
 
 
 def _schedules(text: str) -> list[str]:

@@ -25,6 +25,8 @@ class Configuration:
     pp: int
     microbatches: int
     schedule: str
+    recompute: str = "none"
+    """The policy of `recompute-activations`."""
 
     @property
     def rows(self) -> int:
@@ -93,11 +95,13 @@ def grid(
     schedules: Sequence[str],
     accumulate: bool = False,
     allows: Callable[[int, int, int], bool] = lambda dp, tp, pp: True,
+    policies: Sequence[str] = ("none",),
 ) -> list[Configuration]:
     """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
     microbatch of every replica. With `accumulate`, microbatches also without a pipeline."""
     return [
-        Configuration(batch, dp, tp, pp, k, schedule)
+        Configuration(batch, dp, tp, pp, k, schedule, recompute)
+        for recompute in policies
         for batch in batches
         for dp, tp, pp in degrees(devices)
         if allows(dp, tp, pp)

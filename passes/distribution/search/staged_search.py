@@ -26,6 +26,7 @@ from distir.passes.distribution.search.configurations import Configuration, Figu
 from distir.passes.distribution.search.representative import figures_of_program, memory_by_kind
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
 from distir.passes.pipeline_stages import PipelineStagesPass
+from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.sharding_search.search import NothingFits
 
 PHASES = (FORWARD, BACKWARD, UPDATE)
@@ -50,14 +51,14 @@ class StagedSearch:
     zero: int = 0
     """What replicas store in parts (`zero-partition`); 0: what is fastest."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
-    _sharded: dict[tuple[int, ...], ModuleOp | DistirError] = field(
-        default_factory=dict[tuple[int, ...], "ModuleOp | DistirError"]
+    _sharded: dict[tuple[str | int, ...], ModuleOp | DistirError] = field(
+        default_factory=dict[tuple[str | int, ...], "ModuleOp | DistirError"]
     )
     """The last program before its schedule, which does not depend on that."""
-    _seconds: dict[tuple[int, int, int], list[tuple[float, float, float]]] = field(
-        default_factory=dict[tuple[int, int, int], "list[tuple[float, float, float]]"]
+    _seconds: dict[tuple[str, int, int, int], list[tuple[float, float, float]]] = field(
+        default_factory=dict[tuple[str, int, int, int], "list[tuple[float, float, float]]"]
     )
-    """Of the stages of a model, by batch, stages and microbatches."""
+    """Of the stages of a model, by policy of recomputation, batch, stages and microbatches."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
 
     @cached_property
@@ -79,6 +80,7 @@ class StagedSearch:
             pp=c.pp,
             microbatches=c.microbatches,
             schedule=c.schedule,
+            recompute=c.recompute,
             batch=self.batch,
             machine=self.machine_name,
             cost_model=self.cost_model,
@@ -96,7 +98,7 @@ class StagedSearch:
         """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it."""
         passes = self.passes(c).pipeline()[len(preparing()) :]
         last = next(i for i, each in enumerate(passes) if isinstance(each, ApplyShardingPass)) + 1
-        key = (c.batch, c.dp, c.tp, c.pp, c.microbatches)
+        key = (c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches)
         if key not in self._sharded:
             self._sharded.clear()
             module = self.base(c.batch).clone()
@@ -163,20 +165,21 @@ class StagedSearch:
         stage waits for the first microbatch to come through the stages before it; after its last one, these have their backward part to do.
         Raises DistirError where the model has not so many stages."""
         waited, least = 0.0, 0.0
-        stages = self._stages(c.batch, c.pp, c.microbatches)
+        stages = self._stages(c)
         back, first = 0.0, stages[0][2]
         for forward, backward, update in stages:
             least = max(least, waited + forward + backward + max(update, back + first))
             waited, back = waited + forward / c.microbatches, back + backward / c.microbatches
         return least / (c.dp * c.tp)
 
-    def _stages(self, batch: int, stages: int, microbatches: int) -> list[tuple[float, float, float]]:
+    def _stages(self, c: Configuration) -> list[tuple[float, float, float]]:
         """Seconds that one device takes for each stage: forward, backward, and the update."""
-        key = (batch, stages, microbatches)
+        key = (c.recompute, c.batch, c.pp, c.microbatches)
         if key not in self._seconds:
-            module = self.base(batch).clone()
-            PipelineStagesPass(stages, self.batch, self.machine_name, microbatches).apply(Context(), module)
-            found = [[0.0, 0.0, 0.0] for _ in range(stages)]
+            module = self.base(c.batch).clone()
+            PipelineStagesPass(c.pp, self.batch, self.machine_name, c.microbatches).apply(Context(), module)
+            RecomputeActivationsPass(c.recompute, self.machine_name, self.cost_model).apply(Context(), module)
+            found = [[0.0, 0.0, 0.0] for _ in range(c.pp)]
             for call in stage_calls(entry_function(module)):
                 if (phase := phase_of(call)) in PHASES:
                     time = summarize(module, self.machine, self.cost_model, call.callee.string_value(), memo=self._memo)

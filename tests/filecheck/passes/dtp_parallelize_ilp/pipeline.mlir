@@ -1,5 +1,5 @@
 // RUN: distir-opt -p 'dtp-parallelize{dp=2 tp=2 pp=2 microbatches=4 sharding=ilp zero=2 batch="x:0" memory-limit="1GB"},simulate' --print-pipeline | filecheck %s --check-prefix=NAMES
-// RUN: distir-opt -p 'dtp-parallelize{dp=2 overlap=true sharding=ilp}' --print-pipeline | filecheck %s --check-prefix=OVERLAP
+// RUN: distir-opt -p 'dtp-parallelize{dp=2 overlap=true recompute=full sharding=ilp}' --print-pipeline | filecheck %s --check-prefix=OVERLAP
 // RUN: distir-opt %s -p 'dtp-parallelize{dp=2 pp=2 microbatches=2 sharding=ilp}' > %t.composite
 // RUN: distir-opt %s -p 'onnx-fold-shapes,outline-repeats,shardcombine-annotate,pipeline-stages{stages=2 microbatches=2},microbatch{count=2},merge-functions,ilp-shard{mesh="dp=2,tp=1" restrict="dp=batch,tp=model"},apply-sharding,pipeline-schedule' > %t.single
 // RUN: filecheck %s < %t.composite
@@ -8,7 +8,8 @@
 // RUN: diff %t.composite %t.single
 
 // NAMES: onnx-fold-shapes,outline-repeats,shardcombine-annotate,pipeline-stages{stages=2 batch="x:0" microbatches=4},microbatch{count=4 batch="x:0"},merge-functions,zero-partition{stage=2},ilp-shard{mesh="dp=2,tp=2" memory_limit="1GB" restrict="dp=batch,tp=model" batch="x:0"},apply-sharding,pipeline-schedule,simulate
-// OVERLAP: pipeline-schedule,overlap-communication
+// OVERLAP: pipeline-stages,recompute-activations{policy="full"},microbatch
+// OVERLAP-SAME: pipeline-schedule,overlap-communication
 // WHICH: sharding: expected auto, dtp or ilp, got 'other'
 // ZERO: zero and memory-limit: only sharding=ilp stores state in parts
 
