@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from distir.passes.distribution.search.configurations import Configuration, Outcome
     from distir.passes.distribution.search.search import Search
+    from distir.passes.distribution.search.shared_search import SharedSearch
     from distir.passes.distribution.search.staged_search import StagedSearch
     from distir.tools.today import Today
 
@@ -103,6 +104,7 @@ def add_parser(subparsers: Any) -> None:
         help="with --sharding ilp, which it means: replicas store state (1), gradients (2) and parameters (3) in parts (0: what is fastest)",
     )
     parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
+    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that share the search (default: 1)")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
     parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
@@ -162,8 +164,8 @@ def find_plans(args: Namespace) -> Found:
         raise DistirError(
             f"--execute-top and --measure: expected at least 1, and at most the {args.top} plans of --top"
         )
-    if args.row < 1:
-        raise DistirError("--row: expected at least 1")
+    if args.row < 1 or args.jobs < 1:
+        raise DistirError("--row and --jobs: expected at least 1")
     if args.devices > MOST_DEVICES:
         raise DistirError(f"--devices {args.devices}: expected at most {MOST_DEVICES:,}")
     leave_collector_off()
@@ -173,6 +175,10 @@ def find_plans(args: Namespace) -> Found:
 
         today = Today.of(args)
     search, configurations, model = open_search(args)
+    if args.jobs > 1:
+        from distir.passes.distribution.search.shared_search import SharedSearch
+
+        search = SharedSearch(search, args.jobs)
     outcomes, interrupted = _walk(search, configurations)
     source = PlanSource(search, model, args)
     return Found(Plans.of(outcomes, source, len(configurations), interrupted), source, today)
@@ -353,7 +359,9 @@ def _own_batch(name: str, model: ModuleOp, shapes: dict[str, tuple[int, ...]], b
     )
 
 
-def _walk(search: Search | StagedSearch, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
+def _walk(
+    search: Search | StagedSearch | SharedSearch, configurations: Sequence[Configuration]
+) -> tuple[list[Outcome], bool]:
     """Evaluates all configurations under a progress bar; Ctrl-C ends the walk and keeps what was found."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

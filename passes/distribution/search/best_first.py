@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import NamedTuple
+from multiprocessing import get_context
+from typing import Any, NamedTuple, cast
 
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.staged import StagedProgram
@@ -24,11 +25,31 @@ class Program(NamedTuple):
     configurations: Sequence[Configuration]
 
 
+class Fastest:
+    """The throughputs of the fastest plans that any process found, as many as are wanted."""
+
+    def __init__(self, wanted: int):
+        self._found: Any = get_context("fork").Array("d", max(wanted, 1))
+
+    def note(self, throughput: float) -> None:
+        """Counts a plan that was simulated."""
+        with self._found.get_lock():
+            values: list[float] = list(self._found)
+            if throughput > min(values):
+                self._found[values.index(min(values))] = throughput
+
+    @property
+    def threshold(self) -> float:
+        """The least of these, if so many were found."""
+        return min(cast("list[float]", self._found[:]))
+
+
 class BestFirst:
     """What was not looked at yet, and the throughputs of the fastest plans so far."""
 
-    def __init__(self, wanted: int):
-        self.wanted = wanted
+    def __init__(self, wanted: int, others: Fastest | None = None):
+        """`others` are the fastest plans that processes found that share the search."""
+        self.wanted, self.others = wanted, others
         self._found: list[float] = []
         self._waiting: list[tuple[float, int, Program | None, Mapping[Configuration, float]]] = []
         self._order = count()
@@ -54,6 +75,8 @@ class BestFirst:
         """Counts a plan that was simulated."""
         if outcome.figures is not None and outcome.dropped is None:
             insort(self._found, outcome.throughput)
+            if self.others is not None:
+                self.others.note(outcome.throughput)
         return outcome
 
     def slower(self) -> Iterator[Outcome]:
@@ -65,7 +88,8 @@ class BestFirst:
     @property
     def _threshold(self) -> float:
         """The least throughput of the fastest plans, if as many as are wanted were found."""
-        return self._found[-self.wanted] if len(self._found) >= self.wanted else 0.0
+        own = self._found[-self.wanted] if len(self._found) >= self.wanted else 0.0
+        return own if self.others is None else max(own, self.others.threshold)
 
 
 def _throughput(configuration: Configuration, seconds: float) -> float:

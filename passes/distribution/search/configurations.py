@@ -115,4 +115,8 @@ def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """The plans that fit, fastest first; of equally fast ones the one that needs less memory, then fewer devices in
     groups."""
     fitting = [o for o in outcomes if o.figures is not None and o.dropped is None]
-    return sorted(fitting, key=lambda o: (-o.throughput, o.figures.peak_memory_bytes if o.figures else 0))
+
+    def key(o: Outcome) -> tuple[float, ...]:
+        return -o.throughput, o.figures.peak_memory_bytes if o.figures else 0, o.configuration.tp, o.configuration.pp
+
+    return sorted(fitting, key=key)

@@ -32,7 +32,7 @@ from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.streams import overlap_communication
 from distir.passes.distribution.plan import distribute, lower_stages
-from distir.passes.distribution.search.best_first import BestFirst, Program
+from distir.passes.distribution.search.best_first import BestFirst, Fastest, Program
 from distir.passes.distribution.search.bounds import Bounds, Least
 from distir.passes.distribution.search.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
 from distir.passes.distribution.search.representative import (
@@ -67,6 +67,8 @@ class Search:
     wanted: int = 0
     """How many of the fastest plans are wanted: others, and what cannot fit, are not simulated where bounds say so
     (`bounds`), and no stage begins inside a repeated layer. 0: the figures of all."""
+    fastest: Fastest | None = None
+    """The plans that processes found that share the search."""
     choices: TensorChoices = field(default_factory=TensorChoices)
     """What is known of the tensor axis, to which is added what is found."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
@@ -124,8 +126,7 @@ class Search:
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted. Those that differ in the batch alone are one program, built once, and
         those of equal stages share these."""
-        if len(configurations) > 1 and not self.overlap:
-            self._take_any_batch(configurations[0].batch)
+        self.prepare(configurations)
         if self._any_batch is None:
             yield from map(self.evaluate, configurations)
             return
@@ -142,8 +143,17 @@ class Search:
                 for item in self._opened(group, summaries):
                     yield from [item] if isinstance(item, Outcome) else self._simulated(item, summaries)
 
+    def prepare(self, configurations: Sequence[Configuration]) -> None:
+        """Makes what all configurations share: the program for all batch sizes; that of one alone has its own."""
+        if len(configurations) > 1 and not self.overlap:
+            self._take_any_batch(configurations[0].batch)
+        elif configurations and self._any_batch is None:
+            self.base(configurations[0].batch)
+
     def _take_any_batch(self, batch: int) -> None:
         """Keeps the program at one batch size for all sizes, if its rules allow it."""
+        if self._any_batch is not None:
+            return
         from distir.passes.distribution.batch.rebatch import rebatch
 
         with suppress(DistirError):
@@ -154,7 +164,7 @@ class Search:
 
     def _best_first(self, groups: Sequence[list[Configuration]], summaries: BatchSummaries) -> Iterator[Outcome]:
         """Simulates programs in the order of what they can reach at most, until no other can be among the fastest plans."""
-        queue = BestFirst(self.wanted)
+        queue = BestFirst(self.wanted, self.fastest)
         for group in groups:
             queue.add(dict.fromkeys(group, 0.0))
         while (found := queue.next()) is not None:

@@ -21,7 +21,7 @@ from distir.interpreters.simulate import SummaryMemo, summarize
 from distir.interpreters.simulate.summaries import open_program
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, UPDATE, phase_of, stage_calls, stage_of
-from distir.passes.distribution.search.best_first import BestFirst
+from distir.passes.distribution.search.best_first import BestFirst, Fastest
 from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
 from distir.passes.distribution.search.representative import figures_of_program, memory_by_kind
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
@@ -50,6 +50,8 @@ class StagedSearch:
     """Whether each plan divides first (`ilp-shard{divide}`)."""
     zero: int = 0
     """What replicas store in parts (`zero-partition`); 0: what is fastest."""
+    fastest: Fastest | None = None
+    """The plans that processes found that share the search."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _sharded: dict[tuple[str | int, ...], ModuleOp | DistirError] = field(
         default_factory=dict[tuple[str | int, ...], "ModuleOp | DistirError"]
@@ -116,9 +118,14 @@ class StagedSearch:
             each.apply(Context(), module)
         return module
 
+    def prepare(self, configurations: Sequence[Configuration]) -> None:
+        """Makes what all configurations share: the annotated programs."""
+        for batch in {c.batch for c in configurations}:
+            self.base(batch)
+
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted."""
-        queue = BestFirst(self.wanted or len(configurations) + 1)
+        queue = BestFirst(self.wanted or len(configurations) + 1, self.fastest)
         for c in configurations:
             try:
                 queue.add({c: self.least_seconds(c) if self.wanted else 0.0})

@@ -1,0 +1,62 @@
+"""`distir search --jobs N`: processes find what one finds."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from distir.dialects.errors import DistirError
+from distir.frontends.pytorch import import_step
+from distir.interpreters.machines import load_machine
+from distir.passes.distribution.search.configurations import Configuration, grid
+from distir.passes.distribution.search.search import Search
+from distir.passes.distribution.search.shared_search import SharedSearch
+from distir.tools.distir import main
+from examples import mlp_pytorch
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "step.mlir"
+    path.write_text(str(import_step(mlp_pytorch.step())))
+    return path
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--top 3", "--exhaustive --top 99", pytest.param("--top 2 --sharding ilp --dp 1,2", marks=pytest.mark.long)],
+)
+def test_processes_find_the_same(model: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same plans and figures, and the same program of the best: how its tensor axis is cut was chosen in another process."""
+    found: list[object] = []
+    for jobs in "12":
+        command = [
+            "search",
+            str(model),
+            *"--machine dgx-a100 --devices 4 --microbatches 2 --json".split(),
+            *options.split(),
+        ]
+        assert main([*command, "--jobs", jobs, "-o", str(tmp_path / "best.mlir")]) == 0
+        found.append((json.loads(capsys.readouterr().out)["plans"], (tmp_path / "best.mlir").read_text()))
+    assert found[0] == found[1]
+
+
+def test_a_process_that_is_killed_is_said(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_step(mlp_pytorch.step())
+    search = Search(lambda _: module.clone(), load_machine("dgx-a100"), "analytic", 80 * 10**9, wanted=3)
+    configurations = grid(4, [16], (2,), ["1f1b"])
+    search.prepare(configurations)
+
+    def killed(configuration: Configuration) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(search, "_best_first", lambda groups, summaries: map(killed, groups))  # pyright: ignore
+    with pytest.raises(DistirError, match="a process ended before its time"):
+        list(SharedSearch(search, 2).outcomes(configurations))
+
+
+def test_a_mistake_is_one_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(model), "--machine", "dgx-a100", "--devices", "4", "--jobs", "0"]) == 1
+    assert "--row and --jobs: expected at least 1" in capsys.readouterr().err
