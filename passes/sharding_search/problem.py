@@ -219,6 +219,8 @@ def _axis_options(
         "none": lambda value, dim: False,
     }
     loop = _only_in_loop(module, main)
+    if loop is not None:
+        loop = {op for op in loop if _has_rows(op, reach)}
     found: dict[tuple[str, int], Mapping[Operation, list[Option]]] = {}
     keys: list[tuple[str, int]] = []
     for axis, size in prices.mesh.axes:
@@ -234,8 +236,8 @@ def _axis_options(
 
 
 class _Space(AxisSpace):
-    """Options along an axis that is restricted in what the loop over microbatches computes, and free in the updates after it and in what
-    is added up: state may be cut over replicas."""
+    """Options along an axis that is restricted in what the loop over microbatches computes of the batch, and free in all else: what is made of
+    parameters alone, what is added up, and updates. State may be cut over replicas."""
 
     restricted: set[Operation] | None = None
     """The operations that are restricted; without, all."""
@@ -254,6 +256,11 @@ def _only_in_loop(module: ModuleOp, main: FuncOp) -> set[Operation] | None:
     looped = [op.callee.string_value() for op in calls if phase_of(op) in LOOPED]
     reached = {f for name in dict.fromkeys(looped) for f in calls_first(module, name)}
     return {op for f in reached for op in f.body.block.ops if not isinstance(op, AccumulateOp)}
+
+
+def _has_rows(op: Operation, reach: Reach) -> bool:
+    """Whether an operation takes or gives a value with a dim of the batch."""
+    return any(reach.is_batch(v, d) for v in (*op.operands, *op.results) for d in range(len(shape_of(v))))
 
 
 def _without_idle_addends(options: Mapping[Operation, list[Option]]) -> dict[Operation, list[Option]]:
