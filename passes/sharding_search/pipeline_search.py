@@ -12,6 +12,7 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from distir.dialects.errors import DistirError
 from distir.passes.sharding_search.bounds import Bounds
 from distir.passes.sharding_search.choice_network import TIE_BREAK, ChoiceNetwork
 from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
@@ -74,7 +75,12 @@ class PipelineSearch:
     def _mix(self) -> None:
         shares: Sequence[int] = [SHARES // len(self._paths)] * len(self._paths)
         for _ in range(MIXTURES):
-            self._solve(shares)
+            try:
+                self._solve(shares)
+            except DistirError:
+                if self._best is None:
+                    raise
+                break  # out of time
             if self._is_closed or self._deadline.is_over:
                 break
             shares, promised = self._next_shares()

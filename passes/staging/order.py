@@ -185,9 +185,12 @@ class Order:
                 self._note_users(operand, where, users)
 
     def origin(self, value: SSAValue, stage: int) -> int:
-        """Where a value comes from that is not on a stage yet: that stage, if it can be made there."""
+        """Where a value comes from that is not on a stage yet: that stage, if it can be made there, as what is the same in every microbatch can:
+        it is sent once, and converted where it is needed."""
         if isinstance(value, BlockArgument) and value.block is self.main:
             return self.places[value][0]
+        if isinstance(value, BlockArgument) and value.block is self.body and value.index < self.same:
+            return stage
         home = self.home(value)
         return stage if home is None else home
 
