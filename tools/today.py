@@ -63,7 +63,7 @@ class Today:
             "tp_within_node": False,
             "from_config": None,
         }
-        usual |= {"recompute": None} if hasattr(args, "recompute") else {}
+        usual |= {"recompute": "none"}
         own = Namespace(**{**vars(args), **usual, "batch_sizes": None if batch else args.batch_sizes})
         pin(own, plan, args.from_config)
         return cls(found, PlanRun(plan, own))

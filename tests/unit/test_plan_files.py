@@ -31,7 +31,15 @@ def search(model: Path, out: Path, *options: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "options", ["", "--row 3", "--sharding ilp --dp 2 --pp 1", "--zero 3 --dp 4", "--overlap --pp 2 --dp 2"]
+    "options",
+    [
+        "",
+        "--row 3",
+        "--sharding ilp --dp 2 --pp 1",
+        "--zero 3 --dp 4",
+        "--overlap --pp 2 --dp 2",
+        "--recompute all --pp 2 --row 2",
+    ],
 )
 def test_a_plan_has_the_figures_that_its_program_has(
     model: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]

@@ -26,7 +26,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "options",
-    ["--top 3", "--exhaustive --top 99", pytest.param("--top 2 --sharding ilp --dp 1,2", marks=pytest.mark.long)],
+    [
+        "--top 3 --recompute full,none",
+        "--exhaustive --top 99",
+        pytest.param("--top 2 --sharding ilp --dp 1,2", marks=pytest.mark.long),
+    ],
 )
 def test_processes_find_the_same(model: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The same plans and figures, and the same program of the best: how its tensor axis is cut was chosen in another process."""

@@ -39,10 +39,19 @@ class RecomputedSearch(Search):
             self._searches[policy] = Search(bind, *given, self.exhaustive, self.wanted)
         return self._searches[policy]
 
+    def base(self, batch: int) -> ModuleOp:
+        return self.of("none").base(batch)
+
+    def prepare(self, configurations: Sequence[Configuration]) -> None:
+        for policy, alike in groupby(configurations, lambda c: c.recompute):
+            self.of(policy).prepare(list(alike))
+
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         """Those of each policy, one policy after the other."""
         for policy, alike in groupby(configurations, lambda c: c.recompute):
-            yield from self.of(policy).outcomes(list(alike))
+            search = self.of(policy)
+            search.fastest = self.fastest
+            yield from search.outcomes(list(alike))
 
     def one_by_one(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         for policy, alike in groupby(configurations, lambda c: c.recompute):
