@@ -33,10 +33,9 @@ def search(model: Path, out: Path, *options: str) -> Any:
 @pytest.mark.parametrize(
     "options",
     [
-        "",
         "--row 3",
-        "--sharding ilp --dp 2 --pp 1",
-        "--zero 3 --dp 4",
+        pytest.param("--sharding ilp --dp 2 --pp 1", marks=pytest.mark.long),
+        "--zero 3 --dp 4 --pp 1",
         "--overlap --pp 2 --dp 2",
         "--recompute all --pp 2 --row 2",
     ],
