@@ -247,7 +247,15 @@ class _Source:
                 values[name] = (value * of_state).astype(value.dtype)
             if self.special.get(name):
                 values[name] = _with_special(value, self.special[name], self._random(number, name))
+        if number % 3 == 0:
+            values |= self._different_counts(values, number)
         return values | self.given
+
+    def _different_counts(self, values: Values, number: int) -> Values:
+        """Counts of steps, no two of them equal: which is whose shows."""
+        counts = [name for name in self.state if values[name].size == 1]
+        order = self._random(number, "counts").permutation(len(counts))
+        return {n: np.full_like(values[n], 1 + k) for n, k in zip(counts, order, strict=True)}
 
     def after_a_step(self, number: int) -> Values | None:
         """Every value drawn, and state that one step on another batch leaves."""

@@ -265,3 +265,15 @@ def test_pieces_are_what_devices_have():
     found = run_pieces(program, values, dtype=np.float64)["w"]
     assert [piece.device for piece in found] == [0, 1]
     assert all(piece.value.tolist() == [-0.5, 0.5, 1.5, 2.5] for piece in found)
+
+
+def test_no_two_counts_are_equal_in_the_first_draw():
+    """What takes the count of another is seen, however many there are."""
+    names = [f"state.{number}.step" for number in range(9)]
+    arguments = ", ".join(f'%s{i}: tensor<f64> {{dist.name = "{n}", dist.role = "state"}}' for i, n in enumerate(names))
+    results = ", ".join(f'tensor<f64> {{dist.name = "{n}"}}' for n in names)
+    values, types = ", ".join(f"%s{i}" for i in range(9)), ", ".join(["tensor<f64>"] * 9)
+    module = parse(f"func.func @main({arguments}) -> ({results}) {{ func.return {values} : {types} }}")
+    first = drawings(module)[0].candidates[0]()
+    assert first is not None
+    assert sorted(float(first[name]) for name in names) == list(range(1, 10))
