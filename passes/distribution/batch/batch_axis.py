@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import cast
 
-from xdsl.dialects.builtin import BytesAttr, ModuleOp
+from xdsl.dialects.builtin import BytesAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import ConstantLike
@@ -305,9 +305,10 @@ def explain(error: NeedsWhole, shards: int) -> BatchRefused:
     if error.beside is not None:
         whole = f"%{error.beside.name_hint or 'value'} {list(shape_of(error.beside))}"
         return BatchRefused(
-            f"{error.op.name} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
+            f"{error.op.name}{_module_of(error.op)} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
             f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts",
-            " (batch norm in training mode; call model.eval(), synchronise it with batch-shard (docs/pytorch.md), or do not cut the batch)",
+            " (such as a loss over pairs of rows, or a batch norm in training mode, which model.eval() ends); batch-shard makes them of the whole "
+            "batch (docs/pytorch.md), or do not cut the batch",
         )
     rule = rule_of(error.op)
     known = (
@@ -321,11 +322,17 @@ def explain(error: NeedsWhole, shards: int) -> BatchRefused:
     )
 
 
+def _module_of(op: Operation) -> str:
+    """Where the model has the operation, if it says so."""
+    module = op.attributes.get("dist.module")
+    return f" of module {module.data}" if isinstance(module, StringAttr) else ""
+
+
 def describe_need(error: NeedsWhole) -> str:
     """The operation and the value that it needs whole."""
     value = values_read(error.op)[error.operand]
     captured = " inside its graphs" if error.operand >= len(error.op.operands) else ""
-    return f"{error.op.name} needs the whole of %{_name(value)} {list(shape_of(value))}{captured}"
+    return f"{error.op.name}{_module_of(error.op)} needs the whole of %{_name(value)} {list(shape_of(value))}{captured}"
 
 
 def _name(value: SSAValue) -> str:
