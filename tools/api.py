@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from distir.backends.torch import Execution
+    from distir.backends.torch.parallel import DistributedStep
     from distir.interpreters.equivalence import Verification
     from distir.interpreters.global_arrays import Array
     from distir.interpreters.proof import Proof
 
-__all__ = ["Plan", "Plans", "import_model", "prove", "run", "search", "simulate", "verify"]
+__all__ = ["Plan", "Plans", "import_model", "parallelize", "prove", "run", "search", "simulate", "verify"]
 
 
 def import_model(
@@ -92,6 +93,39 @@ def search(
     if unknown := options.keys() - known.keys():
         raise TypeError(f"search() got an unexpected argument '{min(unknown)}'")
     return find_plans(Namespace(**{**known, **given, **options})).plans
+
+
+def parallelize(
+    model: Any,
+    optimizer: Any,
+    loss: Any,
+    plan: str | PathLike[str] | ModuleOp | Mapping[str, Any],
+    example_args: Sequence[Any] = (),
+) -> DistributedStep:
+    """A training step to call in one's own loop, in every process that torchrun started: `loss = step(*batch)`, on global batches.
+
+    `model` is a torch.nn.Module, `loss(output, label)` a scalar, `optimizer` one over its parameters. `plan` is a distributed program of this step (a file or a
+    module; parameters are the model's), or the options of `dtp-parallelize` ({"dp": 2}), for which `example_args` are a batch. `step.copy_to(model)` writes
+    what was trained to the model on rank 0."""
+    from distir.backends.torch.parallel import DistributedStep
+    from distir.interpreters.weights import attach, weights_of
+
+    if not isinstance(plan, Mapping):
+        program = load_executable(fspath(plan) if isinstance(plan, PathLike) else plan)
+        own = {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}
+        attach(program, {**weights_of(program), **own})
+        return DistributedStep(program)
+    from xdsl.context import Context
+
+    from distir.frontends.pytorch import import_step, training_step
+    from distir.passes.dtp_parallelize import DtpParallelizePass
+
+    program = import_step(training_step(model, loss, optimizer, example_args=example_args), example_args)
+    values = weights_of(program)
+    if plan:
+        DtpParallelizePass(**plan).apply(Context(), program)
+        attach(program, values)
+    return DistributedStep(program)
 
 
 def verify(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from distir.interpreters.operator_dialects import Meaning
     from distir.passes.shardcombine.callables import discover
-    from distir.tools.api import Plan, Plans, import_model, prove, run, search, simulate, verify
+    from distir.tools.api import Plan, Plans, import_model, parallelize, prove, run, search, simulate, verify
 
     __version__: str
 
@@ -42,7 +42,7 @@ _PLACES = {
     "DistirError": "distir.dialects.errors",
     "Meaning": "distir.interpreters.operator_dialects",
     **dict.fromkeys(
-        ("Plan", "Plans", "import_model", "prove", "run", "search", "simulate", "verify"), "distir.tools.api"
+        ("Plan", "Plans", "import_model", "parallelize", "prove", "run", "search", "simulate", "verify"), "distir.tools.api"
     ),
     **dict.fromkeys(
         (
@@ -71,6 +71,7 @@ __all__ = [
     "__version__",
     "discover",
     "import_model",
+    "parallelize",
     "prove",
     "register_cost_model",
     "register_dialect",

@@ -94,26 +94,32 @@ def _described(
 ) -> dict[str, Any]:
     """What `train.py` reads of the program."""
     module_of = {rank: name for name, ranks in modules.items() for rank in ranks}
+    ranks = [
+        {
+            "module": module_of[rank],
+            "entry": source.functions[entry],
+            "kernels": _kernels_file(rank) if source.kernels else None,
+            **told,
+        }
+        for rank, (source, told) in enumerate(zip(sources, ports(programs, entry), strict=True))
+    ]
+    groups = communication_groups(programs)
+    return {"world": len(programs), "groups": groups, "float64": False, "ranks": ranks}
+
+
+def ports(programs: Sequence[ModuleOp], entry: str = "main") -> list[dict[str, list[dict[str, Any]]]]:
+    """The arguments and results of every rank, as `portable` has them."""
     given: set[Any] = set()
     ranks: list[dict[str, Any]] = []
-    for rank, (program, source) in enumerate(zip(programs, sources, strict=True)):
+    for program in programs:
         function = entry_function(program, entry)
         arguments = [_port(port) for port in arguments_of(function)]
         for port, told in zip(arguments_of(function), arguments, strict=True):
             if port.part is not None and port.part.reduction is not None:
                 told["fill"] = _identity(port) if (port.name, port.part) in given else None
                 given.add((port.name, port.part))
-        ranks.append(
-            {
-                "module": module_of[rank],
-                "entry": source.functions[entry],
-                "kernels": _kernels_file(rank) if source.kernels else None,
-                "arguments": arguments,
-                "results": [_port(port) for port in results_of(function)],
-            }
-        )
-    groups = communication_groups(programs)
-    return {"world": len(programs), "groups": groups, "float64": False, "ranks": ranks}
+        ranks.append({"arguments": arguments, "results": [_port(port) for port in results_of(function)]})
+    return ranks
 
 
 def _port(port: Port) -> dict[str, Any]:

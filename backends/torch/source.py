@@ -42,7 +42,7 @@ RUNTIME = "distir_runtime"
 _IMPORTED = (
     *("AllGather", "AllReduce", "AllToAll", "Broadcast", "Exchange", "Gather", "Reduce", "ReduceScatter", "Scatter"),
     *("DEVICE", "RANK", "accumulate", "any_layout", "constant", "flat", "here", "inside", "kernel", "local_index"),
-    *("matmul_grad", "receive", "scale", "send", "wait"),
+    *("matmul_grad", "receive", "reusing", "scale", "send", "wait"),
 )
 _TOKEN = re.compile("\x00([0-9]+)\x00")
 
@@ -180,6 +180,7 @@ class _Writer:
         self.globals = _Names()
         self.symbols = self.source.functions
         self.pending: set[SSAValue] = set()
+        self._dying: Sequence[SSAValue] = ()
         self._known: dict[Any, str] = {}
         for op in module.ops:
             if isinstance(op, func.FuncOp):
@@ -284,6 +285,7 @@ class _Writer:
             self._call(op, dying)
             dying = []
         else:
+            self._dying = dying
             text = self._text(op, read)  # before results are named: they may take the names of no operand
             for result in op.results:
                 self._name(result, op.name.rpartition(".")[2])
@@ -440,10 +442,28 @@ class _Writer:
         operator = f"aten.{schema.packet}.{schema.overload}"
         wanted = f"aten_{schema.packet}" + ("" if schema.overload == "default" else f"_{schema.overload}")
         made = f"any_layout({operator})" if op.operands else f"here({operator})"
+        if self._may_reuse(op):
+            wanted, in_place = f"{wanted}_reusing", f"aten.{schema.packet}_.{schema.overload}"
+            operator, made = in_place, f"reusing({operator}, {in_place})"
         call = f"{self._global(operator, wanted, made)}({', '.join(words)})"
         if len(schema.results) > 1 and any(r.endswith("[]") for r in schema.results):
             return f"flat({call})"
         return call
+
+    def _may_reuse(self, op: AtenOperation) -> bool:
+        """Whether the result may take the memory of the first operand: its last use, of the result's type, and the operator has a form that writes there."""
+        schema = op.schema
+        first = op.operands[0] if op.operands else None
+        if first is None or first not in self._dying or list(op.operands).count(first) > 1:
+            return False
+        if (
+            schema.is_view
+            or len(op.results) != 1
+            or op.results[0].type != first.type
+            or not schema.arguments[0].is_tensor
+        ):
+            return False
+        return hasattr(getattr(torch.ops.aten, f"{schema.packet}_", None), schema.overload)
 
     # --- communication ---
 

@@ -169,6 +169,47 @@ def test_a_value_is_freed_at_its_last_use() -> None:
             assert not following, (line, following)
 
 
+def test_a_result_takes_memory_that_is_nobody_elses() -> None:
+    """Of what the program made and does not use again; never of what its caller has, of a view, or of what a view is of."""
+    from distir.backends.torch.portable.distir_runtime import reusing
+
+    double = reusing(torch.ops.aten.mul.Scalar, torch.ops.aten.mul_.Scalar)
+
+    def line(given: list[torch.Tensor], *kept: torch.Tensor) -> bool:
+        [x] = given
+        given.clear()
+        before, memory = x.clone(), x.data_ptr()
+        y = double(x, 2)
+        assert torch.equal(y, 2 * before)
+        return y.data_ptr() == memory
+
+    with torch.inference_mode():
+        assert line([torch.ones(5000)])
+        held = torch.ones(5000)
+        assert not line([held])
+        assert not line([held[1:]])
+        assert not line([torch.ones(1).expand(5000)])
+        assert torch.equal(held, torch.ones(5000))
+        whole = torch.ones(5000)
+        part = whole[1:]
+        given = [whole]
+        del whole
+        assert not line(given)
+        assert torch.equal(part, torch.ones(4999))
+    assert not line([torch.ones(5000)])  # where gradients could be asked for
+
+
+def test_a_run_leaves_its_arguments() -> None:
+    module, values = adamw_step()
+    run = Program(module, ElementTypes(), torch.device("cpu")).function("main")
+    given = [torch.from_numpy(np.array(values[port.name])) for port in arguments_of(entry_function(module))]
+    before = [value.clone() for value in given]
+    with torch.inference_mode():
+        first, second = run([*given]), run([*given])
+    for a, b in [*zip(given, before, strict=True), *zip(first, second, strict=True)]:
+        assert torch.equal(a, b)
+
+
 def test_mistakes(tmp_path: Path) -> None:
     module, values = adamw_step()
     (tmp_path / "mine").mkdir()

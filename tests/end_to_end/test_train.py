@@ -318,6 +318,21 @@ def test_gpt2_learns_shakespeare(tmp_path: Path) -> None:
     assert abs(three[200] - one[200]) < 1e-4
 
 
+@pytest.mark.long
+def test_a_loop_of_ones_own(tmp_path: Path) -> None:
+    """`distir.parallelize` on two processes, and on one, and eager PyTorch."""
+    example = str(ROOT / "examples" / "own_loop.py")
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", example]
+    said: list[list[str]] = []
+    for command in (two, [sys.executable, example]):
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment())
+        assert ran.returncode == 0, ran.stderr
+        said.append(ran.stdout.splitlines())
+    found = [[float(line.split()[-1]) for line in lines] for lines in said]
+    assert len(found[0]) == 20
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
 def test_user_mistakes(tmp_path: Path) -> None:
     (tmp_path / "forward.mlir").write_text(
         'func.func @main(%x: tensor<4xf32> {dist.name = "x", dist.role = "input"}) -> tensor<4xf32> {\n'

@@ -16,6 +16,8 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from functools import reduce as fold
+from operator import attrgetter
+from sys import getrefcount
 from typing import Any
 
 import torch
@@ -412,6 +414,45 @@ def any_layout(operator: Callable[..., Any]) -> Callable[..., Any]:
             return operator(*(x.contiguous() if isinstance(x, Tensor) else x for x in operands), **named)
 
     return call
+
+
+def reusing(operator: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose first operand nobody uses after it: the result takes its memory, if the tensor and the memory are nobody else's."""
+    fresh = any_layout(operator)
+
+    def call(x: Tensor, *operands: Any, **named: Any) -> Any:
+        if getrefcount(x) == _ALONE and x.is_inference() and x.numel() >= _WORTHWHILE:
+            storage = x.untyped_storage()
+            if _storage_uses(_address(storage)) == _STORAGE_ALONE and storage.nbytes() == x.nbytes:
+                return in_place(x, *operands, **named)
+        return fresh(x, *operands, **named)
+
+    return call
+
+
+def _of_nobody_else(f: Callable[[Tensor], Any]) -> Any:
+    """What `f` says of a tensor that only a variable of its caller has."""
+    x = torch.empty(1)
+    return f(x)
+
+
+_WORTHWHILE = 1 << 10
+"""Elements from which on looking whose the memory is costs less than new memory."""
+_storage_uses: Callable[[int], int] = vars(torch)["_C"]._storage_Use_Count
+_address: Callable[[Any], int] = attrgetter("_cdata")
+
+
+def _references(x: Tensor, *operands: Any, **named: Any) -> int:
+    return getrefcount(x)
+
+
+def _uses(x: Tensor, *operands: Any, **named: Any) -> int:
+    storage = x.untyped_storage()
+    return _storage_uses(_address(storage))
+
+
+_ALONE: int = _of_nobody_else(_references)
+_STORAGE_ALONE: int = _of_nobody_else(_uses)
 
 
 def here(operator: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,126 @@
+"""A plan in one's own training loop. In goes a program of level 1 or 3 with its values, out comes a step to call in every process that torchrun started:
+
+step = DistributedStep(program)
+for tokens, labels in batches:      # global batches, the same in every process
+    loss = step(tokens, labels)
+step.copy_to(model)                 # what was trained, whole, on rank 0
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.backends.torch.elements import ElementTypes
+from distir.backends.torch.emission import BATCH, ports
+from distir.backends.torch.launch import communication_groups
+from distir.backends.torch.portable import distir_runtime
+from distir.backends.torch.program import Program
+from distir.backends.torch.source import RUNTIME
+from distir.dialects.errors import DistirError
+from distir.interpreters.entry import entry_function, machine_devices
+from distir.interpreters.ranks import explicit
+from distir.interpreters.weights import weights_of
+
+sys.modules[RUNTIME] = distir_runtime
+from distir.backends.torch.portable import distir_arrays  # noqa: E402
+
+
+class DistributedStep:
+    """This process's part of a training step. It holds parameters and state between calls."""
+
+    def __init__(self, module: ModuleOp) -> None:
+        """Meets the other processes, unless torch.distributed has. Raises DistirError where there are more or fewer than the program has devices."""
+        from distir.passes.project_to_rank import project
+
+        weights, module = weights_of(module), explicit(module)
+        world = machine_devices(module, entry_function(module, "main"))
+        if not dist.is_initialized() and (world > 1 or "RANK" in os.environ):
+            if "MASTER_ADDR" not in os.environ:
+                raise DistirError(
+                    f"the plan is of {world} processes: start the script with torchrun --nproc-per-node={world}"
+                )
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        rank, here = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+        if here != world:
+            raise DistirError(f"the plan is of {world} processes, {here} are here: torchrun --nproc-per-node={world}")
+        self.rank, device = rank, torch.device("cpu")
+        if dist.is_initialized() and dist.get_backend() == "nccl":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
+        programs = [project(module, each) for each in range(world)]
+        distir_runtime.start(rank, device, communication_groups(programs))
+        self._ports = ports(programs)
+        self.arguments, self.results = self._ports[rank]["arguments"], self._ports[rank]["results"]
+        self._main = Program(programs[rank], ElementTypes(), device).function("main")
+        made = {distir_arrays.key(port): i for i, port in enumerate(self.results)}
+        self._updates = {i: made[k] for i, port in enumerate(self.arguments) if (k := distir_arrays.key(port)) in made}
+        names = [
+            port["name"] for each in self._ports for port in each["arguments"] if port["role"] in (*BATCH, "output")
+        ]
+        self.inputs = list(dict.fromkeys(names))
+        """What a call is given, in order."""
+        self._values: list[Any] = [
+            None if port["name"] in self.inputs else distir_arrays.placed(_tensor(weights, port["name"]), port)
+            for port in self.arguments
+        ]
+
+    def __call__(self, *batch: Tensor, **named: Tensor) -> Tensor:
+        """One step on a global batch, by position or by name; its loss, in every process."""
+        given = dict(zip(self.inputs, batch, strict=False)) | named
+        if given.keys() != set(self.inputs) or len(batch) > len(self.inputs):
+            raise DistirError(
+                f"the step takes {', '.join(self.inputs)}, got {len(batch)} values and {', '.join(named) or 'no names'}"
+            )
+        for i, port in enumerate(self.arguments):
+            if port["name"] in given:
+                if list(given[port["name"]].shape) != port["shape"]:
+                    raise DistirError(
+                        f"{port['name']}: expected shape {port['shape']}, got {list(given[port['name']].shape)}"
+                    )
+                self._values[i] = distir_arrays.placed(given[port["name"]], port)
+        with torch.inference_mode():
+            results = self._main(list(self._values))
+            for argument, result in self._updates.items():
+                self._values[argument] = results[result]
+            return torch.tensor(self._loss(results))
+
+    def _loss(self, results: list[Any]) -> float:
+        mine = [
+            (port["reduction"], results[i].double().item())
+            for i, port in enumerate(self.results)
+            if port["role"] == "output" and all(n == 1 for n in port["shape"])
+        ]
+        told: list[Any] = [mine]
+        if dist.is_initialized():
+            told = [None] * dist.get_world_size()
+            dist.all_gather_object(told, mine)
+        total: Any = None
+        for reduction, value in (each for one in told for each in one[:1]):
+            total = distir_arrays.combined(reduction, total, value) if total is not None and reduction else value
+        return float("nan") if total is None else total
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and buffers, whole, by the model's names, on rank 0; empty in the others. All processes call it."""
+        listed = [each["arguments"] for each in self._ports]
+        names = [p["name"] for here in listed for p in here if p["role"] in ("parameter", "buffer")]
+        with torch.inference_mode():
+            found = distir_arrays.collected(listed, self._values, list(dict.fromkeys(names)))
+            return {name: value.clone() for name, value in found if value is not None}
+
+    def copy_to(self, model: nn.Module) -> None:
+        """Writes what was trained to the model, on rank 0. All processes call it."""
+        if state := self.state_dict():
+            model.load_state_dict(state, strict=False)
+
+
+def _tensor(weights: Mapping[str, Any], name: str) -> Tensor:
+    if name not in weights:
+        raise DistirError(f"the program has no value for {name}: import the model with its values")
+    return ElementTypes().tensor(weights[name], torch.device("cpu"))
