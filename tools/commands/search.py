@@ -65,7 +65,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--schedules",
         metavar="S,...",
-        help="for plans with a pipeline: 1f1b, gpipe, pipedream, or a plug-in's (default: 1f1b, and gpipe to train)",
+        help="for plans with a pipeline: 1f1b, gpipe, pipedream, a plug-in's, or a FILE.csv of PyTorch's; with --sharding ilp also interleaved, "
+        "looped-bfs, zb-h1, zbv and dualpipev (default: 1f1b, and gpipe to train)",
     )
     parser.add_argument(
         "--recompute",

@@ -156,6 +156,14 @@ def is_plain(schedule: str) -> bool:
     return not isinstance(found, Virtual) or (found.usual == 1 and not found.splits)
 
 
+def counts(schedule: str, ranks: int, microbatches: Sequence[int]) -> Sequence[int]:
+    """Of these numbers of microbatches, those that a schedule has on so many ranks; a table from a file has its own."""
+    if not schedule.endswith(FILE):
+        return microbatches
+    table = read_table(Path(schedule))
+    return [table.microbatches] if len(table.rows) == ranks else []
+
+
 def splits_backward(schedule: str) -> bool:
     """Whether a schedule has backward parts in two."""
     check_schedule(schedule)

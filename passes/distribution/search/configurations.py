@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.tasks import USUAL, counts, is_plain
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
 """What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
@@ -98,17 +99,27 @@ def grid(
     policies: Sequence[str] = ("none",),
 ) -> list[Configuration]:
     """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica. With `accumulate`, microbatches also without a pipeline."""
+    microbatch of every replica, and of a table from a file what it has. With `accumulate`, microbatches also without a pipeline."""
+    alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
         Configuration(batch, dp, tp, pp, k, schedule, recompute)
         for recompute in policies
         for batch in batches
         for dp, tp, pp in degrees(devices)
         if allows(dp, tp, pp)
-        for k in (microbatches if pp > 1 else (1, *(k for k in microbatches if accumulate and k > 1)))
-        for schedule in (schedules if pp > 1 else schedules[:1])
+        for k, schedule in (
+            ordered(schedules, pp, microbatches)
+            if pp > 1
+            else [(k, alone) for k in (1, *microbatches) if k == 1 or accumulate]
+        )
         if batch % (dp * k) == 0
     ]
+
+
+def ordered(schedules: Sequence[str], ranks: int, microbatches: Sequence[int]) -> list[tuple[int, str]]:
+    """Numbers of microbatches, each with the schedules that have it."""
+    found = [(k, schedule) for schedule in schedules for k in counts(schedule, ranks, microbatches)]
+    return sorted(found, key=lambda each: each[0])
 
 
 def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -20,7 +20,16 @@ from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.simulate import SummaryMemo, summarize
 from distir.interpreters.simulate.summaries import open_program
 from distir.passes.apply_sharding import ApplyShardingPass
-from distir.passes.distribution.pipeline.stages import BACKWARD, FORWARD, UPDATE, phase_of, stage_calls, stage_of
+from distir.passes.distribution.pipeline.stages import (
+    BACKWARD,
+    FORWARD,
+    UPDATE,
+    WEIGHTS,
+    phase_of,
+    stage_calls,
+    stage_of,
+)
+from distir.passes.distribution.pipeline.tasks import is_plain, splits_backward, stages_of, table_of
 from distir.passes.distribution.search.best_first import BestFirst, Fastest
 from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
 from distir.passes.distribution.search.representative import figures_of_program, memory_by_kind
@@ -29,7 +38,7 @@ from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.sharding_search.search import NothingFits
 
-PHASES = (FORWARD, BACKWARD, UPDATE)
+PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
 SECONDS_PER_PLAN = 60.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
 
@@ -53,14 +62,14 @@ class StagedSearch:
     fastest: Fastest | None = None
     """The plans that processes found that share the search."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
-    _sharded: dict[tuple[str | int, ...], ModuleOp | DistirError] = field(
-        default_factory=dict[tuple[str | int, ...], "ModuleOp | DistirError"]
+    _sharded: dict[tuple[int | str, ...], ModuleOp | DistirError] = field(
+        default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
     )
-    """The last program before its schedule, which does not depend on that."""
-    _seconds: dict[tuple[str, int, int, int], list[tuple[float, float, float]]] = field(
-        default_factory=dict[tuple[str, int, int, int], "list[tuple[float, float, float]]"]
+    """The last program before its schedule, which depends on that only where it has other stages than plain ones."""
+    _seconds: dict[tuple[str, int, int, int, bool], list[Sequence[float]]] = field(
+        default_factory=dict[tuple[str, int, int, int, bool], "list[Sequence[float]]"]
     )
-    """Of the stages of a model, by policy of recomputation, batch, stages and microbatches."""
+    """Of the stages of a model, by policy of recomputation, batch, stages, microbatches, and whether backward parts are in two."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
 
     @cached_property
@@ -100,7 +109,7 @@ class StagedSearch:
         """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it."""
         passes = self.passes(c).pipeline()[len(preparing()) :]
         last = next(i for i, each in enumerate(passes) if isinstance(each, ApplyShardingPass)) + 1
-        key = (c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches)
+        key = (c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches, "" if is_plain(c.schedule) else c.schedule)
         if key not in self._sharded:
             self._sharded.clear()
             module = self.base(c.batch).clone()
@@ -169,27 +178,38 @@ class StagedSearch:
 
     def least_seconds(self, c: Configuration) -> float:
         """What a plan takes at least, as far as an operation on a shard takes no smaller share of the time than the shard is of the whole. A
-        stage waits for the first microbatch to come through the stages before it; after its last one, these have their backward part to do.
+        rank waits for the first microbatch to come through the stages before its own; after the last one, the ranks of these have their backward
+        part to do.
         Raises DistirError where the model has not so many stages."""
-        waited, least = 0.0, 0.0
         stages = self._stages(c)
-        back, first = 0.0, stages[0][2]
-        for forward, backward, update in stages:
-            least = max(least, waited + forward + backward + max(update, back + first))
-            waited, back = waited + forward / c.microbatches, back + backward / c.microbatches
-        return least / (c.dp * c.tp)
+        ranks, first, ends = self._ranks(c, len(stages)), stages[0][-1], list[float]()
+        for own in ranks:
+            before = stages[: min(own)]
+            waited, back = (sum(stage[i] for stage in before) / c.microbatches for i in (0, 1))
+            forward, backward, weights, update = (sum(stages[stage][i] for stage in own) for i in range(4))
+            ends.append(waited + forward + backward + max(weights + update, back + (first if before else 0.0)))
+        return max(ends) / (c.dp * c.tp)
 
-    def _stages(self, c: Configuration) -> list[tuple[float, float, float]]:
-        """Seconds that one device takes for each stage: forward, backward, and the update."""
-        key = (c.recompute, c.batch, c.pp, c.microbatches)
+    def _ranks(self, c: Configuration, stages: int) -> Sequence[Sequence[int]]:
+        """The stages of each rank."""
+        if is_plain(c.schedule):
+            return [[stage] for stage in range(stages)]
+        homes = table_of(c.schedule, c.pp, c.microbatches, stages).rank_of
+        return [[stage for stage, home in enumerate(homes) if home == rank] for rank in range(c.pp)]
+
+    def _stages(self, c: Configuration) -> list[Sequence[float]]:
+        """Seconds that one device takes for each stage: forward, backward, gradients that no stage waits for, and the update."""
+        stages, splits = stages_of(c.schedule, c.pp), splits_backward(c.schedule)
+        key = (c.recompute, c.batch, stages, c.microbatches, splits)
         if key not in self._seconds:
             module = self.base(c.batch).clone()
-            PipelineStagesPass(c.pp, self.batch, self.machine_name, c.microbatches).apply(Context(), module)
+            cut = PipelineStagesPass(stages, self.batch, self.machine_name, c.microbatches, split_backward=splits)
+            cut.apply(Context(), module)
             RecomputeActivationsPass(c.recompute, self.machine_name, self.cost_model).apply(Context(), module)
-            found = [[0.0, 0.0, 0.0] for _ in range(c.pp)]
+            found = [[0.0] * len(PHASES) for _ in range(stages)]
             for call in stage_calls(entry_function(module)):
                 if (phase := phase_of(call)) in PHASES:
                     time = summarize(module, self.machine, self.cost_model, call.callee.string_value(), memo=self._memo)
                     found[stage_of(call)][PHASES.index(phase)] += time.makespan_seconds
-            self._seconds[key] = [(each[0], each[1], each[2]) for each in found]
+            self._seconds[key] = list(found)
         return self._seconds[key]
