@@ -8,7 +8,6 @@ What mixtures leave open (no plan is half of one and half of another) is closed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +60,13 @@ class PipelineSearch:
         if self._solver != "highs":
             self._mix()
         if not self._is_closed:
-            with suppress(OutOfTime):
+            try:
                 self._close()
-        assert self._best is not None
+            except (OutOfTime, DistirError):
+                if self._best is None:
+                    raise
         bound = None if self._is_closed else self._lower * 1e-12
+        assert self._best is not None
         best = self._best
         return result_of(self._problem, best.plan, bound, best.memory, best.binding, best.prices)
 
@@ -164,7 +166,9 @@ class PipelineSearch:
                 for point in constrained:
                     program.limit(point, self._limit)
             known = len(self._paths)
-            while known == len(self._paths):
+            for _ in range(ROUNDS):
+                if known < len(self._paths):
+                    break
                 try:
                     solution, plan, memory = solved_within(program, self._limit, constrained)
                 except Infeasible:

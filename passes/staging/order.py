@@ -189,7 +189,7 @@ class Order:
         it is sent once, and converted where it is needed."""
         if isinstance(value, BlockArgument) and value.block is self.main:
             return self.places[value][0]
-        if isinstance(value, BlockArgument) and value.block is self.body and value.index < self.same:
+        if self.is_same(value):
             return stage
         home = self.home(value)
         return stage if home is None else home
@@ -216,6 +216,13 @@ class Order:
         if microbatch == order[0]:
             return self.given[index], None, (self.loop, index)
         return same, order[order.index(cast(int, microbatch)) - 1], (self.last, index - self.same)
+
+    def is_same(self, value: SSAValue) -> bool:
+        """Whether a value of the body is the same in every microbatch, or made of such alone beside the stage calls."""
+        if isinstance(value, BlockArgument):
+            return value.block is self.body and value.index < self.same
+        op = cast(OpResult, value).op
+        return self.is_inside(value) and not is_stage_call(op) and all(map(self.is_same, op.operands))
 
     def is_inside(self, value: SSAValue) -> bool:
         """Whether a value is one of the body of the loop."""
