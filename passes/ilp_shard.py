@@ -45,6 +45,8 @@ class IlpShardPass(ModulePass):
     """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     time_limit: float | None = None
     """Seconds that the search may take; none: until the optimum is proven."""
+    cutoff: float | None = None
+    """Seconds: of a program of several stages, no plan that takes longer is sought; an error says what all take at least."""
     solver: str = "own"
     """own, or highs: one integer program."""
     explain: str = ""
@@ -74,6 +76,8 @@ class IlpShardPass(ModulePass):
             self.time_limit,
             self.schedule,
         )
+        if self.cutoff is not None:
+            problem.cutoff = self.cutoff
         limit = memory_limit(self.memory_limit, problem)
         result, note = best_division(problem, limit, deadline, self.solver, self.divide)
         if note:

@@ -46,6 +46,11 @@ def main(work: Callable[[Path, int, Job], None]) -> None:
     except Exception as error:
         Failure(_one_line(error), time.monotonic()).save(folder, rank)
         raise
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        0
+    )  # all is written: gloo's threads may still let go of tensors, which aborts an interpreter that is being taken down
 
 
 def work(folder: Path, rank: int, job: Job) -> None:

@@ -22,7 +22,7 @@ from distir.passes.sharding_search.pipeline_time import Path, PipelineTime
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result, result_of
-from distir.passes.sharding_search.search import ROUNDS, Solved, choices_of, solve, solved_within
+from distir.passes.sharding_search.search import ROUNDS, Solved, TooSlow, choices_of, solve, solved_within
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,6 +83,8 @@ class PipelineSearch:
                 if self._best is None:
                     raise
                 break  # out of time
+            if self._lower * 1e-12 > self._problem.cutoff:
+                raise TooSlow(self._lower * 1e-12, self._problem.cutoff)
             if self._is_closed or self._deadline.is_over:
                 break
             shares, promised = self._next_shares()

@@ -104,6 +104,8 @@ class Problem:
     """Of functions that run once per microbatch, by result, the argument as which it is given to the next."""
     model_axes: tuple[bool, ...] = ()
     """Which axes may cut what parameters are cut by."""
+    cutoff: float = float("inf")
+    """Seconds: a plan of several stages that takes longer is not sought."""
     division: Division | None = None
     """Where dividing counts first, what stored values cost."""
 

@@ -41,6 +41,14 @@ class NothingFits(DistirError):
         """What the smallest plan that was found needs, per device."""
 
 
+class TooSlow(DistirError):
+    """No plan is as fast as asked for."""
+
+    def __init__(self, least_seconds: float, cutoff: float):
+        super().__init__(f"cutoff {cutoff:g} s: every plan takes at least {least_seconds:.6g} s")
+        self.least_seconds = least_seconds
+
+
 SOLVERS = ("own", "highs")
 """What finds the best plan: tables, prices and bounds of this package; or the whole integer program, by HiGHS."""
 

@@ -143,6 +143,7 @@ class Log:
         if self.board is not None:
             for name, value in {**numbers, **speed}.items():
                 self.board.add_scalar(name, value, step)
+            self.board.flush()
 
 
 def _step_of(line: str) -> int:
@@ -353,3 +354,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        0
+    )  # all is written: gloo's threads may still let go of tensors, which aborts an interpreter that is being taken down

@@ -82,8 +82,16 @@ class BestFirst:
     def slower(self) -> Iterator[Outcome]:
         """The plans that were not simulated, since others are faster."""
         for c, least in self._slower.items():
-            why = f"takes at least {least:.6g} s, so {self.wanted} others are faster"
-            yield Outcome(c, None, why, least_seconds=least)
+            yield self.too_slow(c, least)
+
+    def too_slow(self, configuration: Configuration, least_seconds: float) -> Outcome:
+        """What became of a plan that takes at least so long."""
+        why = f"takes at least {least_seconds:.6g} s, so {self.wanted} others are faster"
+        return Outcome(configuration, None, why, least_seconds=least_seconds)
+
+    def cutoff(self, configuration: Configuration) -> float:
+        """Seconds: a plan that takes longer is not among the fastest."""
+        return configuration.batch / self._threshold if self._threshold else inf
 
     @property
     def _threshold(self) -> float:

@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -34,9 +35,10 @@ from distir.passes.distribution.search.best_first import BestFirst, Fastest
 from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
 from distir.passes.distribution.search.representative import figures_of_program, memory_by_kind
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
+from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.recompute_activations import RecomputeActivationsPass
-from distir.passes.sharding_search.search import NothingFits
+from distir.passes.sharding_search.search import NothingFits, TooSlow
 
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
 SECONDS_PER_PLAN = 60.0
@@ -105,9 +107,12 @@ class StagedSearch:
             zero=self.zero,
         )
 
-    def program(self, c: Configuration) -> ModuleOp:
-        """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it."""
-        passes = self.passes(c).pipeline()[len(preparing()) :]
+    def program(self, c: Configuration, cutoff: float = inf) -> ModuleOp:
+        """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it, and TooSlow."""
+        passes = [
+            replace(each, cutoff=cutoff) if isinstance(each, IlpShardPass) and cutoff < inf else each
+            for each in self.passes(c).pipeline()[len(preparing()) :]
+        ]
         last = next(i for i, each in enumerate(passes) if isinstance(each, ApplyShardingPass)) + 1
         key = (c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches, "" if is_plain(c.schedule) else c.schedule)
         if key not in self._sharded:
@@ -118,6 +123,8 @@ class StagedSearch:
                     for each in passes[:last]:
                         each.apply(Context(), module)
                 self._sharded[key] = module
+            except TooSlow:  # by this schedule
+                raise
             except DistirError as error:
                 self._sharded[key] = error
         if isinstance(found := self._sharded[key], DistirError):
@@ -142,18 +149,23 @@ class StagedSearch:
                 yield Outcome(c, None, str(error))
         while (found := queue.next()) is not None:
             for c in found[1]:
-                yield queue.note(self.evaluate(c))
+                try:
+                    yield queue.note(self.evaluate(c, queue.cutoff(c)))
+                except TooSlow as error:
+                    yield queue.too_slow(c, error.least_seconds)
         yield from queue.slower()
 
     def evaluate_alone(self, c: Configuration) -> Outcome:
         """As it is among others: configurations are found one by one."""
         return self.evaluate(c)
 
-    def evaluate(self, c: Configuration) -> Outcome:
-        """Simulates one configuration."""
+    def evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
+        """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""
         try:
-            module = self.program(c)
+            module = self.program(c, cutoff)
             figures = replace(self._figures(module), memory_by_kind=self._memory_by_kind(module))
+        except TooSlow:
+            raise
         except NothingFits as error:
             least, limit = error.least_bytes, self.memory_limit_bytes / 1e9
             return Outcome(

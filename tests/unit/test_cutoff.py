@@ -1,0 +1,27 @@
+"""A search of several stages ends once no plan can be as fast as asked for."""
+
+from pathlib import Path
+
+import pytest
+from xdsl.context import Context
+
+from distir.passes.ilp_shard import IlpShardPass
+from distir.passes.microbatch import MicrobatchPass
+from distir.passes.pipeline_stages import PipelineStagesPass
+from distir.passes.sharding_search.search import TooSlow
+from tests.slow_machine import written
+from tests.small_models import mlp
+
+
+def test_a_plan_that_takes_longer_is_not_sought(tmp_path: Path):
+    machine, module = written(tmp_path), mlp(widths=(12, 24, 24, 12)).module.clone()
+    for each in (PipelineStagesPass(2, machine=machine, microbatches=2), MicrobatchPass(2)):
+        each.apply(Context(), module)
+    search = IlpShardPass(mesh="dp=2", machine=machine)
+    fastest = module.clone()
+    search.apply(Context(), fastest)
+    seconds = fastest.body.block.first_op.attributes["dist.seconds"].value.data  # pyright: ignore
+    with pytest.raises(TooSlow) as refused:
+        IlpShardPass(mesh="dp=2", machine=machine, cutoff=seconds / 2).apply(Context(), module.clone())
+    assert seconds / 2 < refused.value.least_seconds <= seconds
+    IlpShardPass(mesh="dp=2", machine=machine, cutoff=seconds).apply(Context(), module)
