@@ -263,12 +263,13 @@ def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configurat
     degrees = Degrees.of(args, machine)
     shapes = _shapes(args.shape)
     model = load_model(args.model)
+    name = args.model if isinstance(args.model, str) else "the model"
     entry = entry_function(model)
     batch = parse_batch(args.batch, entry)
     if not batch:
-        raise DistirError(f"{args.model} has no input with a batch dim: say which with --batch ARG:DIM")
-    bind = _binder(model, args.model, shapes, batch)
-    batches = _batch_sizes(args.batch_sizes) if args.batch_sizes else [_own_batch(args.model, model, shapes, batch)]
+        raise DistirError(f"{name} has no input with a batch dim: say which with --batch ARG:DIM")
+    bind = _binder(model, name, shapes, batch)
+    batches = _batch_sizes(args.batch_sizes) if args.batch_sizes else [_own_batch(name, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
     schedules = _schedules(args.schedules) if args.schedules else USUAL[: 2 if training else 1]
     microbatches = integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES

@@ -41,7 +41,7 @@ from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.sharding_search.search import NothingFits, TooSlow
 
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
-SECONDS_PER_PLAN = 60.0
+SECONDS_PER_PLAN = 120.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
 
 
