@@ -46,7 +46,7 @@ class IlpShardPass(ModulePass):
     time_limit: float | None = None
     """Seconds that the search may take; none: until the optimum is proven."""
     cutoff: float | None = None
-    """Seconds: of a program of several stages, no plan that takes longer is sought; an error says what all take at least."""
+    """Seconds: a plan that takes longer is not sought; where there is no other, an error says what all take at least."""
     solver: str = "own"
     """own, or highs: one integer program."""
     explain: str = ""
@@ -59,10 +59,13 @@ class IlpShardPass(ModulePass):
     """The function that the program begins with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.dialects.errors import DistirError
         from distir.passes.sharding_search.divided_search import best_division
         from distir.passes.sharding_search.explain import EXPLANATION, explanation
         from distir.passes.sharding_search.settings import build_problem, memory_limit, write
 
+        if self.cutoff is not None and self.cutoff <= 0:
+            raise DistirError(f"cutoff: expected more than 0 seconds, got {self.cutoff:g}")
         problem, deadline = build_problem(
             ctx,
             op,

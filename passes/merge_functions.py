@@ -9,12 +9,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from distir.interpreters.entry import entry_function
 from distir.interpreters.shared import Shared
 from distir.interpreters.walk import NAMES, values_read
 from distir.passes.structure import AnyCall, calls_first
@@ -22,24 +21,30 @@ from distir.passes.structure import AnyCall, calls_first
 
 @dataclass(frozen=True)
 class MergeFunctionsPass(ModulePass):
-    """Keeps the first of functions with equal operations, wired alike, and equal types and attributes; names of the model do not count.
+    """Keeps the first of private functions with equal operations, wired alike, and equal types and attributes; names of the model do not count.
 
-    Requires: level 1 or 2. Ensures: equal semantics; functions that the entry does not reach stay as they are."""
+    Requires: level 1 or 2. Ensures: equal semantics; functions that are public, or that the entry does not reach, stay."""
 
     name = "merge-functions"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        entry, shared = entry_function(op), Shared()
+        shared = Shared()
         first: dict[Hashable, FuncOp] = {}
         same: dict[str, str] = {}
         for function in calls_first(op):
-            for call in function.body.block.ops:
-                if isinstance(call, AnyCall) and (callee := same.get(call.callee.string_value())) is not None:
-                    call.properties["callee"] = SymbolRefAttr(callee)
-            kept = first.setdefault(_content(function, shared), function)
-            if kept is not function and function is not entry:
-                same[function.sym_name.data] = kept.sym_name.data
-                op.body.block.erase_op(function)
+            _call_the_first(function, same)
+            if function.sym_visibility == StringAttr("private"):
+                kept = first.setdefault(_content(function, shared), function)
+                if kept is not function:
+                    same[function.sym_name.data] = kept.sym_name.data
+                    op.body.block.erase_op(function)
+        _call_the_first(op, same)  # what the entry does not reach
+
+
+def _call_the_first(op: Operation, same: Mapping[str, str]) -> None:
+    for call in op.walk():
+        if isinstance(call, AnyCall) and (callee := same.get(call.callee.string_value())) is not None:
+            call.properties["callee"] = SymbolRefAttr(callee)
 
 
 def _content(function: FuncOp, shared: Shared) -> Hashable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation
 
 from distir.dialects.errors import DistirError
@@ -80,7 +80,8 @@ class Pins:
 
         for axis in sharding.states:
             self._axis(axis)
-        states = stated(sharding, cast(Any, type_).get_shape(), what, dict(self.mesh.axes))
+        shape = cast("TensorType[Any]", type_).get_shape() if isinstance(type_, TensorType) else ()
+        states = stated(sharding, shape, what, dict(self.mesh.axes))
         if (why := self.mesh.conflict(states)) is not None:
             raise DistirError(f"{sharding} on {what}: {why}")
         return states

@@ -105,7 +105,7 @@ class Problem:
     model_axes: tuple[bool, ...] = ()
     """Which axes may cut what parameters are cut by."""
     cutoff: float = float("inf")
-    """Seconds: a plan of several stages that takes longer is not sought."""
+    """Seconds: a plan that takes longer is not sought."""
     division: Division | None = None
     """Where dividing counts first, what stored values cost."""
 

@@ -83,7 +83,11 @@ def best_plan(
     choices = choices_of(problem, deadline)
     found = solve(choices, memory_limit, deadline, solver, lambda plan: cost(problem, plan))
     bound = None if found.lower is None else _bound(problem, found.plan, found.lower)
-    return result_of(problem, found.plan, bound, found.memory, found.binding, found.prices)
+    result = result_of(problem, found.plan, bound, found.memory, found.binding, found.prices)
+    least = result.seconds if bound is None else bound
+    if problem.division is None and least > problem.cutoff:
+        raise TooSlow(least, problem.cutoff)
+    return result
 
 
 def _bound(problem: Problem, plan: Plan, lower: float) -> float:

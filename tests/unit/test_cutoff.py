@@ -1,10 +1,11 @@
-"""A search of several stages ends once no plan can be as fast as asked for."""
+"""A search ends once no plan can be as fast as asked for."""
 
 from pathlib import Path
 
 import pytest
 from xdsl.context import Context
 
+from distir.dialects.errors import DistirError
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_stages import PipelineStagesPass
@@ -13,9 +14,10 @@ from tests.slow_machine import written
 from tests.small_models import mlp
 
 
-def test_a_plan_that_takes_longer_is_not_sought(tmp_path: Path):
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_plan_that_takes_longer_is_not_sought(stages: int, tmp_path: Path):
     machine, module = written(tmp_path), mlp(widths=(12, 24, 24, 12)).module.clone()
-    for each in (PipelineStagesPass(2, machine=machine, microbatches=2), MicrobatchPass(2)):
+    for each in (PipelineStagesPass(stages, machine=machine, microbatches=2), MicrobatchPass(2)):
         each.apply(Context(), module)
     search = IlpShardPass(mesh="dp=2", machine=machine)
     fastest = module.clone()
@@ -25,3 +27,17 @@ def test_a_plan_that_takes_longer_is_not_sought(tmp_path: Path):
         IlpShardPass(mesh="dp=2", machine=machine, cutoff=seconds / 2).apply(Context(), module.clone())
     assert seconds / 2 < refused.value.least_seconds <= seconds
     IlpShardPass(mesh="dp=2", machine=machine, cutoff=seconds).apply(Context(), module)
+    with pytest.raises(DistirError, match="cutoff: expected more than 0 seconds, got -1"):
+        IlpShardPass(mesh="dp=2", machine=machine, cutoff=-1.0).apply(Context(), module)
+
+
+def test_a_plan_is_found_again_among_its_own_pins(tmp_path: Path):
+    """What a search wrote into a staged program, the number of the microbatch too, pins the next one."""
+    machine, module = written(tmp_path), mlp(widths=(12, 24, 12)).module.clone()
+    for each in (PipelineStagesPass(1, machine=machine, microbatches=2), MicrobatchPass(2)):
+        each.apply(Context(), module)
+    search = IlpShardPass(mesh="dp=2", machine=machine)
+    search.apply(Context(), module)
+    first = str(module)
+    search.apply(Context(), module)
+    assert str(module) == first
