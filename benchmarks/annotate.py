@@ -6,7 +6,7 @@ how many classes of operators it probes: they depend neither on depth nor on wid
 Every operation of the graph is annotated: repeated layers are not outlined first. Each figure is of a process of its own in
 which nothing was annotated before. For comparison, easydist's ShardCombine on two such cores: 78 s for the training
 step of a GPT of width 768 and one layer, 337 s for 12; 147 s and 143 s for a wide ResNet-50 and a graph attention network.
-Ours are in docs/sharding.md.
+Ours are in docs/figures.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What discovery finds for the operators that training needs most, and what it does not: the table of `docs/rules.md`.
+"""What discovery finds for the operators that training needs most, and what it does not: the table of `docs/rule_table.md`.
 
-    python -m benchmarks.rule_coverage [--write docs/rules.md]
+    python -m benchmarks.rule_coverage [--write docs/rule_table.md]
 
 The first rows are those of Figure 3 of the MetaDist paper. Each other row is an operator of ATen (or a function of torch
 over several), through `distir.discover`. `missing` is written by hand: the valid ways to cut that are not in the rule.
@@ -186,7 +186,7 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-START, END = "<!-- table: python -m benchmarks.rule_coverage --write docs/rules.md -->\n", "<!-- end of table -->\n"
+START, END = "<!-- table -->\n", "<!-- end of table -->\n"
 
 
 def main() -> None:

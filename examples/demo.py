@@ -1,8 +1,7 @@
 """The main job from end to end, as a user would type it (`make demo`): the commands of README's examples, one after the other.
 
-A GPT-2 of 12 layers as an ONNX file with dynamic shapes; every way to spread it over the 16 GPUs of a DGX-2 that nobody
-has to own, simulated and ranked; the best plan as one explicit program. Then a small GPT-2: distributed by the same
-transform, proved equal to the sequential model, and run on four local processes.
+A small GPT-2's training step in PyTorch: its plans for four processes, ranked; the best one proved, run and trained by. Then a GPT-2 of 12 layers
+as an ONNX file with dynamic shapes, over the 16 GPUs of a DGX-2 that nobody has to own, and a small one by a plan of one's own choice.
 """
 
 import re
@@ -23,10 +22,8 @@ def examples(text: str) -> list[tuple[str, str]]:
 
 def words(command: str) -> list[str]:
     """A command with this interpreter for `python`, and examples where they are."""
-    found = shlex.split(command)
-    if found[0] == "python":
-        found = [sys.executable, str(README.parent / found[1]), *found[2:]]
-    return found
+    found = [str(README.parent / word) if word.startswith("examples/") else word for word in shlex.split(command)]
+    return [sys.executable, *found[1:]] if found[0] == "python" else found
 
 
 def main() -> None:

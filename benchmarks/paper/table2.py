@@ -3,7 +3,7 @@
     python -m benchmarks.paper.table2 --csv table2.csv [--model "MLP 1B"]
 
 From the paper's programs, and beside them from what `dtp-parallelize` makes of the same model under the same cost model. How the
-columns are made is in `tables`; `docs/reproduction.md` has the table, and says where the two differ and why.
+columns are made is in `tables`; `docs/figures.md` has the table; `docs/reproduction.md` says where the two differ and why.
 """
 
 from __future__ import annotations

@@ -13,16 +13,15 @@ MODULES = {"distir": "distir.tools.distir", "distir-opt": "distir.tools.distir_o
 
 
 def pattern(expected: str) -> str:
-    """What matches the output: `...` is any lines, and numbers that are measured or rounded are any numbers."""
-    lines = [".*" if line == "..." else re.escape(line) for line in expected.splitlines()]
-    text = "\n".join(lines)
+    """What matches the output: `...` is any text, and numbers that are measured or rounded are any numbers."""
+    text = "\n".join(re.escape(line).replace(r"\.\.\.", ".*") for line in expected.splitlines())
     text = re.sub(r"\d(\\\.\d+)?e\\-\d+", r"\\S+", text)
     return re.sub(r"[\d\\.]+\\ [mu]?s,\\ the\\ median", r"\\S+ \\S+ the median", text)
 
 
 def test_examples(tmp_path: Path):
     (tmp_path / "out").mkdir()
-    environment = os.environ | {"PYTHONPATH": str(ROOT / ".ns")}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (ROOT / ".ns", ROOT)))}
     found = DEMO["examples"]((ROOT / "README.md").read_text("utf-8"))
     assert len(found) >= 8
     for command, expected in found:
@@ -36,3 +35,12 @@ def test_examples(tmp_path: Path):
         printed = "\n".join(line.rstrip() for line in process.stdout.splitlines())
         wanted = "\n".join(line.rstrip() for line in expected.splitlines())
         assert re.fullmatch(pattern(wanted), printed, re.DOTALL), f"$ {command}\n{printed}"
+
+
+def test_quoted_code():
+    """README's Python is lines of an example."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    sources = [path.read_text("utf-8") for path in (ROOT / "examples").glob("*.py")]
+    assert blocks
+    for block in blocks:
+        assert any(block in source for source in sources), block

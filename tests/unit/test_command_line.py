@@ -2,12 +2,17 @@
 
 import json
 import subprocess
+from argparse import ArgumentParser
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
 
 from distir.interpreters.machines import load_machine
+from distir.tools.command_reference import reference
+from distir.tools.commands.help import broken, joined
 from distir.tools.commands.main import make_parser, options_of, subcommands
 from distir.tools.commands.report import table_text
 from distir.tools.distir import main
@@ -106,3 +111,40 @@ def test_cells_break_between_words():
     assert words == {
         word for row in [("rank", "time goes to", "program"), *rows] for cell in row for word in cell.split()
     }
+
+
+def parsers(parser: ArgumentParser) -> Iterator[ArgumentParser]:
+    yield parser
+    for command in subcommands(parser).values():
+        yield from parsers(command)
+
+
+@pytest.mark.parametrize("columns", [200, 80, 60])
+def test_help_is_as_wide_as_it_may_be(columns: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for parser in parsers(make_parser()):
+        lines = parser.format_help().splitlines()
+        assert max(map(len, lines)) <= min(columns, 80) - 2, parser.prog
+
+
+def test_help_has_examples_and_defaults():
+    for parser in parsers(make_parser()):
+        text = parser.epilog or ""
+        assert "examples:\n" in text or parser.prog.startswith("distir plan "), parser.prog
+        options: list[Any] = [each for each in parser._actions if each.option_strings and each.nargs != 0]  # pyright: ignore[reportPrivateUsage]
+        silent = [each.option_strings for each in options if each.default and "default" not in each.help]
+        assert silent == [], parser.prog
+
+
+def test_examples_are_whole_when_they_break():
+    line = "  distir search gpt2.onnx --shape input1=64,1,128 --machine dgx-2 --devices 16 --csv plans.csv"
+    parts = broken(line, 60)
+    assert [part.endswith(" \\") for part in parts] == [True, False]
+    assert " ".join(part.removesuffix("\\").strip() for part in parts) == line.strip()
+    assert joined(["a  b", "   c"]) == ["a  b c"]
+
+
+def test_the_reference_is_made_of_the_commands():
+    """If this fails: `python -m distir.tools.command_reference > docs/commands.md`."""
+    document = Path(__file__).parents[2] / "docs" / "commands.md"
+    assert document.read_text("utf-8") == reference()

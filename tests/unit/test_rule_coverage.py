@@ -1,4 +1,4 @@
-"""The table of `docs/rules.md` says what discovery finds, and Figure 3 of the MetaDist paper is in it."""
+"""The table of `docs/rule_table.md` says what discovery finds, and Figure 3 of the MetaDist paper is in it."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.rule_coverage import END, ROW, START, rule_text, table
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "rules.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "rule_table.md").read_text()
 FIGURE_3 = {
     "MatMul": "[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}",
     "Elementwise-Add": "[S1, S2], [S1, S2] -> {S1: gather(0), S2: gather(1)}",

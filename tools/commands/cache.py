@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentParser, Namespace
 from collections import Counter
 from typing import Any
 
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.report import print_table, say
 
 EXAMPLES = """\
@@ -43,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
         help="the rules of operators that are kept between runs",
         description="Shows or clears the rules of operators that are kept between runs.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("action", choices=("show", "clear"), help="show or clear")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.report import check_output, print_table, say, write_whole
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
         description="Measures matmuls, elementwise operations, copies and every collective on processes of this machine, all "
         "at once, fits the `analytic` cost model to them, reports how far it is from each kind, and writes a machine file.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("-o", dest="output", metavar="M.toml", required=True, help="the machine file to write")

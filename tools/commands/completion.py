@@ -3,9 +3,11 @@ comes the script, on standard output."""
 
 from __future__ import annotations
 
-from argparse import PARSER, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import PARSER, Action, ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any, cast
+
+from distir.tools.commands.help import HelpFormatter
 
 EXAMPLES = """\
 examples:
@@ -21,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
         help="a script that makes a shell complete commands and options",
         description="Prints a script for bash, zsh or fish that completes commands, options and names of machines, models and schedules.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from typing import Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import add_model_arguments, add_value_argument
 from distir.tools.commands.report import bytes_text, print_table, progress, say
 
@@ -30,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
         help="what a model consists of, what can be divided, and commands that work for it",
         description="Says what goes in, what is static, which operators cannot be cut, what each axis can divide, what is slow to plan.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     add_model_arguments(parser)

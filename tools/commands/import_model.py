@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any, cast
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import add_model_arguments, add_value_argument, load_model, open_dimensions
 from distir.tools.commands.report import check_output, progress, say
 from distir.tools.commands.train_option import TRAIN_HELP, train
@@ -37,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
         help="a model as a sequential program",
         description="Imports a model as a sequential (level 1) program. Without -o it is printed.",
         epilog=EXAMPLES + TRAIN_HELP,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     add_model_arguments(parser)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.report import add_settings, bytes_text, print_table, say, seconds_text
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
         help="the machines that are known",
         description="Lists the built-in machines, or shows the numbers of one with their sources.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("name", metavar="NAME", nargs="?", help="a built-in machine, or a .toml file")

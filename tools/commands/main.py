@@ -31,6 +31,7 @@ from distir.tools.commands import (
     train,
     verify,
 )
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.report import say
 
 COMMANDS = (
@@ -109,7 +110,7 @@ def make_parser() -> ArgumentParser:
         prog="distir",
         description="Distributes neural networks: finds a good way, shows why, proves it, and runs it.",
         epilog=EXAMPLES + EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=Version, help="show the version and exit")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from typing import Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.cache import add_no_cache
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.report import bytes_text, check_output, print_table, say, seconds_text, write_whole
 from distir.tools.plan_comparison import Step, compare
 from distir.tools.plan_files import MachineReference, ModelReference, PlanFile, hash_of, read_plan
@@ -34,23 +35,32 @@ def add_parser(subparsers: Any) -> None:
         help="plan files: show, compare, apply; from and to other tools",
         description="Works with plan files, which distir search -o PLAN.json writes.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    show = actions.add_parser("show", help="what a plan says", allow_abbrev=False)
+    show = actions.add_parser("show", help="what a plan says", formatter_class=HelpFormatter, allow_abbrev=False)
     show.add_argument("plan", metavar="PLAN.json")
     show.add_argument("--json", action="store_true", help="print it as JSON")
     show.set_defaults(run=run_show)
-    apply = actions.add_parser("apply", help="simulate a plan, and write its program", allow_abbrev=False)
+    apply = actions.add_parser(
+        "apply", help="simulate a plan, and write its program", formatter_class=HelpFormatter, allow_abbrev=False
+    )
     apply.add_argument("plan", metavar="PLAN.json")
     apply.add_argument("-o", "--output", metavar="OUT.mlir", help="write the distributed program")
     apply.set_defaults(run=run_apply)
-    against = actions.add_parser("compare", help="what differs, and what each difference costs", allow_abbrev=False)
+    against = actions.add_parser(
+        "compare",
+        help="what differs, and what each difference costs",
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
     against.add_argument("first", metavar="A.json")
     against.add_argument("second", metavar="B.json")
     against.set_defaults(run=run_compare)
-    taken = actions.add_parser("import", help="another tool's configuration as a plan", allow_abbrev=False)
+    taken = actions.add_parser(
+        "import", help="another tool's configuration as a plan", formatter_class=HelpFormatter, allow_abbrev=False
+    )
     taken.add_argument("tool", metavar="TOOL", help=", ".join(NAMES))
     taken.add_argument(
         "source", metavar="FILE|ARGS", nargs="+", help="its configuration; Megatron-LM's arguments also after --"
@@ -64,7 +74,9 @@ def add_parser(subparsers: Any) -> None:
     taken.add_argument("--machine", metavar="M", help="the machine that it is for")
     taken.add_argument("--json", action="store_true", help="print the plan, and what it cannot say, as JSON")
     taken.set_defaults(run=run_import)
-    given = actions.add_parser("export", help="a plan as another tool's configuration", allow_abbrev=False)
+    given = actions.add_parser(
+        "export", help="a plan as another tool's configuration", formatter_class=HelpFormatter, allow_abbrev=False
+    )
     given.add_argument("tool", metavar="TOOL", help=", ".join(NAMES))
     given.add_argument("plan", metavar="PLAN.json")
     given.add_argument("-o", "--output", metavar="FILE", help="write it (default: print it)")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from typing import Any
 
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.report import print_table
 
 EXAMPLES = """\
@@ -21,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
         help="the packages that extend distir",
         description="Lists the plug-ins of this installation (docs/extending.md says how to write one).",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="print them as JSON")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import check_output, print_table, progress, seconds_text
 
@@ -52,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
         help="execute a program, one process per device",
         description="Executes a program on processes of this machine, one per device.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("program", metavar="PROG.mlir", help="a program of level 1 to 3")

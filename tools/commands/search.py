@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distir.dialects.errors import DistirError
 from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.cache import add_no_cache
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import add_model_arguments
 from distir.tools.commands.report import add_settings, check_output, print_table, say, write_whole
 from distir.tools.constraints import Degrees, add_constraints, integers
@@ -50,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
         description="Simulates every data x tensor x pipeline parallel plan on N devices of a machine, and ranks them by "
         "throughput. Stop early with Ctrl-C: what was found so far is reported and written.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     add_model_arguments(parser)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import (
     add_settings,
@@ -56,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
         help="time and memory of a program on a machine",
         description="Simulates a program on a machine. A sequential program runs on one device.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("program", metavar="PROG.mlir", help="a program of level 1 to 3")

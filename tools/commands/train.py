@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from argparse import Namespace, RawDescriptionHelpFormatter
+from argparse import Namespace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import progress
 from distir.tools.commands.run import count, positive
@@ -33,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         description="Trains on processes of this machine, one per device of the plan. Batches are the same for every plan; a run that ended goes on "
         "from its last checkpoint, on this plan or another. To train elsewhere: distir run PLAN --emit DIR, then torchrun DIR/train.py with the same options.",
         epilog=EXAMPLES,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(

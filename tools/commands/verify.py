@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import progress, say
 
@@ -56,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
         help="that a distributed program computes what the sequential one does",
         description="Executes both programs in this process and compares every output.",
         epilog=EPILOG,
-        formatter_class=RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("sequential", metavar="SEQUENTIAL.mlir", help="the program that says what is right")

@@ -1,0 +1,1 @@
+"""Measured figures, as tables, and the page that they make."""
