@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distir.dialects.errors import DistirError
-from distir.passes.distribution.pipeline.stages import balanced_cuts
+from distir.passes.distribution.pipeline.cuts import EVEN, SLOWER, balanced_cuts, dividing_cuts
 from distir.passes.distribution.pipeline.tasks import Task, steps
 
 ORIGINAL = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "paper" / "pipedream.py"))
@@ -50,6 +50,36 @@ def test_the_heaviest_stage_is_as_light_as_can_be(data: st.DataObject):
 )
 def test_cuts_by_hand(weights: list[float], parts: int, bounds: list[int]):
     assert sorted(loads(weights, balanced_cuts(weights, parts))) == sorted(loads(weights, bounds))
+
+
+@given(st.data())
+def test_no_stage_is_larger_than_its_bound(data: st.DataObject):
+    weights = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=8))
+    sizes = data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=len(weights)))
+    parts, most = data.draw(st.integers(1, len(weights))), data.draw(st.integers(0, 60))
+    every_cut = [(0, *inner, len(weights)) for inner in combinations(range(1, len(weights)), parts - 1)]
+    allowed = [max(loads(weights, cut)) for cut in every_cut if max(loads(sizes, cut)) <= most]
+    bounds = balanced_cuts(weights, parts, sizes, most)
+    assert bool(bounds) == bool(allowed)
+    if bounds:
+        assert max(loads(sizes, bounds)) <= most
+        assert max(loads(weights, bounds)) == min(allowed)
+
+
+@given(st.data())
+def test_parameters_are_divided_where_it_costs_little(data: st.DataObject):
+    """Never much slower than the fastest cut, never larger than it; and where it is uneven, a cut that is both even and not slow is taken."""
+    weights = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=8))
+    sizes = data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=len(weights)))
+    parts = data.draw(st.integers(1, len(weights)))
+    bounds, fastest = dividing_cuts(weights, sizes, parts), balanced_cuts(weights, parts)
+    slowest = SLOWER * max(loads(weights, fastest))
+    assert max(loads(weights, bounds)) <= slowest
+    assert max(loads(sizes, bounds)) <= max(loads(sizes, fastest))
+    every_cut = [(0, *inner, len(weights)) for inner in combinations(range(1, len(weights)), parts - 1)]
+    even = EVEN * sum(sizes) / parts
+    if any(max(loads(sizes, cut)) <= even and max(loads(weights, cut)) <= slowest for cut in every_cut):
+        assert max(loads(sizes, bounds)) <= even
 
 
 # --- schedules ---

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -23,8 +22,10 @@ from distir.dialects.dist import AccumulateOp, MicrobatchesOp, PutRowsOp, TakeRo
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Partial
 from distir.interpreters.walk import values_read
+from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase
 from distir.passes.distribution.batch.entry_axis import BatchAxis
+from distir.passes.distribution.pipeline.cuts import dividing_cuts
 from distir.passes.structure import (
     argument_attributes,
     is_constant_expression,
@@ -105,10 +106,27 @@ class Assignment:
         if len(ops) < stages:
             raise TooManyStages(len(ops), stages)
         if len(ops) not in cuts:
-            cuts[len(ops)] = balanced_cuts([weigh(op) for op in ops], stages) if stages > 1 else [0, len(ops)]
+            weights, sizes = [weigh(op) for op in ops], self._sizes(ops)
+            cuts[len(ops)] = dividing_cuts(weights, sizes, stages) if stages > 1 else [0, len(ops)]
         for stage, (start, stop) in enumerate(pairwise(cuts[len(ops)])):
             for op in ops[start:stop]:
                 self._put(op, Group(FORWARD, stage))
+
+    def _sizes(self, ops: Sequence[Operation]) -> list[int]:
+        """Bytes of the parameters that each operation is the first to take, by itself or through what runs before the loop."""
+        seen: set[SSAValue] = set()
+        sizes = [0] * len(ops)
+        for i, op in enumerate(ops):
+            todo = list(values_read(op))
+            while todo:
+                if (value := todo.pop()) in seen:
+                    continue
+                seen.add(value)
+                if value in self._parameters:
+                    sizes[i] += type_bytes(value.type)
+                elif isinstance(value, OpResult) and self.axis.phases.get(value.op) is Phase.BEFORE:
+                    todo += values_read(value.op)
+        return sizes
 
     def _put(self, op: Operation, group: Group) -> None:
         self.groups[op] = group
@@ -238,36 +256,6 @@ def _ancestors(ops: Sequence[Operation]) -> set[Operation]:
             found.add(op)
             todo += [v.op for v in values_read(op) if isinstance(v, OpResult)]
     return found
-
-
-def balanced_cuts(weights: Sequence[float], parts: int) -> list[int]:
-    """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are).
-
-    Dynamic programming over prefixes: O(len(weights)^2 parts) at most. The last part of a prefix is made longer as long as it is not
-    heavier than the heaviest of the best cut that was found."""
-    prefix = [0.0]
-    for weight in weights:
-        prefix.append(prefix[-1] + weight)
-    n = len(weights)
-    best: list[dict[int, tuple[float, float, int]]] = [{0: (0.0, 0.0, 0)}]
-    for part in range(1, parts + 1):
-        row: dict[int, tuple[float, float, int]] = {}
-        for stop in range(part, n - (parts - part) + 1):
-            found: list[tuple[float, float, int]] = []
-            lightest = inf
-            for start in range(stop - 1, part - 2, -1):
-                if (known := best[-1].get(start)) is None:
-                    continue
-                if (load := prefix[stop] - prefix[start]) > lightest:
-                    break
-                found.append((max(known[0], load), known[1] + load * load, start))
-                lightest = min(lightest, found[-1][0])
-            row[stop] = min(found)
-        best.append(row)
-    bounds = [n]
-    for row in reversed(best[1:]):
-        bounds.append(row[bounds[-1]][2])
-    return bounds[::-1]
 
 
 def build_stages(

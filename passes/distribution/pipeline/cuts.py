@@ -1,0 +1,67 @@
+"""Where stages begin: weights and sizes of operations in program order go in, and the bounds of contiguous parts come out.
+What is balanced is the heaviest part, within reason also the largest: a stage holds its parameters whatever it takes to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from math import inf
+
+EVEN, SLOWER, HALVINGS = 1.2, 1.1, 6
+"""Of cuts into stages: what counts as an even share of the parameters, what it may cost, and how often the bound is halved."""
+
+
+def dividing_cuts(weights: Sequence[float], sizes: Sequence[int], parts: int) -> list[int]:
+    """Bounds of `parts` balanced parts; where one has more than `EVEN` times its share of the sizes, of cuts that are at most `SLOWER` times as
+    heavy one in which the largest part is smaller, down to that (by halving what is between, so not the very smallest)."""
+    best = balanced_cuts(weights, parts)
+    slowest, too_small, enough = SLOWER * _largest(weights, best), 0.0, EVEN * sum(sizes) / parts
+    bound = enough
+    for _ in range(HALVINGS):
+        if (most := _largest(sizes, best)) <= max(enough, too_small):
+            break
+        found = balanced_cuts(weights, parts, sizes, bound)
+        if found and _largest(weights, found) <= slowest:
+            best, most = found, _largest(sizes, found)
+        else:
+            too_small = bound
+        bound = (max(enough, too_small) + most) / 2
+    return best
+
+
+def _largest(weights: Sequence[float], bounds: Sequence[int]) -> float:
+    return max(sum(weights[start:stop]) for start, stop in pairwise(bounds))
+
+
+def balanced_cuts(weights: Sequence[float], parts: int, sizes: Sequence[int] = (), most: float = inf) -> list[int]:
+    """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are), of those in which no part is
+    larger than `most`; empty if there are none.
+
+    Dynamic programming over prefixes: O(len(weights)^2 parts) at most. The last part of a prefix is made longer as long as it is not
+    heavier than the heaviest of the best cut that was found."""
+    prefix, before = [0.0, *accumulate(weights)], [0, *accumulate(sizes or [0] * len(weights))]
+    n = len(weights)
+    best: list[dict[int, tuple[float, float, int]]] = [{0: (0.0, 0.0, 0)}]
+    for part in range(1, parts + 1):
+        row: dict[int, tuple[float, float, int]] = {}
+        for stop in range(part, n - (parts - part) + 1):
+            found: list[tuple[float, float, int]] = []
+            lightest = inf
+            for start in range(stop - 1, part - 2, -1):
+                if before[stop] - before[start] > most:
+                    break
+                if (known := best[-1].get(start)) is None:
+                    continue
+                if (load := prefix[stop] - prefix[start]) > lightest:
+                    break
+                found.append((max(known[0], load), known[1] + load * load, start))
+                lightest = min(lightest, found[-1][0])
+            if found:
+                row[stop] = min(found)
+        best.append(row)
+    if n not in best[-1]:
+        return []
+    bounds = [n]
+    for row in reversed(best[1:]):
+        bounds.append(row[bounds[-1]][2])
+    return bounds[::-1]
