@@ -33,7 +33,10 @@ def concatenate(values: Sequence[Array], axis: int) -> Array:
     return np.concatenate(values, axis=axis)
 
 
-def allreduce(reduction: Reduction, values: Sequence[Array]) -> list[Array]:
+def allreduce(reduction: Reduction, values: Sequence[Any]) -> list[Any]:
+    """Of tuples, element by element."""
+    if isinstance(values[0], tuple):
+        return [tuple(reduce(reduction, addends) for addends in zip(*values, strict=True))] * len(values)
     return [reduce(reduction, values)] * len(values)
 
 

@@ -57,6 +57,8 @@ class DtpParallelizePass(ModulePass):
     """A machine of `distir machines`, or a .toml file: whose costs count."""
     overlap: bool = False
     """Whether messages have streams of their own, beside computation."""
+    bucket: int = 25 * 2**20
+    """As for `overlap-communication`."""
     sharding: str = "auto"
     """dtp, ilp, or auto: dtp where every operation follows the batch, else ilp."""
     zero: int = 0
@@ -129,7 +131,7 @@ class DtpParallelizePass(ModulePass):
             search,
             ApplyShardingPass(grouped=self.grouped),
             PipelineSchedulePass(self.schedule),
-            *((OverlapCommunicationPass(),) if self.overlap else ()),
+            *((OverlapCommunicationPass(bucket=self.bucket),) if self.overlap else ()),
         )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -165,7 +167,7 @@ class DtpParallelizePass(ModulePass):
         if untouched is not None and self.tp > 1 and self._divides_better(ctx, op, untouched):
             return
         if self.overlap:
-            overlap_communication(op, entry_function(op))
+            overlap_communication(op, entry_function(op), self.bucket)
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
         """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, dividing first, and puts it into the module. Raises

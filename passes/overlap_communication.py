@@ -14,13 +14,15 @@ from xdsl.passes import ModulePass
 @dataclass(frozen=True)
 class OverlapCommunicationPass(ModulePass):
     """Puts sends to later stages, sends to earlier ones and collectives of the entry on a stream each, and issues what feeds a reduction as
-    early as it can be.
+    early as it can be. Reductions of the same devices are joined to buckets: one message of several tensors.
 
     Requires: level 3. Ensures: equal values on equal devices."""
 
     name = "overlap-communication"
     entry: str = "main"
     """The function that the program begins with."""
+    bucket: int = 25 * 2**20
+    """The most bytes that are reduced in one message of several tensors; 0: each tensor alone."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist.calls import is_placed
@@ -33,4 +35,4 @@ class OverlapCommunicationPass(ModulePass):
         entry = entry_function(op, self.entry)
         if not is_placed(entry):
             raise DistirError(f"@{self.entry} is not placed: run pipeline-schedule or dtp-parallelize first")
-        overlap_communication(op, entry)
+        overlap_communication(op, entry, self.bucket)

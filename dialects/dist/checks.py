@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, TensorType, TupleType, i64
 from xdsl.ir import Attribute, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from distir.dialects.dist.attributes import OnAttr, placement
+from distir.dialects.dist.attributes import OnAttr, placed, placement
 
 
 def tensor_type(value: SSAValue) -> TensorType[Any]:
@@ -34,7 +34,13 @@ def verify_shape(value: SSAValue, expected: Sequence[int], element_type: Attribu
 
 
 def verify_same_types(values: Sequence[SSAValue], what: str) -> None:
-    """All tensors have the first one's shape and element type."""
+    """All tensors have the first one's shape and element type; of tuples, which are in one place each, all elements do."""
+    if any(isinstance(v.type, TupleType) for v in values):
+        first = placed(values[0].type, None)
+        for i, value in enumerate(values):
+            if placed(first, placement(value.type)) != value.type:
+                raise VerifyException(f"expected {what} {i} of type {first} in one place, got {value.type}")
+        return
     first = tensor_type(values[0])
     for i, value in enumerate(values[1:], start=1):
         verify_shape(value, first.get_shape(), first.element_type, f"{what} {i}")

@@ -11,7 +11,7 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
-from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i64
+from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, StringAttr, TensorType, TupleType, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -151,8 +151,10 @@ class CollectiveOp(CommunicationOp, ABC):
     `over "tp"` is one of the devices of a group that lie along an axis of the mesh, by each such line of devices: one operand and one
     result, which each device has (`#dist.on<0:8>`). `check-module` compares extents with the size of the axis."""
 
-    inputs = var_operand_def(TensorType)
-    outputs = var_result_def(TensorType)
+    inputs = var_operand_def(TensorType | TupleType)
+    outputs = var_result_def(TensorType | TupleType)
+    TAKES_TUPLES: ClassVar[bool] = False
+    """Whether operands and results may be tuples: one message of several tensors, each of which is treated as if it were alone."""
 
     @property
     def axis(self) -> str | None:
@@ -168,6 +170,9 @@ class CollectiveOp(CommunicationOp, ABC):
             raise VerifyException(f"expected {'an axis: over which one' if grouped else 'no axis'} the devices communicate")
         if grouped and (len(self.operands), len(self.results)) != (1, 1):
             raise VerifyException(f"expected one operand and one result over an axis, got {len(self.operands)} operands")
+        tuples = (v.type for v in (*self.operands, *self.results) if isinstance(v.type, TupleType))
+        if (grouped or not self.TAKES_TUPLES) and (found := next(tuples, None)) is not None:
+            raise VerifyException(f"expected a tensor{' over an axis' if grouped else ''}, got {found}")
         super().verify_()
 
     def check_axis(self, size: int) -> None:
@@ -183,9 +188,11 @@ class CollectiveOp(CommunicationOp, ABC):
 
 @irdl_op_definition
 class AllReduceOp(CollectiveOp):
-    """Every participant gets the reduction of all operands: `%r0, %r1 = dist.allreduce sum %p0, %p1 : ...`."""
+    """Every participant gets the reduction of all operands: `%r0, %r1 = dist.allreduce sum %p0, %p1 : ...`. Of tuples, element by
+    element, in one message."""
 
     name = "dist.allreduce"
+    TAKES_TUPLES: ClassVar[bool] = True
     reduction = prop_def(ReductionAttr)
     over = opt_prop_def(StringAttr)
     assembly_format = "$reduction $inputs (`over` $over^)? attr-dict `:` functional-type($inputs, $outputs)"

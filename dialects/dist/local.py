@@ -342,8 +342,8 @@ class MoveOp(IRDLOperation):
     (an event record and wait). The only way across streams: `%y = dist.move %x : T0 -> T1`."""
 
     name = "dist.move"
-    input = operand_def(TensorType)
-    output = result_def(TensorType)
+    input = operand_def(TensorType | TupleType)
+    output = result_def(TensorType | TupleType)
     traits = traits_def(ScheduleEffect())
     assembly_format = "$input attr-dict `:` type($input) `->` type($output)"
 

@@ -6,9 +6,19 @@ from abc import ABC
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from xdsl.dialects.builtin import I64, AnyTensorTypeConstr, DenseArrayBase, IntegerAttr, StringAttr, TensorType, i64
+from xdsl.dialects.builtin import (
+    I64,
+    AnyTensorTypeConstr,
+    DenseArrayBase,
+    IntegerAttr,
+    StringAttr,
+    TensorType,
+    TupleType,
+    i64,
+)
 from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
+    BaseAttr,
     IRDLOperation,
     VarConstraint,
     irdl_op_definition,
@@ -64,7 +74,7 @@ class WaitOp(RankOp):
     """Makes a value available on another stream (an event record and wait): `%y = rank.wait %x on "comm" : T`."""
 
     name = "rank.wait"
-    T: ClassVar = VarConstraint("T", AnyTensorTypeConstr)
+    T: ClassVar = VarConstraint("T", AnyTensorTypeConstr | BaseAttr(TupleType))
     input = operand_def(T)
     stream = prop_def(StringAttr)
     output = result_def(T)
@@ -114,10 +124,10 @@ def verify_along(op: AllGatherOp | ReduceScatterOp | ExchangeOp, dim: int) -> No
 
 @irdl_op_definition
 class AllReduceOp(GroupOp):
-    """`%r = rank.allreduce sum %x group [0, 1] : T`."""
+    """`%r = rank.allreduce sum %x group [0, 1] : T`; of a tuple, element by element, in one message."""
 
     name = "rank.allreduce"
-    T: ClassVar = VarConstraint("T", AnyTensorTypeConstr)
+    T: ClassVar = VarConstraint("T", AnyTensorTypeConstr | BaseAttr(TupleType))
     input = operand_def(T)
     reduction = prop_def(ReductionAttr)
     output = result_def(T)

@@ -13,10 +13,12 @@ from distir.interpreters.proof.values import (
     Inside,
     LocalIndex,
     Outside,
+    Packed,
     Positions,
     Shard,
     expect_shards,
     joined,
+    packed,
     reduced,
     sliced,
 )
@@ -32,7 +34,11 @@ def concatenate(values: Sequence[Any], axis: int) -> Shard:
     return joined(expect_shards(values), axis)
 
 
-def allreduce(reduction: Reduction, values: Sequence[Any]) -> list[Shard]:
+def allreduce(reduction: Reduction, values: Sequence[Any]) -> list[Any]:
+    """Of tuples, element by element."""
+    if all(isinstance(value, Packed) for value in values):
+        columns = zip(*[value.elements for value in values], strict=True)
+        return [packed(tuple([reduce(reduction, addends) for addends in columns]))] * len(values)
     return [reduce(reduction, values)] * len(values)
 
 

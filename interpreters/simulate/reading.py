@@ -70,8 +70,8 @@ class Pattern(NamedTuple):
     participants: Devices
     streams: tuple[int, ...]
     slows: tuple[int, ...]
-    rooms: list[Room | None]
-    """What each result is held in; None if it is on no device."""
+    rooms: list[tuple[Room, ...]]
+    """What each result is held in; nothing if it is on no device."""
     is_view: bool
     costs: dict[tuple[object, ...], Cost | Message]
     """By attributes."""
@@ -388,7 +388,7 @@ class FunctionReader:
         elif pattern.is_view:
             made = [operands[0] for _ in pattern.rooms]
         else:
-            made = [() if room is None else self._new([room]) for room in pattern.rooms]
+            made = [self._new(rooms) for rooms in pattern.rooms]
             makes = made[0] if len(made) == 1 else tuple(chain.from_iterable(made))
         uses = given if STAYS not in given else tuple([s for s in given if s >= 0])
         self.steps.append(Run(op.name, cost, pattern.streams, kind is MoveOp, uses, makes, pattern.slows))
@@ -397,10 +397,11 @@ class FunctionReader:
     def _pattern(self, op: Operation) -> Pattern:
         check_level(op, self.frame.name)
         if type(op) is PackOp or type(op) is UnpackOp:  # the tuple's type says it all
-            results = []
+            results, rooms = [], []
             placings = [self._placing(op.results[0].type if type(op) is PackOp else op.operands[0].type)]
         else:
             results = [self._placing(v.type) for v in op.results]
+            rooms = [self._rooms_of(v.type) for v in op.results]
             placings = [*[self._placing(v.type) for v in op.operands], *results]
         streams = dict.fromkeys([stream for p in placings for stream in p.streams])
         return Pattern(
@@ -408,7 +409,7 @@ class FunctionReader:
             tuple(dict.fromkeys([device for device, _ in streams])),
             tuple([self._stream(stream) for stream in streams]),
             tuple([self._stream(stream) for stream in slowed_streams(op, tuple(streams))]),
-            [(p.streams[0][0], p.bytes) if p.streams else None for p in results],
+            rooms,
             is_view(op),
             {},
             next((p.on for p in placings if p.on is not None and p.on.count > 1), None),

@@ -26,8 +26,8 @@ class Placed:
     function: str
     streams: tuple[Stream, ...]
     cost: Cost
-    allocates: tuple[tuple[int, int] | None, ...]
-    """Per result, (device, bytes) of its new storage; None where it is on no device."""
+    allocates: tuple[tuple[tuple[int, int], ...], ...]
+    """Per result, (device, bytes) of its new storage, or of that of each element of a tuple; nothing where it is on no device."""
     is_view: bool
     """Allocates nothing: results are the operands' storage."""
     slows: tuple[Stream, ...] = ()

@@ -115,12 +115,9 @@ class Schedule(Walk):
         if placed.is_view:
             return tuple(operands[0] for _ in placed.allocates)
         results: list[Value] = []
-        for allocation in placed.allocates:
-            if allocation is None:
-                results.append(())
-            else:
-                results.append((len(self.storages),))
-                self.storages.append(Storage(*allocation, number, number))
+        for allocations in placed.allocates:
+            results.append(tuple(range(len(self.storages), len(self.storages) + len(allocations))))
+            self.storages += [Storage(*allocation, number, number) for allocation in allocations]
         return tuple(results)
 
     def occupy(self, placed: Placed, operands: PythonValues) -> int:
@@ -157,8 +154,7 @@ class Schedule(Walk):
         streams = tuple(dict.fromkeys(stream for stream in found if stream is not None))
         cost = self.costs.of(op, tuple(dict.fromkeys(device for device, _ in streams)))
         check_placed(op, frame.name, streams, cost)
-        on = [frame.stream(v.type) for v in op.results]
-        memory = tuple(None if s is None else (s[0], type_bytes(v.type)) for s, v in zip(on, op.results, strict=True))
+        memory = tuple([tuple(self.memory(v.type)) for v in op.results])
         if (slows := slowed_streams(op, streams)) and cost.picoseconds:
             beside = self.costs.beside(cost)
             slows = slows if beside.slowdown_picoseconds else ()
@@ -167,12 +163,16 @@ class Schedule(Walk):
 
     def allocate(self, type_: Attribute, number: int) -> Value:
         """New storage for a value of this type, and of each element of a tuple."""
+        first = len(self.storages)
+        self.storages += [Storage(*memory, number, number) for memory in self.memory(type_)]
+        return tuple(range(first, len(self.storages)))
+
+    def memory(self, type_: Attribute) -> list[tuple[int, int]]:
+        """What a value of this type is held in, (device, bytes): several of a tuple, nothing if it is on no device."""
         if isinstance(type_, TupleType):
-            return tuple(s for element in type_.types.data for s in self.allocate(element, number))
-        if (stream := self.frame.stream(type_)) is None:
-            return ()
-        self.storages.append(Storage(stream[0], type_bytes(type_), number, number))
-        return (len(self.storages) - 1,)
+            return [memory for element in type_.types.data for memory in self.memory(element)]
+        stream = self.frame.stream(type_)
+        return [] if stream is None else [(stream[0], type_bytes(type_))]
 
     def frame_of(self, name: str, devices: tuple[int, ...]) -> Frame:
         if (frame := self.frames.get((name, devices))) is None:

@@ -64,11 +64,12 @@ def kernel(number: int) -> Callable[[list[Any]], list[Any]]:
 class Pending:
     """A result on its way."""
 
-    def __init__(self, work: Any, result: Callable[[], Any]) -> None:
-        self._work, self._result = work, result
+    def __init__(self, works: Sequence[Any], result: Callable[[], Any]) -> None:
+        self._works, self._result = works, result
 
     def wait(self) -> Any:
-        self._work.wait()
+        for work in self._works:
+            work.wait()
         return self._result()
 
 
@@ -118,20 +119,33 @@ class Collective:
 
 
 class AllReduce(Collective):
+    """Of a tensor, or of a tuple of tensors: one flat buffer for those of each element type."""
+
     def __init__(self, reduction: str, ranks: Sequence[int]) -> None:
         super().__init__(ranks)
         self.reduction = reduction
 
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
+    def run(self, operands: tuple[Any, ...], beside: bool) -> Any:
         x = operands[0]
         if self.alone:
             return x
-        reduced = x.to(x.dtype if x.dtype in _REDUCIBLE else torch.int32, copy=True).contiguous()
-        work = dist.all_reduce(reduced, _REDUCE[self.reduction], self.group, async_op=beside)
-        return Pending(work, lambda: self._end(reduced, x.dtype)) if beside else self._end(reduced, x.dtype)
+        tensors: Sequence[Tensor] = x if isinstance(x, tuple) else (x,)
+        dtypes, is_tuple = [each.dtype for each in tensors], isinstance(x, tuple)
+        parts, works = list(tensors), list[Any]()
+        for dtype in dict.fromkeys(dtypes):
+            alike = [i for i, each in enumerate(tensors) if each.dtype == dtype]
+            sizes = [tensors[i].numel() for i in alike]
+            flat = torch.empty(sum(sizes), dtype=dtype if dtype in _REDUCIBLE else torch.int32, device=DEVICE)
+            for i, part in zip(alike, flat.split(sizes), strict=True):
+                parts[i] = part.view(tensors[i].shape).copy_(tensors[i])
+            works.append(dist.all_reduce(flat, _REDUCE[self.reduction], self.group, async_op=beside))
 
-    def _end(self, reduced: Tensor, dtype: torch.dtype) -> Tensor:
-        return _finished(reduced, self.reduction, len(self.ranks)).to(dtype)
+        def end() -> Any:
+            count = len(self.ranks)
+            done = tuple(_finished(p, self.reduction, count).to(d) for p, d in zip(parts, dtypes, strict=True))
+            return done if is_tuple else done[0]
+
+        return Pending(works, end) if beside else end()
 
 
 class AllGather(Collective):
@@ -158,7 +172,7 @@ class AllGather(Collective):
                 parts[position] = part[:size].view(x.dtype).reshape(shape)
             return torch.cat(parts, self.dim)
 
-        return Pending(work, end) if beside else end()
+        return Pending([work], end) if beside else end()
 
 
 class ReduceScatter(Collective):
@@ -183,7 +197,7 @@ class ReduceScatter(Collective):
         work = dist.reduce_scatter_single(result.view(-1), source, _REDUCE[self.reduction], self.group, async_op=beside)
         dtype, members = x.dtype, len(self.ranks)
         end = lambda: _finished(result, self.reduction, members).to(dtype)  # noqa: E731
-        return Pending(work, end) if beside else end()
+        return Pending([work], end) if beside else end()
 
 
 class AllToAll(Collective):

@@ -1,7 +1,7 @@
 """Communication beside computation: rewrites the entry of a placed program so that its messages have streams of their own.
 
 Sends to later stages run on the stream `send-next` of both devices, those to earlier stages on `send-previous`, collectives on
-`collective`: a stream for each kind, as each communicator of NCCL has. A message starts as soon as its operands are there
+`collective`: a stream for each kind, as each communicator of NCCL has. Reductions of the same devices are one message, up to so many bytes (`buckets`). A message starts as soon as its operands are there
 (a `dist.move` right after what makes them), and its results are waited for where they are first used (a `dist.move` right
 before). Values that feed a reduction are made as early as they can be: the last call on their way (the last microbatch's
 backward part) is opened, so that each layer's gradients are reduced while earlier layers still compute.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, TensorType, i64
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import CallOp as FuncCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
@@ -24,6 +24,7 @@ from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, plac
 from distir.dialects.dist.calls import is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.passes.distribution.inline import erase_unreached
+from distir.passes.distribution.pipeline.buckets import fill_buckets
 from distir.passes.structure import functions
 
 NEXT, PREVIOUS, COLLECTIVE = "send-next", "send-previous", "collective"
@@ -34,11 +35,16 @@ Position = tuple[int, ...]
 """Where an operation is in the program: operations that replace a call are inside its position."""
 
 
-def overlap_communication(module: ModuleOp, entry: FuncOp) -> None:
-    """Puts the messages of the entry on streams of their own."""
+BUCKET_BYTES = 25 * 2**20
+"""How much is reduced in one message: PyTorch's `DistributedDataParallel(bucket_cap_mb=25)`."""
+
+
+def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES) -> None:
+    """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes."""
     positions = _open_last_calls(module, entry)
     _forward_tuples(entry)
     _reorder(entry, positions)
+    fill_buckets(entry.body.block, bucket_bytes)
     for op in [op for op in entry.body.block.ops if isinstance(op, CommunicationOp) and _moves(op)]:
         _on_stream(op)
     _wait(entry)
@@ -46,10 +52,10 @@ def overlap_communication(module: ModuleOp, entry: FuncOp) -> None:
 
 
 def _moves(op: CommunicationOp) -> bool:
-    """Whether all its values are tensors on main streams; there is nothing to do for others."""
+    """Whether all its values are on main streams; there is nothing to do for others."""
     values = [*op.operands, *op.results]
     places = [placement(v.type) for v in values]
-    return all(isinstance(v.type, TensorType) for v in values) and all(p and p.stream == MAIN_STREAM for p in places)
+    return all(p and p.stream == MAIN_STREAM for p in places)
 
 
 # --- making values early -----------------------------------------------------------------------------------------------
@@ -216,14 +222,17 @@ def _device(value: SSAValue) -> int:
 
 
 def _wait(entry: FuncOp) -> None:
-    """What comes back from a stream comes back where it is first used."""
+    """What comes back from a stream comes back, and is unpacked, where it is first used."""
     block = entry.body.block
     positions = {op: number for number, op in enumerate(block.ops)}
     for op in list(block.ops):
         if isinstance(op, MoveOp) and isinstance(op.input.owner, CommunicationOp):
-            users = [use.operation for use in op.output.uses]
-            if users:
-                op.detach()
-                block.insert_op_before(op, min(users, key=lambda user: positions[user]))
-            else:
-                block.erase_op(op)
+            back = [op, *[use.operation for use in op.output.uses if isinstance(use.operation, UnpackOp)]]
+            users = [use.operation for each in back for result in each.results for use in result.uses]
+            users = [user for user in users if user not in back]
+            for each in back if users else reversed(back):
+                each.detach()
+                if users:
+                    block.insert_op_before(each, min(users, key=lambda user: positions[user]))
+                else:
+                    each.erase()

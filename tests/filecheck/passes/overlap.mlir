@@ -1,4 +1,6 @@
-// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 overlap=true},check-module' | filecheck %s
+// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 overlap=true bucket=0},check-module' | filecheck %s
+// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 overlap=true bucket=288},check-module' | filecheck %s --check-prefix=BUCKET
+// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 overlap=true bucket=287},check-module' | filecheck %s
 // RUN: distir-opt %s -p 'pipeline-stages{stages=2},microbatch{count=3},pipeline-schedule,overlap-communication,check-module' | filecheck %s --check-prefix=PIPE
 
 // Data parallel: the gradient of w1 is there first. It moves to the stream of collectives of both devices and is reduced before
@@ -37,6 +39,15 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK:      dist.call @update_0
 // CHECK:      dist.move %[[D]] : tensor<6x4xf32, #dist.on<1, "collective">> -> tensor<6x4xf32, #dist.on<1>>
 // CHECK:      dist.call @update_0
+
+// Both gradients, of 192 and 96 bytes, fit one bucket: one message of a tuple, once both are there, unpacked where the update needs it.
+// BUCKET:      %[[P:.*]] = dist.pack %dw1, %dw0
+// BUCKET-NEXT: %[[A:.*]] = dist.move %[[P]] : tuple<{{.*}}> -> tuple<tensor<6x4xf32, #dist.on<0, "collective">>, tensor<8x6xf32, #dist.on<0, "collective">>>
+// BUCKET:      %[[C:.*]], %[[D:.*]] = dist.allreduce sum %[[A]], %{{.*}} : (tuple<
+// BUCKET-NOT:  dist.allreduce
+// BUCKET:      %[[B:.*]] = dist.move %[[C]] : tuple<tensor<6x4xf32, #dist.on<0, "collective">>
+// BUCKET-NEXT: dist.unpack %[[B]]
+// BUCKET:      dist.call @update_0
 
 // Pipeline: activations go on one stream, gradients on another; the receiver waits for each where it uses it.
 // PIPE:       %h0, %a0 = dist.call @forward_0

@@ -342,3 +342,27 @@ func.func @main(%x: tensor<4x2xf32, #dist.on<0>>, %y: tensor<3x2xf32, #dist.on<1
   %0, %1 = dist.exchange %x, %y dim 0 from [0, 2] : (tensor<4x2xf32, #dist.on<0>>, tensor<3x2xf32, #dist.on<1>>) -> (tensor<5x2xf32, #dist.on<0>>, tensor<5x3xf32, #dist.on<1>>)
   func.return
 }
+
+// -----
+
+// CHECK: expected value 1 of type tuple<tensor<4xf32>> in one place, got tuple<tensor<5xf32, #dist.on<1>>>
+func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>, %y: tuple<tensor<5xf32, #dist.on<1>>>) {
+  %0, %1 = dist.allreduce sum %x, %y : (tuple<tensor<4xf32, #dist.on<0>>>, tuple<tensor<5xf32, #dist.on<1>>>) -> (tuple<tensor<4xf32, #dist.on<0>>>, tuple<tensor<5xf32, #dist.on<1>>>)
+  func.return
+}
+
+// -----
+
+// CHECK: expected a tensor, got tuple<tensor<4xf32, #dist.on<0>>>
+func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>) {
+  %0 = dist.allgather %x dim 0 : (tuple<tensor<4xf32, #dist.on<0>>>) -> tuple<tensor<4xf32, #dist.on<0>>>
+  func.return
+}
+
+// -----
+
+// CHECK: expected a tensor over an axis, got tuple<tensor<4xf32, #dist.on<0:2>>>
+func.func @main(%x: tuple<tensor<4xf32, #dist.on<0:2>>>) {
+  %0 = dist.allreduce sum %x over "dp" : (tuple<tensor<4xf32, #dist.on<0:2>>>) -> tuple<tensor<4xf32, #dist.on<0:2>>>
+  func.return
+}
