@@ -13,8 +13,9 @@ from xdsl.passes import ModulePass
 
 @dataclass(frozen=True)
 class OverlapCommunicationPass(ModulePass):
-    """Puts sends to later stages, sends to earlier ones and collectives of the entry on a stream each, and issues what feeds a reduction as
-    early as it can be. Reductions of the same devices are joined to buckets: one message of several tensors.
+    """Puts sends to later stages, sends to earlier ones and collectives on a stream each, collectives of what a function is given on one that runs
+    ahead, and issues what feeds a reduction of the entry as early as it can be. Reductions of the same devices are joined to buckets: one message
+    of several tensors.
 
     Requires: level 3. Ensures: equal values on equal devices."""
 
@@ -28,11 +29,11 @@ class OverlapCommunicationPass(ModulePass):
         from distir.dialects.dist.calls import is_placed
         from distir.dialects.errors import DistirError
         from distir.interpreters.entry import entry_function
-        from distir.interpreters.ranks import write_out
         from distir.passes.distribution.pipeline.streams import overlap_communication
+        from distir.passes.staging.function_streams import overlap_in_functions
 
-        write_out(op)
         entry = entry_function(op, self.entry)
         if not is_placed(entry):
             raise DistirError(f"@{self.entry} is not placed: run pipeline-schedule or dtp-parallelize first")
         overlap_communication(op, entry, self.bucket)
+        overlap_in_functions(op, entry)

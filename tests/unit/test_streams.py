@@ -19,6 +19,7 @@ from distir.interpreters.machines import Overlap, load_machine
 from distir.interpreters.proof import prove, prove_ranks
 from distir.interpreters.simulate import simulate, summarize
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.overlap_communication import OverlapCommunicationPass
 from distir.passes.project_to_rank import project
 from distir.tools.universe import DISTIR_UNIVERSE
 from examples import mlp_onnx
@@ -109,3 +110,20 @@ def test_what_a_message_costs_the_computation_beside_it() -> None:
     assert found.makespan_picoseconds == 3_300_000
     assert found.clocks[0, "comm"] == 1_600_000
     assert found.busy_seconds[0] == {"elementwise": 3e-6, "allreduce": 0.6e-6, "slowdown": 0.3e-6}
+
+
+@pytest.mark.filterwarnings("ignore:Constructing LpVariable:DeprecationWarning")
+def test_parameters_stored_in_parts_are_fetched_ahead() -> None:
+    """On the unit machine, an operation 1 us and a message 0.5 us. One after the other a layer takes 6 us, and the entry two operations more: 14 us.
+    Beside: the weight is there at 1.5 (the next layer's at 3), the layer's operations end at 3.5 (the next layer's at 6.5, since all that it
+    waits for is there), its gradients are reduced and negated until 8, while the entry's first operation runs; then they are added."""
+    text = (UNIT.parents[1] / "overlap_functions.mlir").read_text()
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Onnx):
+        context.load_dialect(dialect)
+    plain = Parser(context, text).parse_module()
+    beside = plain.clone()
+    OverlapCommunicationPass().apply(context, beside)
+    for simulated in (simulate, summarize):
+        found = [simulated(program, load_machine(UNIT)).makespan_picoseconds for program in (plain, beside)]
+        assert found == [14_000_000, 9_000_000]

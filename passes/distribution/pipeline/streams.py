@@ -202,7 +202,7 @@ def _on_stream(op: CommunicationOp) -> None:
         else:
             block.insert_op_before(move, op)
         moved.append(move.output)
-    types = [placed(r.type, on_device(_device(r), stream)) for r in op.results]
+    types = [placed(r.type, on_device(_device(r), stream, _count(r))) for r in op.results]
     message = type(op).create(
         operands=moved, result_types=types, properties=dict(op.properties), attributes=dict(op.attributes)
     )
@@ -219,6 +219,11 @@ def _device(value: SSAValue) -> int:
     on = placement(value.type)
     assert on is not None
     return on.device
+
+
+def _count(value: SSAValue) -> int:
+    on = placement(value.type)
+    return 1 if on is None else on.count
 
 
 def _wait(entry: FuncOp) -> None:

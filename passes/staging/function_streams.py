@@ -1,0 +1,224 @@
+"""Communication beside computation inside functions: in goes a placed program, and its collectives come out on streams of their own where there is
+something to compute meanwhile.
+
+A collective of what a function is given, such as the gather of a parameter that is stored in parts, runs on the stream `prefetch`, with what makes its operands:
+it waits for nothing but the collectives before it there, as sharded data parallelism fetches parameters ahead. Any other runs on the
+stream `collective`, and is waited for where its result is first used. What a function takes for a stream alone it takes on the stream, and a result that is returned stays
+on its stream until a caller uses it: layers do not wait for each other's messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
+from xdsl.traits import Pure
+
+from distir.dialects.dist import CallOp, MoveOp
+from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement
+from distir.dialects.dist.calls import is_kernel
+from distir.dialects.dist.communication import CollectiveOp
+from distir.interpreters.work import is_view
+from distir.passes.distribution.pipeline.streams import COLLECTIVE
+from distir.passes.structure import functions
+
+PREFETCH = "prefetch"
+
+
+def overlap_in_functions(module: ModuleOp, entry: FuncOp) -> None:
+    """Moves the collectives of the functions that the entry calls, and of the entry."""
+    calls = _Calls(module, entry)
+    for function in calls.callees_first:
+        for op in [op for op in function.body.block.ops if isinstance(op, CollectiveOp)]:
+            if _is_on_main((*op.operands, *op.results)):
+                _overlap(op, calls)
+        if function is not entry:
+            calls.take_on_streams(function)
+            calls.return_on_streams(function)
+
+
+class _Calls:
+    """Which functions of a program are called where."""
+
+    def __init__(self, module: ModuleOp, entry: FuncOp):
+        self.entry = entry
+        table = functions(module)
+        self.sites: dict[FuncOp, list[CallOp]] = {}
+        self.callees_first: list[FuncOp] = []
+        self._visit(entry, table)
+
+    def _visit(self, function: FuncOp, table: dict[str, FuncOp]) -> None:
+        self.sites[function] = []
+        for op in function.body.block.ops:
+            if isinstance(op, CallOp) and not is_kernel(callee := table[op.callee_name]):
+                if callee not in self.sites:
+                    self._visit(callee, table)
+                self.sites[callee].append(op)
+        self.callees_first.append(function)
+
+    def lingers(self, value: SSAValue) -> bool:
+        """Whether something is computed between a value and its first use, in its function or, of one that is only returned, in every caller."""
+        block, users = _block_of(value), {use.operation for use in value.uses}
+        if any(not isinstance(user, ReturnOp) for user in users):
+            return any(not is_view(op) for op in _before(value, users))
+        function = block.parent_op()
+        if function is self.entry or not isinstance(function, FuncOp):
+            return True
+        indices = {use.index for use in value.uses}
+        return all(self.lingers(site.results[i]) for site in self.sites[function] for i in indices)
+
+    def take_on_streams(self, function: FuncOp) -> None:
+        """Arguments that are needed on one stream alone are taken on it: callers move them there as soon as they are made."""
+        for argument in function.body.block.args:
+            users = [use.operation for use in argument.uses]
+            moves = [user for user in users if isinstance(user, MoveOp)]
+            types = {move.output.type for move in moves}
+            if len(moves) < len(users) or len(types) != 1:
+                continue
+            (type_,) = types
+            on = placement(type_)
+            assert on is not None
+            for move in moves:
+                move.output.replace_all_uses_with(argument)
+                function.body.block.erase_op(move)
+            Rewriter.replace_value_with_new_type(argument, type_)
+            for site in self.sites[function]:
+                site.operands[argument.index] = _moved(site.operands[argument.index], on.stream)
+        _restate(function)
+
+    def return_on_streams(self, function: FuncOp) -> None:
+        """Results that come back from a stream only to be returned are returned on it, and come back where callers use them."""
+        last = function.body.block.last_op
+        assert last is not None
+        for index, value in enumerate(last.operands):
+            move = value.owner
+            if not isinstance(move, MoveOp) or not _is_on_main([value]) or _is_on_main([move.input]):
+                continue
+            if not value.has_one_use() or not self.lingers(value):
+                continue
+            last.operands[index] = move.input
+            function.body.block.erase_op(move)
+            for site in self.sites[function]:
+                result = Rewriter.replace_value_with_new_type(site.results[index], last.operands[index].type)
+                _come_back(result)
+        _restate(function)
+
+
+def _overlap(op: CollectiveOp, calls: _Calls) -> None:
+    """Puts one collective on a stream, if anything runs beside it there."""
+    early, after = _made_of_arguments(op), list(_made_of_it(op))
+    if early is not None:
+        stream, moved = PREFETCH, [*early, op]
+    elif any(calls.lingers(result) for result in (after or [op])[-1].results):
+        stream, moved = COLLECTIVE, [op, *after]
+    else:
+        return
+    for each in moved:
+        _place(each, stream)
+    for result in moved[-1].results:
+        _come_back(result)
+
+
+def _made_of_it(op: Operation) -> Iterator[Operation]:
+    """What is made of the result alone and is all that the result is for (a conversion of a gradient)."""
+    while len(op.results) == 1 and op.results[0].has_one_use():
+        op = next(iter(op.results[0].uses)).operation
+        if not op.has_trait(Pure) or isinstance(op, CollectiveOp | CallOp) or len(op.operands) > 1 or op.regions:
+            return
+        yield op
+
+
+def _made_of_arguments(op: Operation) -> list[Operation] | None:
+    """What makes the operands out of arguments and is there for nothing else; None if they need anything that is computed or received."""
+    found: dict[Operation, None] = {}
+    waiting = [v for v in op.operands if not isinstance(v, BlockArgument)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, BlockArgument) or value.owner in found:
+            continue
+        maker = value.owner
+        assert isinstance(maker, Operation)
+        alone = all(use.operation is op or use.operation in found for result in maker.results for use in result.uses)
+        if not alone or not maker.has_trait(Pure) or isinstance(maker, CollectiveOp | CallOp) or maker.regions:
+            return None
+        if not _is_on_main((*maker.operands, *maker.results)):
+            return None
+        found[maker] = None
+        waiting += maker.operands
+    return list(found)[::-1]
+
+
+def _place(op: Operation, stream: str) -> None:
+    """The operation on a stream: its operands move there where they are made."""
+    for index, value in enumerate(op.operands):
+        if _is_on_main([value]):
+            op.operands[index] = _moved(value, stream)
+    for result in list(op.results):
+        on = placement(result.type)
+        assert on is not None
+        Rewriter.replace_value_with_new_type(result, placed(result.type, on_device(on.device, stream, on.count)))
+
+
+def _moved(value: SSAValue, stream: str) -> SSAValue:
+    """A value on a stream, from where it is made on."""
+    block = _block_of(value)
+    for use in value.uses:
+        if isinstance(use.operation, MoveOp) and use.operation.parent is block:
+            on = placement(use.operation.output.type)
+            if on is not None and on.stream == stream:
+                return use.operation.output
+    move = MoveOp(value, stream)
+    move.output.name_hint = value.name_hint
+    if isinstance(value, OpResult):
+        block.insert_op_after(move, value.op)
+    else:
+        assert block.first_op is not None
+        block.insert_op_before(move, block.first_op)
+    return move.output
+
+
+def _restate(function: FuncOp) -> None:
+    """The type of a function, of what it takes and returns."""
+    block = function.body.block
+    assert block.last_op is not None
+    function.function_type = FunctionType.from_lists([*block.arg_types], [v.type for v in block.last_op.operands])
+
+
+def _come_back(value: SSAValue) -> None:
+    """Has a value on a stream come back to the main one where it is first used."""
+    if value.first_use is None:
+        return
+    move = MoveOp(value, MAIN_STREAM)
+    move.output.name_hint = value.name_hint
+    users = {use.operation for use in value.uses}
+    value.replace_uses_with_if(move.output, lambda use: use.operation is not move)
+    _block_of(value).insert_op_before(move, next(op for op in _following(value) if op in users))
+
+
+def _before(value: SSAValue, users: Iterable[Operation]) -> Iterator[Operation]:
+    """The operations between a value and the first of its users."""
+    users = set(users)
+    for op in _following(value):
+        if op in users:
+            return
+        yield op
+
+
+def _following(value: SSAValue) -> Iterator[Operation]:
+    op = value.op.next_op if isinstance(value, OpResult) else _block_of(value).first_op
+    while op is not None:
+        yield op
+        op = op.next_op
+
+
+def _block_of(value: SSAValue) -> Block:
+    block = value.op.parent if isinstance(value, OpResult) else value.owner
+    assert isinstance(block, Block)
+    return block
+
+
+def _is_on_main(values: Iterable[SSAValue]) -> bool:
+    places = [placement(value.type) for value in values]
+    return all(on is not None and on.stream == MAIN_STREAM for on in places)
