@@ -5,6 +5,7 @@ and how often each conversion and message is on a path are counted from that."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import cast
@@ -89,10 +90,18 @@ class Occurrences:
 
     def end(self, occurrence: Occurrence) -> Position:
         """Until when a value is used in any states."""
-        if occurrence not in self._ends:
-            self._ends[occurrence] = ()
-            self._ends[occurrence] = max((self.end_of_use(at) for at in occurrence.uses), default=())
-        return self._ends[occurrence]
+        ends, open_, waiting = self._ends, set[Occurrence](), [occurrence]
+        while occurrence not in ends:  # a sum is passed on from microbatch to microbatch: too deep for calls
+            last = waiting[-1]
+            before = [] if last in open_ else [p for at in last.uses for p in at.passed if p not in ends]
+            open_.add(last)
+            waiting += (each for each in before if each not in open_)
+            if waiting[-1] is last:
+                ends[last] = max(
+                    (max([at.end, at.start, *(ends.get(p, ()) for p in at.passed)]) for at in last.uses), default=()
+                )
+                waiting.pop()
+        return ends[occurrence]
 
     def end_of_use(self, at: At) -> Position:
         """Until when a use holds what it needs."""
@@ -119,12 +128,10 @@ class Occurrences:
             return None
         found: set[Use] = set()
         if not at.end:  # it is passed on
-            for other in (other for passed in at.passed for other in passed.uses):
-                if self.end_of_use(other) >= position:
-                    rest = self.remaining(other, position)
-                    if rest is None:
-                        return None
-                    found |= rest
+            for other in self._used_later(at, position):
+                if (rest := self.remaining(other, position)) is None:
+                    return None
+                found |= rest
             return found
         if any(self.end(passed) >= position for passed in at.passed):
             return None
@@ -135,6 +142,17 @@ class Occurrences:
                 return None
             return self.lifetimes.remaining(*at.use, position[1:])
         return found
+
+    def _used_later(self, at: At, position: Position) -> Iterator[At]:
+        """The uses after a position of what a use passes on, but for those that pass it on again."""
+        waiting = [at]
+        while waiting:
+            for other in (other for passed in waiting.pop().passed for other in passed.uses):
+                if self.end_of_use(other) >= position:
+                    if other.end or other.start >= position:
+                        yield other
+                    else:
+                        waiting.append(other)
 
     # --- the order of `timeline` ------------------------------------------------------------------------------------
 

@@ -1,10 +1,12 @@
 """A table that every microbatch takes as parts, on two stages: it is sent once, and gathered where it is needed."""
 
+import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, TensorType
 from xdsl.ir import Operation
 
 from distir.dialects.dist import SendOp
+from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Sharded, ShardingAttr
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.ilp_shard import IlpShardPass
@@ -50,3 +52,11 @@ def _rows(op: Operation) -> int:
     type_ = op.operands[0].type
     assert isinstance(type_, TensorType)
     return type_.get_shape()[0]
+
+
+def test_sums_may_pass_through_any_number_of_microbatches():
+    module, context = parsed(TEXT.replace("12x", "400x")), Context()
+    for each in (ShardcombineAnnotatePass(), PipelineStagesPass(1, microbatches=400), MicrobatchPass(400)):
+        each.apply(context, module)
+    with pytest.raises(DistirError, match="no sharding fits; the smallest that one needs is"):
+        IlpShardPass(mesh="dp=1,tp=2", memory_limit="20000").apply(context, module)
