@@ -86,9 +86,7 @@ class DistributedStep:
                     )
                 self._values[i] = distir_arrays.placed(given[port["name"]], port)
         with torch.inference_mode():
-            results = self._main(list(self._values))
-            for argument, result in self._updates.items():
-                self._values[argument] = results[result]
+            results = distir_runtime.step(self._main, self._values, self._updates)
             return torch.tensor(self._loss(results))
 
     def _loss(self, results: list[Any]) -> float:

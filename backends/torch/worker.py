@@ -77,33 +77,44 @@ def work(folder: Path, rank: int, job: Job) -> None:
     barrier = heartbeat.site("rank.barrier before a run")
     heartbeat.follow(program.line, program.sites)
 
-    def timed_run() -> tuple[list[Any], float]:
+    following = Next.load(folder, rank)
+    updates = dict(following.updates)
+
+    def one_step() -> list[Any]:
+        return distir_runtime.step(entry, arguments, updates)
+
+    def on_copies() -> list[Any]:
+        """A run that gets its arguments for itself, and leaves what there is."""
+        return entry(copies.pop())
+
+    def timed(run: Callable[[], list[Any]]) -> tuple[list[Any], float]:
         heartbeat.cell[0] = barrier
         dist.barrier()
         heartbeat.cell[1] += 1
         start = time.perf_counter()
-        results = entry(list(arguments))
+        results = run()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return results, time.perf_counter() - start
-
-    following = Next.load(folder, rank)
 
     def tell(step: int) -> None:
         if following.told:
             save_arrays(step_path(folder, rank, step), [plain_array(results[i]) for i in following.told])
 
     with torch.inference_mode():
-        results, first = timed_run()
+        results, first = timed(one_step)
         tell(0)
         for step in range(1, job.following + 1):
-            for argument, result in following.updates:
-                arguments[argument] = results[result]
+            results = []
             for argument, array in zip(following.given, load_arrays(next_path(folder, rank, step))[0], strict=True):
                 arguments[argument] = types.tensor(array, device)
-            results, first = timed_run()
+            results, first = timed(one_step)
             tell(step)
-        seconds = [timed_run()[1] for _ in range(job.measure)] or [first]
+        seconds = list[float]()
+        for _ in range(job.measure):
+            copies = [[x.clone() for x in arguments]]
+            seconds.append(timed(on_copies)[1])
+        seconds = seconds or [first]
     heartbeat.reach("saving of the results")
     save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results], seconds)
     heartbeat.reach("rank.barrier at the end")

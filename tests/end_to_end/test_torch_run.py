@@ -72,6 +72,7 @@ def communication_program() -> ModuleOp:
     arguments |= {"b2": tensor(2, 3, on=2, element=i1), "h3": tensor(2, on=3, element=bf16)}
     block = Block(arg_types=list(arguments.values()))
     x0, x1, x2, x3, a0, a1, a2, i0, i3, b2, h3 = block.args
+    a3, x3_short = dist.SendOp(a1, tensor(6, 4, on=3)), dist.SliceOp(x3, [(1, 4), (0, 4)])
 
     def everywhere(*devices: int) -> list[Attribute]:
         return [tensor(10, 4, on=d) for d in devices]
@@ -84,6 +85,9 @@ def communication_program() -> ModuleOp:
         dist.AllReduceOp([a0, a1], Reduction.PROD),
     )
     short = dist.AllReduceOp([i0, i3])
+    packs = [dist.PackOp([a, x, i]) for a, x, i in ((a0, x0, i0), (a3.output, x3_short.output, i3))]
+    bucket = dist.AllReduceOp([pack.output for pack in packs])
+    unpacked = dist.UnpackOp(bucket.results[1])
     sends = [
         dist.SendOp(a0, tensor(6, 4, on=1)),
         dist.SendOp(b2, tensor(2, 3, on=0, element=i1)),
@@ -106,7 +110,27 @@ def communication_program() -> ModuleOp:
     here = dist.ReduceOp([a0, a1], tensor(6, 4, on=0), Reduction.MEAN)
     product = dist.ReduceOp([a2, a1], tensor(6, 4, on=0), Reduction.PROD)
     block.add_ops(
-        [*sends, sum_, mean, max_, min_, prod, short, gathered, backwards, even, uneven, columns, exchanged, ragged]
+        [
+            a3,
+            x3_short,
+            *packs,
+            bucket,
+            unpacked,
+            *sends,
+            sum_,
+            mean,
+            max_,
+            min_,
+            prod,
+            short,
+            gathered,
+            backwards,
+            even,
+            uneven,
+            columns,
+            exchanged,
+            ragged,
+        ]
     )
     block.add_ops([windows, broadcast, scatter, gather, elsewhere, here, product])
     results = {
@@ -119,6 +143,7 @@ def communication_program() -> ModuleOp:
         "min": min_.results[0],
         "prod": prod.results[1],
         "sum_short": short.results[1],
+        **{f"bucket{i}": result for i, result in enumerate(unpacked.results)},
         "gathered": gathered.results[0],
         "gathered_backwards": backwards.results[0],
         "scattered_even": even.results[0],
@@ -176,6 +201,9 @@ def test_communication():
         "min": np.minimum(a0, a1),
         "prod": a0 * a1,
         "sum_short": np.array([6, 4, -4, 32767], np.int16),
+        "bucket0": a0 + a1,
+        "bucket1": x[0:3] + x[7:10],
+        "bucket2": np.array([6, 4, -4, 32767], np.int16),
         "gathered": x,
         "gathered_backwards": np.concatenate(reversed_parts),
         "scattered_even": total[0:2],

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce as fold
 from operator import attrgetter
 from sys import getrefcount
@@ -52,6 +52,18 @@ def start(rank: int, device: torch.device, groups: Sequence[Sequence[int]] = ())
     globals().update(RANK=rank, DEVICE=device)
     _groups.clear()
     _groups.update({tuple(group): dist.new_group(list(group)) for group in groups if len(group) > 1})
+
+
+def step(main: Callable[[list[Any]], list[Any]], arguments: list[Any], updates: Mapping[int, int]) -> list[Any]:
+    """Runs a program once. What it updates is handed over, so that an update may be in its argument's memory, and is in the list afterwards;
+    `updates` says which result each such argument becomes. Nobody else may have these tensors still, or they are copied."""
+    given = list(arguments)
+    for argument in updates:
+        arguments[argument] = None
+    results = main(given)
+    for argument, result in updates.items():
+        arguments[argument] = results[result]
+    return results
 
 
 def kernel(number: int) -> Callable[[list[Any]], list[Any]]:

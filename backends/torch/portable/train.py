@@ -273,9 +273,8 @@ class Training:
             self.step += 1
             beat(self.step)
             self.batch(self.step)
-            results = program.main(list(self.arguments))
-            for argument, result in program.updates.items():
-                self.arguments[argument] = results[result]
+            results = []  # updates are in the memory of what the last step returned
+            results = distir_runtime.step(program.main, self.arguments, program.updates)
             numbers, stopped = program.numbers(results, stop.asked)
             seconds = time.perf_counter() - begun
             speed = {"seconds": seconds}
