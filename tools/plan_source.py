@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from distir.tools.commands.breakdown import AXES
+
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
@@ -29,11 +31,14 @@ class PlanSource:
     _works: dict[int, ModelWork] = field(default_factory=dict[int, "ModelWork"])
 
     def program(self, configuration: Configuration) -> ModuleOp:
-        """The program of a plan, with the values that the model came with."""
+        """The program of a plan, with the values that the model came with, and the axes of its devices."""
+        from distir.dialects.sharding import AxesAttr
         from distir.interpreters.weights import attach, weights_of
 
         program = self.search.program(configuration)
         attach(program, weights_of(self.model))
+        axes = (("pp", configuration.pp), ("dp", configuration.dp), ("tp", configuration.tp))
+        program.attributes[AXES] = AxesAttr(axes)
         return program
 
     def work(self, batch: int) -> ModelWork:

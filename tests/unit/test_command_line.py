@@ -119,7 +119,7 @@ def parsers(parser: ArgumentParser) -> Iterator[ArgumentParser]:
         yield from parsers(command)
 
 
-@pytest.mark.parametrize("columns", [200, 80, 60])
+@pytest.mark.parametrize("columns", [200, 80])
 def test_help_is_as_wide_as_it_may_be(columns: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     for parser in parsers(make_parser()):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
+from distir.tools.commands.breakdown import KINDS, header, parts_of, places, rows_of
 from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import (
@@ -35,6 +36,7 @@ EXAMPLES = """\
 examples:
   distir simulate best.mlir --machine dgx-2
   distir simulate best.mlir --machine mine.toml --json
+  distir simulate best.mlir --machine dgx-2 --by layer                what each layer takes
   distir simulate best.mlir --machine dgx-a100 --report best.html     why it takes that long, in a browser
   distir simulate best.mlir --machine dgx-a100 --trace best.json      open best.json in ui.perfetto.dev
   distir simulate best.mlir --machine dgx-a100 --trace best.json --window 50%..51% --devices 0,3..5
@@ -73,6 +75,12 @@ def add_parser(subparsers: Any) -> None:
         "--depth", choices=("stage", "layer", "op"), help="of the trace: the entry's steps, inside its calls, or all"
     )
     parser.add_argument("--report", metavar="F.html", help="write a page with timeline, memory and critical path")
+    parser.add_argument(
+        "--by",
+        choices=KINDS,
+        default="module",
+        help="what time and memory are shown by: the model's modules, its layers, kinds of work, operations (default: module)",
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(run=run)
 
@@ -87,15 +95,18 @@ def run(args: Namespace) -> int:
     with progress(f"simulating {args.program}"):
         found = simulate(args.program, args.machine, args.cost_model, args.settings)
         figures = {"program": args.program, **found.figures}
+        parts = parts_of(found.analysis, args.by)
         if args.trace is not None:
             _write_trace(args, found.analysis)
         if args.report is not None:
             found.report(args.report)
     if args.json:
-        print(json.dumps(figures, indent=2))
+        print(json.dumps({**figures, "by": args.by, "parts": parts}, indent=2))
     else:
         print_table(_rows(figures))
-        _print_peaks(figures["peaks"])
+        print(f"\ntime of an average device, and memory of the fullest, by {args.by}")
+        print_table(rows_of(parts, figures["makespan_seconds"]), header(args.by))
+        _print_peaks(figures["peaks"], places(found.program, figures["devices"]))
     return 0
 
 
@@ -324,7 +335,7 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _print_peaks(peaks: list[dict[str, Any]]) -> None:
+def _print_peaks(peaks: list[dict[str, Any]], places: Sequence[str]) -> None:
     """What is live at the peaks; devices that hold the same are one paragraph, those that hold the most come first."""
     alike: dict[str, list[dict[str, Any]]] = {}
     for peak in peaks:
@@ -333,7 +344,8 @@ def _print_peaks(peaks: list[dict[str, Any]]) -> None:
         peak, devices = same[0], [each["device"] for each in same]
         during = f", during {peak['during']}" if peak["during"] else ""
         print()
-        say(f"peak of device {_ranges(devices)}: {bytes_text(peak['bytes'])}{during}")
+        where = f" ({places[devices[0]]}{', ...' if len(devices) > 1 else ''})" if places[devices[0]] else ""
+        say(f"peak of device {_ranges(devices)}{where}: {bytes_text(peak['bytes'])}{during}")
         rows = [
             (
                 bytes_text(held["bytes"] * held["copies"]),

@@ -12,6 +12,11 @@
 // CHECK-NEXT: communication 1 send
 // CHECK-NEXT: devices compute 40.0%, communication 20.0%, idle 40.0%
 
+// CHECK:      time of an average device, and memory of the fullest, by module
+// CHECK-NEXT: module time of makespan communication memory at peak
+// CHECK-NEXT: (main) 1.5 us 60.0% 33% 128 bytes
+// CHECK-NEXT: (input) 0 ns 0.0% 128 bytes
+
 // CHECK:      peak of device 0: 256 bytes, during onnx.Relu a
 // CHECK-NEXT: 128 bytes activation onnx.Relu a
 // CHECK-NEXT: 128 bytes input x

@@ -1,0 +1,152 @@
+"""What the devices' time and the fullest device's memory go to, in the model's names: by module, by layer, by kind. In goes a program opened on a machine;
+out come sums over all devices and calls, exact and found from each distinct function once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Literal, NamedTuple
+
+from xdsl.ir import Operation
+
+from distir.interpreters.costs import SLOWDOWN
+from distir.interpreters.simulate.bodies import Call
+from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
+from distir.interpreters.simulate.holdings import Holding, Peak
+from distir.interpreters.simulate.timing import Frame
+from distir.interpreters.walk import model_name
+
+By = Literal["module", "layer", "kind", "operation"]
+HOPS = 8
+"""How far the module of a communication is looked for: it is that of what made its operand."""
+
+
+class Item(NamedTuple):
+    """Operations that are alike."""
+
+    module: str
+    """What the model calls them; for what has no name there what its function's operations have in common, else `(function)`."""
+    operation: str
+    kind: str
+
+    @property
+    def communicates(self) -> bool:
+        return self.kind not in COMPUTE
+
+
+class Part(NamedTuple):
+    """What one module, layer or kind takes."""
+
+    name: str
+    picoseconds: int
+    """Summed over all streams of all devices."""
+    communication_picoseconds: int
+    """Of these, those of communication."""
+    bytes: int
+    """At the peak of one device."""
+
+
+Times = Counter[Item]
+
+
+@dataclass
+class Adder:
+    """Sums times over calls; those of a function are remembered by the function and the costs that it has there."""
+
+    expansion: Expansion
+    _known: dict[tuple[Frame, str], Times] = field(default_factory=dict[tuple[Frame, str], Times])
+
+    def of(self, scope: Scope) -> Times:
+        key = (scope.frame, scope.function.name)
+        if (known := self._known.get(key)) is None:
+            known = self._known[key] = self._sum(scope)
+        return known
+
+    def _sum(self, scope: Scope) -> Times:
+        times, calls = Times(), Counter[tuple[Frame, str]]()
+        unnamed = common(map(model_name, scope.function.operations)) or f"({scope.function.name})"
+        for stage, step in zip(self.expansion.stages(scope), scope.body.steps, strict=True):
+            if isinstance(step, Call):
+                inside = self.expansion.inside(scope, step, stage.op)
+                self.of(inside)
+                calls[inside.frame, inside.function.name] += 1
+            elif not stage.moves:
+                item = Item(module_of(stage.op) or unnamed, stage.op.name, stage.kind)
+                times[item] += stage.picoseconds * len(stage.streams)
+                if stage.slows:
+                    times[item._replace(kind=SLOWDOWN)] += stage.slowdown * len(stage.slows)
+        for key, count in calls.items():
+            for item, picoseconds in self._known[key].items():
+                times[item] += count * picoseconds
+        return times
+
+
+def module_of(op: Operation) -> str:
+    """What the model calls an operation; of a communication, what it calls the maker of its first operand."""
+    for _ in range(HOPS):
+        if (name := model_name(op)) or not op.name.startswith("dist.") or not op.operands:
+            return name
+        if not isinstance(owner := op.operands[0].owner, Operation):
+            return ""
+        op = owner
+    return ""
+
+
+def common(modules: Iterable[str]) -> str:
+    """The parts that all names begin with; of those that are not empty."""
+    names = [re.split(r"(?=[./])", name) for name in set(modules) if name]
+    parts = takewhile(lambda level: len(set(level)) == 1, zip(*names, strict=False))
+    return "".join(level[0] for level in parts)
+
+
+def layer_of(module: str) -> str:
+    """`blocks.3` of `blocks.3.mlp.up`, `/h.3` of `/h.3/attn/MatMul`: up to the first part with a number; without one, the first part."""
+    if match := re.match(r"(.*?\b\w*?\d+)(?=[./]|$)", module):
+        return match[1]
+    return re.split(r"(?<=.)[./]", module, maxsplit=1)[0]
+
+
+def breakdown(expansion: Expansion, peak: Peak | None, by: By) -> list[Part]:
+    """The parts, those that take longest first. Times add up to what all devices are busy with, bytes to the peak's."""
+    scope = expansion.entry()
+    times = Adder(expansion).of(scope)
+    name: Callable[[Item], str] = {
+        "module": lambda item: item.module,
+        "layer": lambda item: layer_of(item.module),
+        "kind": lambda item: item.kind,
+        "operation": lambda item: item.operation,
+    }[by]
+    total, communication = Counter[str](), Counter[str]()
+    for item, picoseconds in times.items():
+        total[name(item)] += picoseconds
+        communication[name(item)] += picoseconds * item.communicates
+    holdings = peak.holdings if peak is not None else []
+    memory = Counter[str]()
+    for held, module in zip(holdings, _modules(holdings, scope.function.name), strict=True):
+        key = {
+            "module": module,
+            "layer": layer_of(module),
+            "kind": held.role,
+            "operation": held.operation or held.role,
+        }[by]
+        memory[key] += held.total_bytes
+    names = [n for n in dict.fromkeys((*total, *memory)) if total[n] or memory[n]]
+    parts = [Part(n, total[n], communication[n], memory[n]) for n in names]
+    return sorted(parts, key=lambda part: (-part.picoseconds, -part.bytes, part.name))
+
+
+def _modules(holdings: Iterable[Holding], entry: str) -> list[str]:
+    """The module of each: a parameter's is its name without the last part, and so is that of state that has the parameter's name in its own."""
+    found: list[str] = []
+    for held in holdings:
+        if held.module or held.path or held.operation:
+            found.append(held.module or f"({held.path[-1] if held.path else entry})")
+            continue
+        parts = held.name.split(".")
+        parts = parts[1:-1] if parts[0] == "state" and len(parts) > 2 else parts
+        found.append(".".join(parts[:-1]) or f"({held.role})")
+    return found
