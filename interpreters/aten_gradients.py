@@ -40,7 +40,8 @@ def forward_of(gradient: Any) -> Any:
     name = gradient.overloadpacket.__name__
     if gradient.namespace != "aten" or not name.endswith(_SUFFIX):
         return None
-    packet = getattr(torch.ops.aten, name.removesuffix(_SUFFIX), None)
+    stem = name.removesuffix(_SUFFIX)
+    packet = getattr(torch.ops.aten, stem, getattr(torch.ops.aten, f"{stem}_forward", None))
     if packet is None or hasattr(packet, gradient._overloadname):
         return getattr(packet, gradient._overloadname, None)
     taken = {argument.name: str(argument.type) for argument in gradient._schema.arguments}
@@ -59,8 +60,8 @@ def _arguments_of(forward: Any, given: Mapping[str, Any]) -> dict[str, Any] | No
     for position, argument in enumerate(forward._schema.arguments):
         name, kind = argument.name, str(argument.type)
         sizes = given.get(_SIZES if position == 0 and _SIZES in given else f"{name}_sizes")
-        if name in given:
-            found[name] = given[name]
+        if name in given or f"saved_{name}" in given:
+            found[name] = given[name] if name in given else given[f"saved_{name}"]
         elif "Tensor" in kind and sizes is not None:
             found[name] = torch.empty(sizes, device="meta") if prod(sizes) else None
         elif kind.startswith("Optional"):
@@ -72,6 +73,22 @@ def _arguments_of(forward: Any, given: Mapping[str, Any]) -> dict[str, Any] | No
         elif not argument.has_default_value():
             return None
     return found
+
+
+def part_fits(function: Any, given: Mapping[str, Any]) -> bool:
+    """Whether what replaces a part of an operand has the shape of the part, which `foo` of `foo_scatter` gives. Raises what that
+    raises."""
+    name, overload_name = function.overloadpacket.__name__, function._overloadname
+    part = getattr(torch.ops.aten, name.removesuffix("_scatter"), None) if name.endswith("_scatter") else None
+    if part is None or not isinstance(given.get("src"), Tensor):
+        return True
+    for taker in (
+        getattr(part, each) for each in {overload_name: 0, **dict.fromkeys(part.overloads())} if hasattr(part, each)
+    ):
+        names = {argument.name for argument in taker._schema.arguments}
+        if names == {each.name for each in function._schema.arguments} - {"src"}:
+            return taker(**{name: given[name] for name in names & given.keys()}).shape == given["src"].shape
+    return True
 
 
 def convolution_fits(x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> bool:
@@ -89,8 +106,15 @@ def convolution_fits(x: Tensor, weight: Tensor, bias: Tensor | None, *options: A
     return convolution(given, weight, None, stride, padding, dilation, False, plain, groups).shape[:2] == x.shape[:2]
 
 
-def check_convolution(function: Any, given: Mapping[str, Any]) -> None:
-    """Raises ValueError where a convolution has channels that its weight has not; other operators are not looked at."""
+def check_extents(function: Any, given: Mapping[str, Any]) -> None:
+    """Raises ValueError where what replaces a part has not its shape, a convolution has channels that its weight has not, or a
+    transform has not the frequencies of its length; other operators are not looked at."""
+    if not part_fits(function, given):
+        raise ValueError(f"{function}: the part that is replaced has another shape")
+    if function is torch.ops.aten._fft_c2r.default:
+        x, dims, _, length = (given[argument.name] for argument in function._schema.arguments)
+        if x.shape[dims[-1]] != length // 2 + 1:
+            raise ValueError(f"{function}: {x.shape[dims[-1]]} frequencies, which are not those of {length} samples")
     if function is torch.ops.aten.convolution.default:
         x, weight, bias, *options = (given.get(argument.name) for argument in function._schema.arguments)
         if not convolution_fits(cast(Tensor, x), cast(Tensor, weight), bias, *options):
@@ -113,7 +137,7 @@ def _given_by_operator(
     if (taken := _arguments_of(forward, given)) is None:
         return None
     taken = {name: ready(value) if isinstance(value, Tensor) else value for name, value in taken.items()}
-    check_convolution(forward, taken)
+    check_extents(forward, taken)
     results = forward(**taken)
     made: list[Tensor] = [results] if isinstance(results, Tensor) else list(results)
     kept = [name for name in names[1:] if name not in taken and isinstance(given.get(name), Tensor)]
@@ -204,7 +228,7 @@ class FittingGradients(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        check_convolution(
+        check_extents(
             func, {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **(kwargs or {})}
         )
         if gradient_fits(func, args, kwargs or {}) is False:

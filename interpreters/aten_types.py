@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.aten_calls import Binding, binding_of, overload, result_types, torch_dtype
-from distir.interpreters.aten_gradients import check_convolution, forward_of, gradient_fits
+from distir.interpreters.aten_gradients import check_extents, forward_of, gradient_fits
 
 FEW = 200_000
 """Elements that a shape is checked with: as many as discovery runs an operator on at most."""
@@ -49,7 +49,7 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
         if list(operand_types) != [value.type for value in op.operands] or found != tuple(op.result_types):
             _check_by_definition(op, binding, operand_types, found)
             _check_by_forward(op, binding, operand_types)
-            _check_channels(op, binding, operand_types)
+            _check_extents(op, binding, operand_types)
         return found
     except DistirError:
         raise
@@ -115,14 +115,12 @@ def _check_by_forward(op: Operation, binding: Binding, types: Sequence[Attribute
         raise DistirError(f"{op.name}: the gradient has not the shape of what it is the gradient of")
 
 
-def _check_channels(op: Operation, binding: Binding, types: Sequence[Attribute]) -> None:
-    """Raises where a convolution has not the channels of its weight."""
-    if overload(binding.schema) is not torch.ops.aten.convolution.default:
-        return
+def _check_extents(op: Operation, binding: Binding, types: Sequence[Attribute]) -> None:
+    """Raises where operands do not go together in a way that neither meta tensors nor a definition shows."""
 
     def check(**arguments: Any) -> list[None]:
-        check_convolution(torch.ops.aten.convolution.default, arguments)
-        return [None]
+        check_extents(overload(binding.schema), arguments)
+        return [None] * len(op.results)
 
     binding.compute(check)([_meta(op, cast(TensorType[Any], type_)) for type_ in types])
 

@@ -26,6 +26,10 @@ from distir.frontends.onnx.value_types import value_types
 _CONSTANT_DTYPES = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64"}
 
 
+_POSITIONS = {"Trilu": 1}
+"""Operands from which an operator counts positions, 0 where they are left out: shards have others, so an operation states them."""
+
+
 class GraphImporter:
     """Imports one graph into one block; a body's importer sees the values of the graphs around it."""
 
@@ -110,6 +114,8 @@ class GraphImporter:
         operands = [self.operand(name, where) for name in node.input]
         if not schema.has_variadic_input:
             operands += [self.operand("", where) for _ in range(len(schema.inputs) - len(operands))]
+        if (place := _POSITIONS.get(node.op_type)) is not None and operands[place] is self.absent:
+            operands[place] = self.add(Constant(TensorAttr.from_numpy(np.array(0)))).results[0]
         properties: dict[str, Attribute] = {}
         discardable: dict[str, Attribute] = {}
         graphs: dict[str, GraphProto] = {}

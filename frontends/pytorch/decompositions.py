@@ -28,6 +28,7 @@ def decompositions() -> dict[Any, Any]:
         aten.new_zeros.default: partial(_filled, 0),
         aten.new_ones.default: partial(_filled, 1),
         aten.new_empty.default: partial(_filled, 0),
+        aten.new_empty_strided.default: _filled_strided,
         aten.empty_like.default: _zeros_for_empty,
         aten._adaptive_avg_pool2d.default: partial(_adaptive, aten.avg_pool2d.default),
         aten._adaptive_avg_pool3d.default: partial(_adaptive, aten.avg_pool3d.default),
@@ -44,6 +45,23 @@ def decompositions() -> dict[Any, Any]:
         aten.convolution_backward.default: _convolution_backward,
         aten.embedding_dense_backward.default: _embedding_dense_backward,
         aten.var_mean.correction: _var_mean,
+        aten.var.correction: _var,
+        aten.std.correction: _std,
+        aten.logsumexp.default: _logsumexp,
+        aten.dist.default: _dist,
+        aten.norm.ScalarOpt_dim: _norm,
+        aten.any.default: _any,
+        aten.any.dim: _any,
+        aten.any.dims: _any,
+        aten.all.default: _all,
+        aten.all.dim: _all,
+        aten.all.dims: _all,
+        aten.channel_shuffle.default: _channel_shuffle,
+        aten.as_strided.default: _overlapping_windows,
+        aten.upsample_nearest1d_backward.default: _nearest_backward,
+        aten.upsample_nearest2d_backward.default: _nearest_backward,
+        aten.upsample_nearest3d_backward.default: _nearest_backward,
+        aten._weight_norm_interface_backward.default: aten._weight_norm_differentiable_backward.default,
         aten.native_layer_norm.default: partial(_norm_in_parameter_type, aten.native_layer_norm.default),
         aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
         aten.ones_like.default: _one_like,
@@ -56,6 +74,7 @@ def decompositions() -> dict[Any, Any]:
         aten.native_batch_norm.default,
         aten.native_batch_norm_backward.default,
         aten.linalg_vector_norm.default,
+        aten._weight_norm_interface.default,
     )
     ours[aten.multilabel_margin_loss_forward.default] = _multilabel_margin_loss
     return {
@@ -157,6 +176,12 @@ def _spatial_dims(pooling: Any) -> int:
     return next(argument.N for argument in pooling._schema.arguments if argument.name == "kernel_size")
 
 
+def _filled_strided(
+    like: Tensor, size: Sequence[int], stride: Sequence[int], *, dtype: torch.dtype | None = None, **_: object
+) -> Tensor:
+    return torch.full(size, 0, dtype=dtype or like.dtype)
+
+
 def _filled(value: int, like: Tensor, size: Sequence[int], *, dtype: torch.dtype | None = None, **_: object) -> Tensor:
     return torch.full(size, value, dtype=dtype or like.dtype)
 
@@ -170,6 +195,85 @@ def _var_mean(
     centered = x - mean
     var = (centered * centered).sum(dims, keepdim=keepdim) / max(count - (1 if correction is None else correction), 0)
     return var, mean if keepdim else mean.reshape(var.shape)
+
+
+def _var(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    return _var_mean(x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _std(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    return _var(x, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    """In the parts that its kernels are: a maximum, of which infinities count as 0, and a sum."""
+    if not x.dtype.is_floating_point or not x.numel():
+        return NotImplemented
+    dims = list(dim)
+    highest = x.amax(dims, keepdim=True)
+    highest = torch.where(highest.abs() == torch.inf, 0, highest)
+    found = (x - highest).exp().sum(dims, keepdim=keepdim).log()
+    return found + (highest if keepdim else highest.reshape(found.shape))
+
+
+def _dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    return torch.linalg.vector_norm(x - other, p)
+
+
+def _norm(x: Tensor, p: float | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    return torch.linalg.vector_norm(x, 2 if p is None else p, dim, keepdim)
+
+
+def _any(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Whether their number is not zero: numbers of shards add up."""
+    return _number(x, dim, keepdim) > 0 if x.dtype == torch.bool else NotImplemented
+
+
+def _all(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    return _number(~x, dim, keepdim) == 0 if x.dtype == torch.bool else NotImplemented
+
+
+def _number(x: Tensor, dim: int | Sequence[int] | None, keepdim: bool) -> Tensor:
+    return x.sum() if dim is None else x.sum([dim] if isinstance(dim, int) else list(dim), keepdim=keepdim)
+
+
+def _channel_shuffle(x: Tensor, groups: int) -> Tensor:
+    batch, channels, *rest = x.shape
+    return x.reshape(batch, groups, channels // groups, *rest).transpose(1, 2).reshape(x.shape)
+
+
+def _overlapping_windows(
+    x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """What says by strides that it has windows of the last dim (those of a short-time transform), by the windows' length and step."""
+    *outer, rows = x.shape
+    if not x.is_contiguous() or storage_offset or len(size) != x.dim() + 1 or list(size[:-2]) != outer:
+        return NotImplemented
+    windows, length, step = size[-2], size[-1], stride[-2]
+    if list(stride[:-2]) != list(x.stride()[:-1]) or stride[-1] != 1 or step < 1:
+        return NotImplemented
+    used = (windows - 1) * step + length
+    if not 0 < used <= rows:
+        return NotImplemented
+    return (x if used == rows else x[..., :used]).unfold(-1, length, step)
+
+
+def _nearest_backward(
+    gradient: Tensor, output_size: Sequence[int], input_size: Sequence[int], *scales: float | None
+) -> Tensor:
+    """Of a resampling by whole factors, the sum over the copies of each position."""
+    batch, channels, *rows = input_size
+    factors = [
+        large // small if small and large % small == 0 else 0 for large, small in zip(output_size, rows, strict=True)
+    ]
+    if not all(factors) or any(s not in (None, float(f)) for s, f in zip(scales, factors, strict=False)):
+        return NotImplemented
+    split = [n for pair in zip(rows, factors, strict=True) for n in pair]
+    return gradient.reshape(batch, channels, *split).sum([3 + 2 * i for i in range(len(rows))])
 
 
 def _norm_in_parameter_type(norm: Any, x: Tensor, *args: Any) -> Any:

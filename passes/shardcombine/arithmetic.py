@@ -181,6 +181,10 @@ class Floats:
             noise = [each + 1j * rng.permutation(each.reshape(-1)).reshape(each.shape) for each in noise]
         if reduction is not Reduction.SUM:  # always worse, or a function that falls and rises is rarely seen to fall
             sign = -1 if reduction is Reduction.MAX else 1
+            if array.dtype.kind == "f" and np.array_equal(array, np.rint(array)) and array.any():
+                noise = [
+                    rng.integers(0, _SMALL, array.shape) for _ in noise
+                ]  # among which zeros and equal numbers are as usual
             noise = [array + sign * np.abs(each) for each in noise]
         return _addends(array, noise, shards, reduction, rng)
 

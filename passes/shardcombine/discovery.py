@@ -186,8 +186,9 @@ class Discovery:
         if (known := next((each for each in alike if stands_for(subject, each)), None)) is not None:
             return subject, known
         small = stand_in(subject)
-        if small is None and (drawn := subject.with_drawn_constants()) is not None:
-            return drawn, stand_in(drawn)
+        if (small is None or not small.factors) and (drawn := subject.with_drawn_constants()) is not None:
+            if (other := stand_in(drawn)) is not None and (small is None or other.factors):
+                return drawn, other
         if small is not None:
             alike.append(small)
         return subject, small

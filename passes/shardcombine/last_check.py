@@ -47,6 +47,8 @@ _ENOUGH = 100_000
 _FEWEST_DRAWS = 2
 _MORE_DRAWS = 3 * MANY_DRAWS
 """Where results are seen that are not finite."""
+_MANY_NUMBERS, _MOST_DRAWS = 2_000, 200
+"""Of results, in the draws by which an operator is seen to be of extremes; and those draws."""
 _FEW = 8
 """Elements of an operand with which it takes many draws."""
 
@@ -169,6 +171,24 @@ class _Check:
         return []
 
     @cached_property
+    def _more(self) -> list[Trial]:
+        """Draws of as many numbers as show that an operator, of which few results depend on which operand is extreme, is none of extremes."""
+        found = list[Trial]()
+        if not self.trials or isinstance(self.trials[0].arithmetic, Exact):
+            return found
+        arithmetic, seen = self.trials[0].arithmetic, 0
+        for number in range(len(self.trials) - 1, _MOST_DRAWS):
+            if seen >= _MANY_NUMBERS:
+                break
+            try:
+                draw = self.probe.draw(arithmetic, number)
+            except Exception:
+                break
+            found.append(Trial(draw, SHARDS[number % 2], arithmetic))
+            seen += max((r.size for r in draw.results if r is not None), default=1)
+        return found
+
+    @cached_property
     def _partly_finite(self) -> list[Trial]:
         """Draws of which some results are finite and some are not: an operator may be a sum over addends only where all are."""
         arithmetic, found, is_finite = PartlyFinite(), list[Trial](), True
@@ -232,7 +252,8 @@ class _Check:
         combines: list[Combine] = [
             Reduce(entry.reduction) if r in entry.results else Identity() for r in range(len(probe.kinds))
         ]
-        for trial in (*self.trials, *self._partly_finite):
+        more = () if entry.reduction is Reduction.SUM else self._more
+        for trial in (*self.trials, *more, *self._partly_finite):
             shards, draw = trial.shards, trial.draw
             locals_ = [dict(draw.arrays) for _ in range(shards)]
             for i in operands:

@@ -175,6 +175,8 @@ class _Windowed(WindowShards):
         far = next((far for far in map(self._once, stand_ins.reaching()) if all(map(self._measure, far))), None)
         if far is None:
             return None
+        if self.window.gathers and not all(self._reaches_ends(each) for each in far):
+            return None
         if (small := stand_ins.at(FEWEST_ROWS + _ROWS_PER_MARGIN * max(self._margin_steps()))) is None:
             return None
         if stand_ins.elements(small) > LARGEST_STAND_IN:
@@ -251,10 +253,25 @@ class _Windowed(WindowShards):
             zip(self.margins, self.window.results, wrong, strict=True)
         ):
             right = min([begin[i], part.shape[dim], *of_first])
-            self.margins[i] = max(before, 1 + max(of_last, default=-1)), max(after, begin[i] - right)
-            if max(self.margins[i]) > begin[i] // 2:
+            seen = 1 + max(of_last, default=-1), begin[i] - right
+            self.margins[i] = max(before, seen[0]), max(after, seen[1])
+            if max(seen) > begin[i] // 2:
                 return False
         return True
+
+    def _reaches_ends(self, tried: _Tried) -> bool:
+        """Raises the numbers of rows that do not count until shards of the first and of the last row are right: a pad that reflects has
+        rows there that lie further inside. False if it takes too many."""
+        probe, trial = tried.probe, tried.trials[0]
+        most = self.window.steps(probe.small.point, probe.small.shapes) // 2
+        while max(map(max, self.margins)) <= most:
+            steps = self.steps(probe.small.point, probe.small.shapes)
+            first = self._shard(probe, trial, steps, tuple((0, 1) for _ in steps.anchors))
+            last = self._shard(probe, trial, steps, tuple((each.extent - 1, each.extent) for each in steps.anchors))
+            if first is not None and last is not None:
+                return True
+            self.margins = [(before + (last is None), after + (first is None)) for before, after in self.margins]
+        return False
 
     def _measure_filled(self, probe: Probe, trial: Trial) -> bool:
         """Rows of the operand that is filled which count for something else at the inner end of a half than in the whole."""

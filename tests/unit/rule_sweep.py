@@ -218,7 +218,7 @@ def _redrawn(array: Any, number: int, rng: np.random.Generator) -> Any:
     drawn = (
         rng.integers(-2, 3, array.shape).astype(np.float64) if not scale else scale * rng.standard_normal(array.shape)
     )
-    return np.abs(drawn) + 0.1 if array.size and array.min() > 0 and scale else drawn
+    return np.asarray(np.abs(drawn) + 0.1 if array.size and array.min() > 0 and scale else drawn)
 
 
 def sweep(

@@ -71,6 +71,16 @@ def test_zero_times_infinity_is_no_sum_of_addends(shape: tuple[int, ...]) -> Non
     assert "partial" not in rule_that_holds(op, [x, np.full(shape, -1.0)])
 
 
+def test_what_is_an_extreme_of_most_numbers_only() -> None:
+    """A gradient is passed on where a number is not zero, or beyond a bound: the least and the largest addends of both operands are
+    those of the result in most draws."""
+    call = Call(aten.softshrink_backward.default, (doubles(5, 5), doubles(5, 5), 0.0), {})
+    assert "(0, 1)" not in rule_that_holds(*operation(call))
+    assert "(0, 1)" not in rule_that_holds(
+        *operation(Call(aten.hardshrink_backward.default, (doubles(), doubles(), 0.5), {}))
+    )
+
+
 def test_integers_that_saturate_say_nothing() -> None:
     """Of a quantized convolution: rows and columns overlap."""
     pads = ", ".join(["1 : si64"] * 4)
@@ -92,6 +102,7 @@ def test_integers_that_saturate_say_nothing() -> None:
         (aten.softshrink.default, (doubles(5, 6), 70.0)),
         (aten._prelu_kernel_backward.default, (doubles(), doubles(), doubles())),
         (aten._pdist_backward.default, (doubles(10), doubles(5, 5), float("inf"), torch.zeros(10).double())),
+        (aten._cdist_backward.default, (doubles(5, 6, 5), doubles(5, 6, 2), doubles(5, 5, 2), 1e30, doubles(5, 6, 5))),
     ],
 )
 def test_numbers_that_usual_draws_do_not_reach(function: Any, args: tuple[Any, ...]) -> None:

@@ -3,14 +3,21 @@ steps that are imported as operators that rules cut."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from onnx import TensorProto, helper
 from torch import Tensor, nn
+from torch.nn import functional
 from xdsl.ir import Operation
 
 from benchmarks.operator_instances import instances
 from benchmarks.rule_dims import cut_by_halves, open_dims
+from distir.frontends.eager import verify_against_eager
+from distir.frontends.onnx import import_model
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters import isolation
 from distir.passes.shardcombine import discovery
@@ -109,3 +116,63 @@ def test_steps_are_of_operators_that_rules_cut() -> None:
     assert {"aten.upsample_bilinear2d.vec", "aten.avg_pool2d", "aten.pow.Tensor_Scalar"} <= names
     assert not names & {"aten.linalg_vector_norm", "aten.empty_like", "aten._adaptive_avg_pool2d"}
     assert all("diagonal" in op.properties for op in ops if op.name == "aten.tril")
+
+
+def image() -> Tensor:
+    return torch.randn(4, 6, 8, 10)
+
+
+def with_gradients(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    def step(*args: Tensor) -> Any:
+        args = tuple(each.requires_grad_() for each in args)
+        return torch.autograd.grad(function(*args).square().sum(), args)
+
+    return step
+
+
+def truths_in_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    return (x > 0).any(), (x > -1).all(1)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], set[int]]] = {
+    "pads that reflect": (lambda x: functional.pad(x, (1, 2, 2, 1), mode="reflect"), (image(),), set()),
+    "their gradient": (with_gradients(lambda x: functional.pad(x, (1, 2, 2, 1), mode="reflect")), (image(),), set()),
+    "circular pads": (lambda x: functional.pad(x, (1, 2, 2, 1), mode="circular"), (image(),), {8, 10, 11, 13, 2}),
+    "writes to columns": (lambda x, y: x.index_put((torch.tensor([1, 2, 0]),), y), (image(), image()[:3]), {3, 4}),
+    "resampling": (with_gradients(lambda x: functional.interpolate(x, (16, 20))), (image(),), {2}),
+    "short-time transform": (
+        lambda x: torch.stft(x, 8, 4, window=torch.hann_window(8), return_complex=True).abs(),
+        (torch.randn(4, 64),),
+        {8, 64},
+    ),
+    "deviations": (lambda x: (x.std(1), x.var((1, 2), correction=0, keepdim=True)), (image(),), set()),
+    "truths": (truths_in_rows, (image(),), set()),
+    "logarithms of sums": (with_gradients(lambda x: torch.logsumexp(x, (1, 2))), (image(),), set()),
+    "distances": (lambda x, y: torch.dist(x, y), (image(), image()), set()),
+    "norms of weights": (with_gradients(lambda v, g: aten._weight_norm(v, g, 0)), (image(), image()[:, :1, :1, :1]), set()),
+    "channels in groups": (with_gradients(lambda x: functional.channel_shuffle(x, 3)), (image(),), {3}),
+    "inverse transforms": (lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=3), dim=3), (image(),), {6, 10}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_dims_that_everyone_sees_cut(name: str) -> None:
+    """All dims but those whose extents are given, and the program computes what PyTorch does."""
+    function, args, open_ = CASES[name]
+    module = import_step(function, args)
+    assert verify_against_eager(module).holds
+    ops = [op for op in module.walk() if is_operator(op)]
+    rules = Discovery(InterpreterDomains()).rules(ops)
+    left = {extent for op, rule in zip(ops, rules, strict=True) for _, _, extent in open_dims(op, rule)}
+    assert left <= open_
+
+
+def test_a_triangle_by_default_is_cut_in_its_rows_and_columns() -> None:
+    """ONNX's, from the diagonal that is the default."""
+    nodes = [helper.make_node("Trilu", ["x"], ["y"], upper=0)]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [6, 8, 10]) for name in "xy")
+    opset = [helper.make_opsetid("", 18)]
+    module = import_model(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opset))
+    (op,) = (op for op in module.walk() if op.name == "onnx.Trilu")
+    rule = Discovery(InterpreterDomains()).rule(op)
+    assert "offset = S2(raises = k[0]), offset = S3(lowers = k[0])" in str(rule)
