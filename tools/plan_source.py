@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from distir.tools.commands.breakdown import AXES
+from distir.interpreters.simulate.breakdown import AXES
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp

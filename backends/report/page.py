@@ -5,25 +5,33 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir.backends.report.plans import plans_data
-from distir.backends.report.run import run_data, run_tiles, time_text
+from distir.backends.report.run import bytes_text, run_data, run_tiles, time_text
 
 if TYPE_CHECKING:
     from distir.interpreters.simulate.analysis import Analysis
     from distir.passes.distribution.search.configurations import Outcome
 
 FOLDER = Path(__file__).parent
+NOTHING: Mapping[str, str] = {}
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
-def simulation_report(title: str, analysis: Analysis, batch: int | None, explanation: Sequence[str] = ()) -> str:
+def simulation_report(
+    title: str,
+    analysis: Analysis,
+    batch: int | None,
+    explanation: Sequence[str] = (),
+    facts: Mapping[str, str] = NOTHING,
+) -> str:
     """A program's simulation; `batch` is the samples of one run, if it has that; `explanation` the lines that say why its sharding
-    was chosen."""
+    was chosen; `facts` where the figures come from."""
     data = {"tiles": run_tiles(analysis, batch), "run": run_data(analysis), "explanation": list(explanation)}
+    data["facts"] = [[name, text] for name, text in facts.items() if text]
     return _page(title, f"{analysis.machine.name}, {analysis.summary.devices} devices", data)
 
 
@@ -33,11 +41,14 @@ def search_report(
     best: Sequence[Outcome],
     memory_limit_bytes: int,
     analysis: Analysis | None = None,
+    facts: Mapping[str, str] = NOTHING,
+    more: Sequence[Mapping[str, float | None]] = (),
 ) -> str:
     """A search: all plans, and where one fits, the simulation of the best. `best` is ranked; the other outcomes follow with
-    the reason why they are out."""
-    about = f"{len(outcomes)} plans simulated, {len(best)} fit in {memory_limit_bytes / 1e9:.1f} GB per device"
-    data: dict[str, Any] = {"tiles": [], "search": plans_data(outcomes, best, memory_limit_bytes)}
+    the reason why they are out. `more` has tokens per second and MFU of the ranked ones."""
+    about = f"{len(outcomes)} plans looked at, {len(best)} fit in {bytes_text(memory_limit_bytes)} per device"
+    data: dict[str, Any] = {"tiles": [], "search": plans_data(outcomes, best, memory_limit_bytes, more)}
+    data["facts"] = [[name, text] for name, text in facts.items() if text]
     if best:
         c = best[0].configuration
         plan = f"D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distir.passes.distribution.search.configurations import Outcome
 
 
-def plans_data(outcomes: Sequence[Outcome], best: Sequence[Outcome], memory_limit_bytes: int) -> dict[str, Any]:
-    """Ranked plans first, then those that are out, with the reason. Latencies are in microseconds."""
+def plans_data(
+    outcomes: Sequence[Outcome],
+    best: Sequence[Outcome],
+    memory_limit_bytes: int,
+    more: Sequence[Mapping[str, float | None]] = (),
+) -> dict[str, Any]:
+    """Ranked plans first, with `more` of their figures, then those that are out, with the reason. Latencies are in microseconds."""
     rows = [_plan(rank, o) for rank, o in enumerate(best, 1)]
+    for row, figures in zip(rows, more, strict=False):
+        row.update(figures)
     rows += [_plan(None, o) for o in outcomes if o.dropped is not None]
     points = [(o.figures.peak_memory_bytes, o.throughput) for o in outcomes if o.figures is not None]
     return {"plans": rows, "front": pareto(points), "limit": memory_limit_bytes}
@@ -19,8 +26,22 @@ def plans_data(outcomes: Sequence[Outcome], best: Sequence[Outcome], memory_limi
 
 def _plan(rank: int | None, outcome: Outcome) -> dict[str, Any]:
     c, f = outcome.configuration, outcome.figures
-    plan = {"rank": rank, "batch": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "k": c.microbatches}
-    plan |= {"schedule": c.schedule, "dropped": outcome.dropped, "throughput": outcome.throughput}
+    plan: dict[str, Any] = {
+        "tokens": None,
+        "mfu": None,
+        "rank": rank,
+        "batch": c.batch,
+        "dp": c.dp,
+        "tp": c.tp,
+        "pp": c.pp,
+        "k": c.microbatches,
+    }
+    plan |= {
+        "schedule": c.schedule,
+        "recompute": c.recompute,
+        "dropped": outcome.dropped,
+        "throughput": outcome.throughput,
+    }
     if f is None:
         return {**plan, "latency": None, "peak": None, "shares": None}
     shares = {"compute": f.compute_share, "communication": f.communication_share, "idle": f.idle_share}

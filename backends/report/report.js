@@ -53,6 +53,16 @@ function plans(search) {
     for (const map of [circles, list.nodes]) { map.get(chosen)?.classList.remove("chosen"); map.get(plan)?.classList.add("chosen"); }
     chosen = plan;
     list.nodes.get(plan)?.scrollIntoView({ block: "nearest" });
+    details.replaceChildren(...describe(plan));
+  };
+  // What a point or a row opens: the plan's figures, and the command that writes its program.
+  const describe = p => {
+    const command = (data.facts ?? []).find(([name]) => name === "command")?.[1];
+    const parts = [make("h2", {}, `${p.rank ? `Plan ${p.rank}: ` : ""}${label(p)}`)];
+    if (p.latency !== null) parts.push(make("p", {}, [`${number(p.throughput)} samples/s`, p.tokens ? `${Math.round(p.tokens).toLocaleString("en")} tokens/s` : "", p.mfu ? `MFU ${percent(p.mfu)}` : "", time(p.latency), bytes(p.peak)].filter(Boolean).join(" · ")), bar(p.shares));
+    if (p.dropped) parts.push(make("p", { class: "soft" }, p.dropped));
+    if (command && p.rank) parts.push(make("p", { class: "soft" }, "To write its program: "), make("pre", { class: "scroll" }, `${command} --row ${p.rank} -o plan.mlir`));
+    return parts;
   };
   const label = p => `batch ${p.batch}  D=${p.dp} T=${p.tp} P=${p.pp} K=${p.k}` + (p.pp > 1 ? ` ${p.schedule}` : "");
   const W = 1000, H = 380, left = 62, bottom = 40, right = 12, top = 10;
@@ -80,15 +90,21 @@ function plans(search) {
   }
   const kinds = [...new Set(shown.map(kindOf))].sort();
   const legend = make("p", { class: "keys soft" }, ...kinds.map(k => make("span", {}, make("i", { style: `background:${colours[k]}` }), [...k].join("/") || "one device")), make("span", {}, "faint: exceeds the memory · line: the Pareto front · large: the best"));
+  const details = make("div", { class: "details" });
   const list = table([
     { name: "rank", value: p => p.rank ?? 1e9, show: p => p.rank ? String(p.rank) : "" }, { name: "batch", value: p => p.batch }, { name: "D", value: p => p.dp }, { name: "T", value: p => p.tp },
     { name: "P", value: p => p.pp }, { name: "K", value: p => p.k }, { name: "schedule", value: p => p.schedule, show: p => p.pp > 1 ? p.schedule : "-", text: true },
-    { name: "samples/s", value: p => p.throughput, show: p => p.latency === null ? "" : number(p.throughput) }, { name: "latency", value: p => p.latency ?? Infinity, show: p => p.latency === null ? "" : time(p.latency) },
+    ...(shown.some(p => p.recompute !== "none") ? [{ name: "recompute", value: p => p.recompute, text: true }] : []),
+    { name: "samples/s", value: p => p.throughput, show: p => p.latency === null ? "" : number(p.throughput) },
+    ...(shown.some(p => p.tokens) ? [{ name: "tokens/s", value: p => p.tokens ?? 0, show: p => p.tokens ? Math.round(p.tokens).toLocaleString("en") : "" }] : []),
+    ...(shown.some(p => p.mfu) ? [{ name: "MFU", value: p => p.mfu ?? 0, show: p => p.mfu ? percent(p.mfu) : "" }] : []),
+    { name: "comm", value: p => p.shares?.communication ?? 0, show: p => p.shares ? percent(p.shares.communication) : "" }, { name: "bubble", value: p => p.shares?.idle ?? 0, show: p => p.shares ? percent(p.shares.idle) : "" }, { name: "latency", value: p => p.latency ?? Infinity, show: p => p.latency === null ? "" : time(p.latency) },
     { name: "peak memory", value: p => p.peak ?? Infinity, show: p => p.peak === null ? "" : bytes(p.peak) },
     { name: "time of the devices", value: p => p.shares?.compute ?? 0, show: p => p.shares ? bar(p.shares) : "", text: true }, { name: "out because", value: p => p.dropped ?? "", text: true },
   ], search.plans, { kind: p => p.dropped ? "dropped" : "", choose });
-  card("All plans: throughput against memory", plot, legend);
-  card("Plans", keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "waiting"]), list.node);
+  card("All plans: throughput against memory", plot, legend, details);
+  card("Plans", make("p", { class: "soft" }, "Click a row or a point for its figures and command."), keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "waiting"]), list.node);
+  if (shown.length) choose(shown[0]);
 }
 
 // One view of time that the timeline and the memory share.
@@ -128,7 +144,7 @@ function timed(canvas, draw, describe) {
   });
   view.listeners.push(draw);
 }
-const GUTTER = 96;
+const GUTTER = innerWidth < 600 ? 64 : 96;
 function prepare(canvas, height) {
   const ratio = devicePixelRatio || 1, width = canvas.clientWidth || 1000;
   canvas.style.height = height + "px"; canvas.width = width * ratio; canvas.height = height * ratio;
@@ -193,12 +209,13 @@ function memory(run) {
   const canvas = make("canvas"), height = 220;
   const select = make("select", { onchange: () => { draw(); held(); } }, make("option", { value: -1 }, "all devices"), ...run.memory.map(m => make("option", { value: m.device }, `device ${m.device}: ${bytes(m.peak)}`)));
   const most = Math.max(...run.memory.map(m => m.peak), 1), scale = run.capacity <= 2.5 * most ? Math.max(run.capacity, most) * 1.05 : most * 1.08;
+  const rung = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].flatMap(n => [1, 2 ** 10, 2 ** 20, 2 ** 30, 2 ** 40].map(unit => n * unit)).sort((a, b) => a - b).find(step => step * 5 >= scale) ?? scale;
   const at = (points, t) => { let low = 0, high = points.length; while (low < high) { const m = (low + high) >> 1; points[m][0] <= t ? low = m + 1 : high = m; } return low ? points[low - 1][1] : 0; };
   const draw = () => {
     const { g, width, x } = prepare(canvas, height), y = b => height - 8 - (height - 30) * b / scale;
     ruler(g, width, height, x);
     g.textAlign = "right";
-    for (let i = 0; i <= 4; i++) { const b = scale * i / 4; g.fillStyle = style("line"); g.fillRect(GUTTER, y(b), width, 1); g.fillStyle = style("soft"); g.fillText(bytes(Math.round(b)), GUTTER - 6, y(b)); }
+    for (let b = 0; b <= scale; b += rung) { g.fillStyle = style("line"); g.fillRect(GUTTER, y(b), width, 1); g.fillStyle = style("soft"); g.fillText(bytes(Math.round(b)), GUTTER - 6, y(b)); }
     if (run.capacity <= scale) { g.fillStyle = style("accent"); g.fillRect(GUTTER, y(run.capacity), width, 1.5); g.textAlign = "left"; g.fillText("capacity", GUTTER + 6, y(run.capacity) + 9); }
     const chosen = run.memory.filter(m => select.value < 0 || m.device == select.value);
     chosen.forEach((m, i) => {
@@ -214,7 +231,7 @@ function memory(run) {
     if (!peak) { box.replaceChildren(); return; }
     const list = table([
       { name: "bytes", value: h => h.bytes * h.copies, show: h => bytes(h.bytes * h.copies) }, { name: "tensors", value: h => h.copies, show: h => h.copies > 1 ? `${h.copies} x ${bytes(h.bytes)}` : "1" },
-      { name: "of the peak", value: h => h.bytes * h.copies, show: h => percent(h.bytes * h.copies / peak.bytes) }, { name: "role", value: h => h.role, text: true }, { name: "name", value: h => h.name, text: true },
+      { name: "of the peak", value: h => h.bytes * h.copies, show: h => percent(h.bytes * h.copies / peak.bytes) }, { name: "kind", value: h => h.role, text: true }, { name: "module", value: h => h.module, text: true }, { name: "name", value: h => h.name, text: true },
       { name: "made by", value: h => h.operation, text: true }, { name: "in", value: h => h.path, text: true },
     ], peak.held);
     box.replaceChildren(make("p", {}, `Live on device ${device} at its peak of ${bytes(peak.bytes)}${peak.during ? ", during " + peak.during : ""}`), list.node);
@@ -227,7 +244,7 @@ function memory(run) {
 
 function why(run) {
   const total = run.makespan || 1;
-  const devices = table([{ name: "device", value: d => d.device }, { name: "time", value: d => d.compute, show: d => bar({ compute: d.compute / total, communication: d.communication / total, idle: d.idle / total }), text: true },
+  const devices = table([{ name: "device", value: d => d.device }, ...(run.devices.some(d => d.place) ? [{ name: "place", value: d => d.place, text: true }] : []), { name: "time", value: d => d.compute, show: d => bar({ compute: d.compute / total, communication: d.communication / total, idle: d.idle / total }), text: true },
     ...["compute", "communication", "idle", "hidden"].map(kind => ({ name: { idle: "bubble", hidden: "hidden comm." }[kind] ?? kind, value: d => d[kind], show: d => percent(d[kind] / total) }))], run.devices);
   const group = by => { const sums = new Map(); for (const l of run.links) { const key = by(l); const s = sums.get(key) ?? { key, time: 0, times: 0, shares: { compute: 0, communication: 0 } }; s.time += l.time; s.times += l.times; s.shares[l.communicates ? "communication" : "compute"] += l.time / total; sums.set(key, s); } return [...sums.values()].sort((a, b) => b.time - a.time); };
   const columns = name => [{ name, value: l => l.key, text: true }, { name: "time", value: l => l.time, show: l => time(l.time) }, { name: "share", value: l => l.time, show: l => percent(l.time / total) }, { name: "times", value: l => l.times }, { name: "", value: l => l.time, show: l => bar(l.shares), text: true }];
@@ -235,12 +252,18 @@ function why(run) {
   const select = make("select", { onchange: () => choose(select.value) }, ...["operation", "layer", "kind"].map(by => make("option", {}, by)));
   card("Critical path", make("p", { class: "soft" }, `What the ${time(run.makespan)} follow, without a gap: shortening anything else does not make the program faster. By `, select), box);
   choose("operation");
+  const partBox = make("div"), parts = by => partBox.replaceChildren(table([{ name: by, value: p => p[0], text: true }, { name: "time", value: p => p[1], show: p => time(p[1]) }, { name: "of makespan", value: p => p[1], show: p => percent(p[1] / total) },
+    { name: "communication", value: p => p[2], show: p => p[1] ? percent(p[2] / p[1]) : "" }, { name: "memory at peak", value: p => p[3], show: p => p[3] ? bytes(p[3]) : "" }], run.parts[by]).node);
+  const bySelect = make("select", { onchange: () => parts(bySelect.value) }, ...Object.keys(run.parts).map(by => make("option", {}, by)));
+  card("In the model's names", make("p", { class: "soft" }, "Time of an average device, and memory of the fullest at its peak, by ", bySelect), partBox);
+  parts("module");
   card("Time of each device", keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "bubble"]), devices.node);
 }
 
 function page() {
   const tiles = make("div", { class: "tiles" }, ...data.tiles.map(([name, value, note, bad]) => make("div", { class: "tile" + (bad ? " bad" : "") }, make("span", { class: "soft" }, name), make("b", {}, value), make("span", { class: "soft" }, note))));
   document.body.insertBefore(tiles, tip);
+  if (data.facts && data.facts.length) card("Where this comes from", make("dl", {}, ...data.facts.flatMap(([name, text]) => [make("dt", { class: "soft" }, name), make("dd", {}, text)])));
   if (data.search && data.search.plans.length) plans(data.search);
   if (data.explanation && data.explanation.length) card("Why this sharding", make("pre", { class: "scroll" }, data.explanation.join("\n")));
   if (data.run) {

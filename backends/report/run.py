@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from distir.interpreters.simulate.breakdown import By, breakdown, places
 from distir.interpreters.simulate.expansion import COMPUTE
 from distir.interpreters.simulate.spans import PER_MICROSECOND, Level, Span
 
@@ -21,6 +22,8 @@ ROWS = 64
 """Devices whose timeline and memory are shown."""
 POINTS = 1_500
 """Of memory over time, per device."""
+PARTS = 200
+"""Modules, layers or kinds that are listed."""
 HELD = 25
 """Groups of tensors at a peak."""
 
@@ -89,6 +92,7 @@ def run_data(analysis: Analysis) -> dict[str, Any]:
         for path_times in (analysis.critical_path.times[k],)
     ]
     peaks = summary.peak_memory_bytes
+    where = places(analysis.module, count)
     described = sorted({*sorted(devices)[:16], max(peaks, key=lambda d: peaks[d], default=0)})
     return {
         "makespan": summary.makespan_picoseconds / PER_MICROSECOND,
@@ -104,8 +108,9 @@ def run_data(analysis: Analysis) -> dict[str, Any]:
         "links": links,
         "memory": _memory(analysis, devices, depth),
         "peaks": [_peak(analysis, device) for device in described],
+        "parts": {by: _parts(analysis, by) for by in ("module", "layer", "kind", "operation")},
         "devices": [
-            {"device": d, **{k: v / PER_MICROSECOND for k, v in t._asdict().items()}}
+            {"device": d, "place": where[d], **{k: v / PER_MICROSECOND for k, v in t._asdict().items()}}
             for d, t in enumerate(analysis.device_times)
         ],
     }
@@ -180,6 +185,14 @@ def _thinned(levels: list[Level], step: int) -> list[tuple[float, int]]:
     return points
 
 
+def _parts(analysis: Analysis, by: By) -> list[list[Any]]:
+    """[name, microseconds of an average device, of these communication, bytes of the fullest device at its peak]"""
+    peaks, scale = analysis.summary.peak_memory_bytes, PER_MICROSECOND * max(analysis.summary.devices, 1)
+    peak = analysis.peak(max(peaks, key=lambda device: peaks[device])) if peaks else None
+    found = breakdown(analysis.expansion, peak, by)[:PARTS]
+    return [[p.name, p.picoseconds / scale, p.communication_picoseconds / scale, p.bytes] for p in found]
+
+
 def _peak(analysis: Analysis, device: int) -> dict[str, Any]:
     peak = analysis.peak(device)
     held = [
@@ -187,6 +200,7 @@ def _peak(analysis: Analysis, device: int) -> dict[str, Any]:
             "name": h.name,
             "role": h.role,
             "operation": h.operation,
+            "module": h.module,
             "path": " / ".join(h.path),
             "bytes": h.bytes,
             "copies": h.copies,
@@ -194,5 +208,7 @@ def _peak(analysis: Analysis, device: int) -> dict[str, Any]:
         for h in peak.holdings[:HELD]
     ]
     if rest := sum(h.total_bytes for h in peak.holdings[HELD:]):
-        held.append({"name": "", "role": "others", "operation": "", "path": "", "bytes": rest, "copies": 1})
+        held.append(
+            {"name": "", "role": "others", "operation": "", "module": "", "path": "", "bytes": rest, "copies": 1}
+        )
     return {"device": device, "bytes": peak.bytes, "during": " / ".join(peak.during), "held": held}

@@ -32,7 +32,7 @@ class Analysis:
         functions: Sequence[InterpreterFunctions] = (),
         memo: SummaryMemo | None = None,
     ):
-        self.machine, self._module = machine, module
+        self.machine, self.module = machine, module
         self._open = partial(
             open_program, machine=machine, cost_model=cost_model, entry=entry, functions=functions, memo=memo
         )
@@ -40,12 +40,12 @@ class Analysis:
     @cached_property
     def summary(self) -> Summary:
         """Clocks, peaks and counts."""
-        return self._open(self._module).summary()
+        return self._open(self.module).summary()
 
     @cached_property
     def expansion(self) -> Expansion:
         """The program, device by device."""
-        return Expansion(self._open(explicit(self._module)))
+        return Expansion(self._open(explicit(self.module)))
 
     @cached_property
     def device_times(self) -> list[DeviceTime]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal, NamedTuple
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from distir.dialects.sharding import AxesAttr
 from distir.interpreters.costs import SLOWDOWN
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
@@ -21,6 +23,8 @@ from distir.interpreters.simulate.timing import Frame
 from distir.interpreters.walk import model_name
 
 By = Literal["module", "layer", "kind", "operation"]
+AXES = "dist.axes"
+"""The attribute of a module that names the axes of its devices, the last one fastest."""
 HOPS = 8
 """How far the module of a communication is looked for: it is that of what made its operand."""
 
@@ -149,4 +153,20 @@ def _modules(holdings: Iterable[Holding], entry: str) -> list[str]:
         parts = held.name.split(".")
         parts = parts[1:-1] if parts[0] == "state" and len(parts) > 2 else parts
         found.append(".".join(parts[:-1]) or f"({held.role})")
+    return found
+
+
+def places(module: ModuleOp, devices: int) -> list[str]:
+    """Where each device is along the axes, as in `pp 0, dp 1, tp 0`; empty texts where the program does not say."""
+    axes = module.attributes.get(AXES)
+    if not isinstance(axes, AxesAttr):
+        return [""] * devices
+    found: list[str] = []
+    for device in range(devices):
+        parts: list[str] = []
+        for axis, size in reversed(axes.data):
+            device, place = divmod(device, size)
+            if size > 1:
+                parts.insert(0, f"{axis} {place}")
+        found.append(", ".join(parts))
     return found

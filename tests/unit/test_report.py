@@ -2,8 +2,12 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
+from shutil import which
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from xdsl.context import Context
@@ -11,6 +15,7 @@ from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import Func
 from xdsl.parser import Parser
 
+import distir
 from distir.backends.report import simulation_report
 from distir.backends.report.plans import pareto
 from distir.dialects.dist import Dist
@@ -18,6 +23,8 @@ from distir.dialects.onnx import Onnx
 from distir.interpreters.machines import load_machine
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.analysis import Analysis
+from distir.tools.distir import main
+from examples import mlp_onnx
 from tests.unit import random_modules
 
 
@@ -40,6 +47,44 @@ def test_its_figures_are_the_simulation(module: ModuleOp) -> None:
         assert max(bytes_ for _, bytes_ in device["points"]) == device["peak"]
     for peak in run["peaks"]:
         assert sum(h["bytes"] * h["copies"] for h in peak["held"]) == peak["bytes"]
+
+
+def test_times_by_module_add_up() -> None:
+    analysis = Analysis(mlp_onnx_module(), load_machine("dgx-2"))
+    page = simulation_report("mlp", analysis, 32, (), {"command": "distir simulate", "machine": "dgx-2"})
+    (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    data = json.loads(text)
+    assert data["facts"] == [["command", "distir simulate"], ["machine", "dgx-2"]]
+    for parts in data["run"]["parts"].values():
+        assert sum(part[1] for part in parts) == pytest.approx(data["run"]["makespan"])
+        assert sum(part[3] for part in parts) == analysis.peak(0).bytes
+
+
+def mlp_onnx_module() -> ModuleOp:
+    return distir.import_model(mlp_onnx.build([16] * 4, batch=32))
+
+
+@pytest.mark.skipif(which("node") is None, reason="node is not installed")
+def test_the_page_of_a_search_runs_and_its_plans_open(tmp_path: Path) -> None:
+    model, page = tmp_path / "mlp.mlir", tmp_path / "page.html"
+    model.write_text(str(mlp_onnx_module()))
+    command = ["search", str(model), "--machine", "dgx-2", "--devices", "4", "--report", str(page)]
+    assert main(command) == 0
+    script = Path(__file__).with_name("report_page.js")
+    done = subprocess.run(["node", str(script), str(page)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--devices 4" in done.stdout
+    assert re.search(r"Plan \d+: batch 32 D=", done.stdout)
+    assert "--row " in done.stdout
+    for card in (
+        "All plans",
+        "Timeline",
+        "Memory over time",
+        "Critical path",
+        "In the model's names",
+        "Time of each device",
+    ):
+        assert card in done.stdout
 
 
 def test_texts_of_a_model_are_never_markup() -> None:

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 from distir.tools.commands.report import bytes_text, seconds_text
 
 if TYPE_CHECKING:
-    from xdsl.dialects.builtin import ModuleOp
-
     from distir.interpreters.simulate.analysis import Analysis
     from distir.interpreters.simulate.breakdown import By
 
 KINDS: tuple[By, ...] = ("module", "layer", "kind", "operation")
 SHOWN = 10
 """Parts that are printed; the others are one line."""
-AXES = "dist.axes"
-"""The attribute of a module that names the axes of its devices, the last one fastest."""
 
 
 def parts_of(analysis: Analysis, by: By) -> list[dict[str, Any]]:
@@ -59,21 +55,3 @@ def rows_of(parts: Sequence[dict[str, Any]], makespan_seconds: float) -> list[tu
 
 def header(by: str) -> tuple[str, ...]:
     return (by, "time", "of makespan", "communication", "memory at peak")
-
-
-def places(module: ModuleOp, devices: int) -> list[str]:
-    """Where each device is along the axes, as in `pp 0, dp 1, tp 0`; empty texts where the program does not say."""
-    from distir.dialects.sharding import AxesAttr
-
-    axes = module.attributes.get(AXES)
-    if not isinstance(axes, AxesAttr):
-        return [""] * devices
-    found: list[str] = []
-    for device in range(devices):
-        parts: list[str] = []
-        for axis, size in reversed(axes.data):
-            device, place = divmod(device, size)
-            if size > 1:
-                parts.insert(0, f"{axis} {place}")
-        found.append(", ".join(parts))
-    return found

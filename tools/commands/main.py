@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -140,6 +141,7 @@ def run_command(argv: Sequence[str] | None) -> int:
     gc.set_threshold(200_000, 50, 50)
     try:
         arguments = make_parser().parse_args(argv)
+        arguments.command_line = shlex.join(["distir", *(sys.argv[1:] if argv is None else argv)])
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status

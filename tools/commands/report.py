@@ -96,6 +96,16 @@ def bytes_text(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+def facts_of(machine: str, cost_model: str) -> dict[str, str]:
+    """What a report says of where its figures come from."""
+    from datetime import UTC, datetime
+
+    from distir.dialects.version import distir_version
+
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return {"machine": machine, "cost model": cost_model, "made": f"{now} by distir {distir_version()}"}
+
+
 def add_settings(parser: ArgumentParser) -> None:
     """`--set`, for commands that take a machine."""
     parser.add_argument(

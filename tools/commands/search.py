@@ -16,7 +16,7 @@ from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import add_model_arguments
-from distir.tools.commands.report import add_settings, check_output, print_table, say, write_whole
+from distir.tools.commands.report import add_settings, bytes_text, check_output, facts_of, print_table, say, write_whole
 from distir.tools.constraints import Degrees, add_constraints, integers
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
@@ -223,7 +223,12 @@ def run(args: Namespace) -> int:
         fitting = [outcome for outcome in plans.outcomes if outcome.figures is not None and outcome.dropped is None]
         by_plan = {outcome.configuration: outcome for outcome in fitting}
         best = [by_plan[plan.configuration] for plan in plans]
-        page = search_report(title, plans.outcomes, best, search.memory_limit_bytes, analysis)
+        facts = {"command": args.command_line, **facts_of(search.machine.name, args.cost_model)}
+        more = [{"tokens": plan.tokens_per_second, "mfu": plan.mfu} for plan in plans]
+        if plans:
+            kinds = [f"{name} {bytes_text(count)}" for name, count in plans.best.memory_by_kind.items()]
+            facts["memory of the best plan"] = ", ".join(kinds)
+        page = search_report(title, plans.outcomes, best, search.memory_limit_bytes, analysis, facts, more)
         write_whole(args.report, lambda stream: stream.write(page.encode()))
         say(f"wrote the report to {args.report}", say_to)
     if not plans and plans.interrupted:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.breakdown import KINDS, header, parts_of, places, rows_of
+from distir.tools.commands.breakdown import KINDS, header, parts_of, rows_of
 from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import (
     add_settings,
     bytes_text,
     check_output,
+    facts_of,
     print_table,
     progress,
     say,
@@ -99,12 +100,14 @@ def run(args: Namespace) -> int:
         if args.trace is not None:
             _write_trace(args, found.analysis)
         if args.report is not None:
-            found.report(args.report)
+            found.report(args.report, args.command_line)
     if args.json:
         print(json.dumps({**figures, "by": args.by, "parts": parts}, indent=2))
     else:
         print_table(_rows(figures))
         print(f"\ntime of an average device, and memory of the fullest, by {args.by}")
+        from distir.interpreters.simulate.breakdown import places
+
         print_table(rows_of(parts, figures["makespan_seconds"]), header(args.by))
         _print_peaks(figures["peaks"], places(found.program, figures["devices"]))
     return 0
@@ -132,11 +135,14 @@ class Simulated:
         own = {"machine": self.analysis.machine.name, "cost_model": self.cost_model}
         return {**own, **figures_of(self.analysis, batch_size(self.program))}
 
-    def report(self, path: str) -> None:
-        """Writes the HTML page with timeline, memory and critical path."""
+    def report(self, path: str, command: str = "") -> None:
+        """Writes the HTML page with timeline, memory and critical path; `command` is what made it, which the page says."""
         from distir.backends.report import simulation_report
 
-        page = simulation_report(self.name, self.analysis, self.figures["batch_size"], _explanation(self.program))
+        facts = {"command": command, "program": self.name, **facts_of(self.analysis.machine.name, self.cost_model)}
+        page = simulation_report(
+            self.name, self.analysis, self.figures["batch_size"], _explanation(self.program), facts
+        )
         write_whole(path, lambda stream: stream.write(page.encode()))
 
     def trace(self, path: str) -> None:
