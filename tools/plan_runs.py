@@ -74,7 +74,7 @@ def pin(args: Namespace, plan: PlanFile, path: str) -> None:
 def fits(pinned: dict[str, Any], c: Configuration) -> bool:
     """Whether a configuration is as pinned settings say; without a pipeline there is no schedule."""
     found = {"batch_size": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "microbatches": c.microbatches}
-    found |= {"recompute": c.recompute}
+    found |= {"recompute": c.recompute, "sharding": c.sharding}
     return all(found.get(name, value) == value for name, value in pinned.items() if value is not None)
 
 
@@ -172,8 +172,7 @@ def plan_file(source: PlanSource, c: Configuration, figures: Mapping[str, Any]) 
     settings = {name: getattr(args, option, SETTINGS[name][0]) for name, option in OPTIONS.items()}
     settings |= {"batch_size": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "microbatches": c.microbatches}
     settings |= {"schedule": c.schedule if c.pp > 1 else None, "memory_limit_bytes": source.search.memory_limit_bytes}
-    settings |= {"sharding": "ilp" if args.divide or args.zero else args.sharding or "dtp"}
-    settings |= {"recompute": c.recompute}
+    settings |= {"recompute": c.recompute, "sharding": c.sharding}
     numbers = {name: value for name, value in figures.items() if value is None or isinstance(value, int | float)}
     found = {name: value for name, value in numbers.items() if name not in settings and name != "rank"}
     shapes = {name: list(sizes) for name, sizes in map(parse_shape, args.shape)}

@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 
     from distir.interpreters.model_work import ModelWork
     from distir.passes.distribution.search.configurations import Configuration, Figures
-    from distir.passes.distribution.search.search import Search
-    from distir.passes.distribution.search.shared_search import SharedSearch
-    from distir.passes.distribution.search.staged_search import StagedSearch
+    from distir.passes.distribution.search.shared_search import AnySearch, SharedSearch
 
 
 @dataclass
 class PlanSource:
     """A search and the model that it is for."""
 
-    search: Search | StagedSearch | SharedSearch
+    search: AnySearch | SharedSearch
     model: ModuleOp
     args: Namespace = field(default_factory=Namespace)
     """The options that it was asked for with."""

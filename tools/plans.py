@@ -141,6 +141,7 @@ class Plan:
             "microbatches": c.microbatches,
             "schedule": c.schedule if c.pp > 1 else None,
             "recompute": c.recompute,
+            "sharding": c.sharding,
             "throughput_per_second": self.throughput_per_second,
             "tokens_per_second": self.tokens_per_second,
             "latency_seconds": f.latency_seconds,
@@ -163,6 +164,7 @@ COLUMNS = (
     "K",
     "schedule",
     "recompute",
+    "sharding",
     "samples/s",
     "latency",
     "memory",
@@ -231,12 +233,16 @@ class Plans(Sequence[Plan]):
         return found
 
     def table(self, top: int | None = None) -> Table:
-        """One row per plan. Where nothing is recomputed in any, nothing is said of it."""
+        """One row per plan. Of recomputation and of how shardings are chosen it says nothing where plans do not differ in it."""
         plans = self.ranked[:top]
         per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
         columns = tuple(per_second if name == "samples/s" else name for name in COLUMNS)
         table = Table(columns, tuple(map(_row, plans)), lambda: [plan.as_dict() for plan in plans])
-        return table if any(plan.configuration.recompute != "none" for plan in self) else table.without("recompute")
+        if all(plan.configuration.recompute == "none" for plan in self):
+            table = table.without("recompute")
+        if len({plan.configuration.sharding for plan in self}) < 2:
+            table = table.without("sharding")
+        return table
 
     def compare(self, *plans: int | Plan) -> Table:
         """What differs between plans (by default the first two), a row per figure, with the last column beside the first in percent."""
@@ -287,7 +293,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
     c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
         *(str(n) for n in (plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
-        *(c.schedule if c.pp > 1 else "-", c.recompute),
+        *(c.schedule if c.pp > 1 else "-", c.recompute, c.sharding),
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),
         "-" if plan.mfu is None else f"{plan.mfu:.1%}",
@@ -316,9 +322,14 @@ def _change(first: Any, *others: Any) -> str:
 
 def kind_of(reason: str | None) -> str:
     """In what way a configuration is out."""
-    from distir.passes.distribution.search.configurations import CUTS_LAYERS
+    from distir.passes.distribution.search.configurations import CUTS_LAYERS, UNSEEN
 
-    kinds = (("needs ", "exceed the memory"), ("takes ", "are slower"), (CUTS_LAYERS, "would cut repeated layers"))
+    kinds = (
+        ("needs ", "exceed the memory"),
+        ("takes ", "are slower"),
+        (CUTS_LAYERS, "would cut repeated layers"),
+        (UNSEEN, "were not looked at for want of time (--time-limit)"),
+    )
     for start, kind in kinds:
         if reason is not None and reason.startswith(start):
             return kind

@@ -52,7 +52,7 @@ class Today:
             "pp": None,
             "microbatches": None,
             "schedules": None,
-            "sharding": None,
+            "sharding": "auto",
             "divide": False,
         }
         usual |= {

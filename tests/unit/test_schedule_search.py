@@ -29,7 +29,7 @@ def test_a_plan_takes_at_least_what_was_said(schedule: str, tmp_path: Path) -> N
 def test_a_table_is_tried_where_it_fits(tmp_path: Path) -> None:
     path = str(tmp_path / "one.csv")
     Path(path).write_text(table_of("interleaved", 2, 6, 4).csv())
-    found = grid(4, [24], (2, 4), [path, "zbv"], accumulate=True)
+    found = grid(4, [24], (2, 4), [path, "zbv"], sharding="ilp")
     assert {(c.pp, c.microbatches) for c in found if c.schedule == path} == {(2, 6)}
     assert {(c.pp, c.microbatches) for c in found if c.schedule == "zbv"} == {(2, 2), (2, 4), (4, 2), (4, 4)}
     assert {(c.pp, c.microbatches) for c in found if c.schedule == "1f1b"} == {(1, 1), (1, 2), (1, 4)}

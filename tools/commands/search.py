@@ -8,6 +8,7 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from math import inf
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from distir.passes.distribution.search.configurations import Configuration, Outcome
-    from distir.passes.distribution.search.search import Search
-    from distir.passes.distribution.search.shared_search import SharedSearch
-    from distir.passes.distribution.search.staged_search import StagedSearch
+    from distir.passes.distribution.search.shared_search import AnySearch, SharedSearch
     from distir.tools.today import Today
 
 EXAMPLES = """\
@@ -40,6 +39,8 @@ examples:
 INTERRUPTED = 130
 MOST_DEVICES = 1 << 20
 """The grid is tried degree by degree: more would not end."""
+IN_TIME = 60.0
+"""Seconds for plans by the integer program beside the others."""
 NARROWEST = 80
 """Columns of a table of plans, on a terminal that has no more, and where there is none."""
 
@@ -88,9 +89,17 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--sharding",
-        choices=("dtp", "ilp"),
-        help="dtp: replicas hold all state, tensor ranks cut weights (default); ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
-        "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline",
+        choices=("auto", "dtp", "ilp"),
+        default="auto",
+        help="dtp: replicas hold all state, tensor ranks cut weights; ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
+        "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline; auto: dtp, and to train "
+        "ilp too, as long as there is time (default)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        help=f"for plans with --sharding ilp, those that promise most first (default: {IN_TIME:g} beside those of dtp, else as long as it takes)",
     )
     parser.add_argument(
         "--divide",
@@ -246,16 +255,18 @@ def run(args: Namespace) -> int:
     return INTERRUPTED if plans.interrupted else 0
 
 
-def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configuration], ModuleOp]:
+def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], ModuleOp]:
     """The search, its configurations, and the model. Raises DistirError for a mistake in the options."""
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine, with_settings
     from distir.passes.distribution.batch.batch_axis import parse_batch
     from distir.passes.distribution.pipeline.tasks import USUAL, is_plain
     from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
+    from distir.passes.distribution.search.joint_search import JointSearch
     from distir.passes.distribution.search.recomputed_search import RecomputedSearch
     from distir.passes.distribution.search.search import Search
     from distir.passes.distribution.search.staged_search import StagedSearch
+    from distir.passes.recomputation.policies import Policy
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
@@ -286,13 +297,24 @@ def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configurat
         raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
     if args.zero and args.sharding == "dtp":
         raise DistirError("--zero: with --sharding dtp replicas hold all state: leave it out, or give --sharding ilp")
-    is_staged = args.divide or args.zero > 0 or args.sharding == "ilp"
-    if not is_staged and (others := [each for each in schedules if not is_plain(each)]):
+    if args.time_limit is not None and args.time_limit <= 0:
+        raise DistirError(f"--time-limit: expected more than 0 seconds, got {args.time_limit:g}")
+    needs_ilp = args.divide or args.zero > 0 or not all(map(is_plain, schedules))
+    if needs_ilp and args.sharding == "dtp":
+        other = next(each for each in schedules if not is_plain(each))
         raise DistirError(
-            f"--schedules: {others[0]} has several stages on a rank, or backward parts in two: give --sharding ilp"
+            f"--schedules: {other} has several stages on a rank, or backward parts in two: give --sharding ilp"
         )
-    policies = _policies(args.recompute, is_staged)
-    configurations = grid(args.devices, batches, microbatches, schedules, is_staged, degrees.allows, policies)
+    policies = _policies(args.recompute, args.sharding)
+    shardings = [args.sharding]
+    if args.sharding == "auto":
+        counted = any(Policy.read(policy).counts for policy in policies)
+        shardings = ["ilp"] if needs_ilp or counted else ["dtp", "ilp"] if training else ["dtp"]
+    configurations = [
+        c
+        for sharding in shardings
+        for c in grid(args.devices, batches, microbatches, schedules, sharding, degrees.allows, policies)
+    ]
     if pinned := getattr(args, "pinned", None):
         from distir.tools.plan_runs import fits
 
@@ -303,15 +325,14 @@ def open_search(args: Namespace) -> tuple[Search | StagedSearch, list[Configurat
         )
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     name = with_settings(args.machine, args.settings)
-    if is_staged:
-        wanted = 0 if args.exhaustive else wanted
-        found = StagedSearch(
-            bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide, args.zero
-        )
-        return found, configurations, model
-    plain = bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted
-    search = RecomputedSearch(*plain, machine_name=name) if set(policies) - {"none"} else Search(*plain)
-    return search, configurations, model
+    staged = StagedSearch(bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide, args.zero)
+    staged.wanted = 0 if args.exhaustive else wanted
+    staged.seconds = args.time_limit or (IN_TIME if len(shardings) > 1 else inf)
+    if "dtp" not in shardings:
+        return staged, configurations, model
+    given = bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted
+    plain = RecomputedSearch(*given, machine_name=name) if set(policies) - {"none"} else Search(*given)
+    return plain if shardings == ["dtp"] else JointSearch(plain, staged), configurations, model
 
 
 def _binder(
@@ -367,9 +388,7 @@ def _own_batch(name: str, model: ModuleOp, shapes: dict[str, tuple[int, ...]], b
     )
 
 
-def _walk(
-    search: Search | StagedSearch | SharedSearch, configurations: Sequence[Configuration]
-) -> tuple[list[Outcome], bool]:
+def _walk(search: AnySearch | SharedSearch, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
     """Evaluates all configurations under a progress bar; Ctrl-C ends the walk and keeps what was found."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -430,6 +449,7 @@ def _figures(plans: Plans, top: int) -> dict[str, Any]:
                 "pp": o.configuration.pp,
                 "microbatches": o.configuration.microbatches,
                 "recompute": o.configuration.recompute,
+                "sharding": o.configuration.sharding,
                 "reason": o.dropped,
             }
             for o in dropped
@@ -441,7 +461,7 @@ def _csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule", "recompute")
+    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule", "recompute", "sharding")
     figures = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
     writer.writerow([*names, *figures, "dropped"])
     for plan in plans:
@@ -482,14 +502,14 @@ def _batch_sizes(text: str) -> list[int]:
     return [low << i for i in range((high // low).bit_length())]
 
 
-def _policies(text: str, is_staged: bool) -> list[str]:
+def _policies(text: str, sharding: str) -> list[str]:
     from distir.passes.recomputation.policies import Policy
 
     policies = (
         ["none", "selective", "full"] if text == "all" else list(dict.fromkeys(p.strip() for p in text.split(",")))
     )
     for policy in policies:
-        if Policy.read(policy).counts and not is_staged:
+        if Policy.read(policy).counts and sharding == "dtp":
             raise DistirError(f"--recompute {policy}: only --sharding ilp counts the layers of each stage")
     return policies
 

@@ -16,6 +16,10 @@ CUTS_LAYERS = "stages would begin inside repeated layers"
 """Why a pipeline was not looked at that is deeper than the model's entry has operations."""
 
 
+UNSEEN = "not looked at within"
+"""Why a plan has no figures for which there was no time."""
+
+
 @dataclass(frozen=True)
 class Configuration:
     """One point of the grid."""
@@ -28,6 +32,8 @@ class Configuration:
     schedule: str
     recompute: str = "none"
     """The policy of `recompute-activations`."""
+    sharding: str = "dtp"
+    """As for `dtp-parallelize`: dtp or ilp."""
 
     @property
     def rows(self) -> int:
@@ -94,15 +100,15 @@ def grid(
     batches: Iterable[int],
     microbatches: Sequence[int],
     schedules: Sequence[str],
-    accumulate: bool = False,
+    sharding: str = "dtp",
     allows: Callable[[int, int, int], bool] = lambda dp, tp, pp: True,
     policies: Sequence[str] = ("none",),
 ) -> list[Configuration]:
     """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica, and of a table from a file what it has. With `accumulate`, microbatches also without a pipeline."""
+    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline."""
     alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
-        Configuration(batch, dp, tp, pp, k, schedule, recompute)
+        Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding)
         for recompute in policies
         for batch in batches
         for dp, tp, pp in degrees(devices)
@@ -110,7 +116,7 @@ def grid(
         for k, schedule in (
             ordered(schedules, pp, microbatches)
             if pp > 1
-            else [(k, alone) for k in (1, *microbatches) if k == 1 or accumulate]
+            else [(k, alone) for k in (1, *microbatches) if k == 1 or sharding == "ilp"]
         )
         if batch % (dp * k) == 0
     ]

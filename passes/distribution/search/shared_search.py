@@ -19,8 +19,11 @@ from distir.passes.distribution.search.best_first import Fastest
 from distir.passes.distribution.search.configurations import Configuration, Outcome
 
 if TYPE_CHECKING:
+    from distir.passes.distribution.search.joint_search import JointSearch
     from distir.passes.distribution.search.search import Search
     from distir.passes.distribution.search.staged_search import StagedSearch
+
+    AnySearch = Search | StagedSearch | JointSearch
 
 DONE = "done"
 MOST_WANTED = 10_000
@@ -31,7 +34,7 @@ MOST_WANTED = 10_000
 class SharedSearch:
     """A search whose configurations `jobs` processes look at; all else is the search's."""
 
-    search: Search | StagedSearch
+    search: AnySearch
     jobs: int
 
     @property
@@ -115,7 +118,7 @@ def _shares(configurations: Sequence[Configuration], jobs: int) -> list[list[Con
     return [share for share in dealt if share]
 
 
-def _work(search: Search | StagedSearch, share: Sequence[Configuration], there: Connection) -> None:
+def _work(search: AnySearch, share: Sequence[Configuration], there: Connection) -> None:
     """One process: sends each outcome, then that it is done, or why not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked decides
     try:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
+from time import monotonic
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -32,7 +34,7 @@ from distir.passes.distribution.pipeline.stages import (
 )
 from distir.passes.distribution.pipeline.tasks import is_plain, splits_backward, stages_of, table_of
 from distir.passes.distribution.search.best_first import BestFirst, Fastest
-from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
+from distir.passes.distribution.search.configurations import UNSEEN, Configuration, Figures, Outcome, ranked
 from distir.passes.distribution.search.representative import figures_of_program, memory_by_kind
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
 from distir.passes.ilp_shard import IlpShardPass
@@ -43,6 +45,8 @@ from distir.passes.sharding_search.search import NothingFits, TooSlow
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
 SECONDS_PER_PLAN = 120.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
+MOST_KEPT = 16
+"""Programs of the fastest plans that are kept: one that is chosen again, in other time, may be another."""
 
 
 @dataclass
@@ -61,13 +65,18 @@ class StagedSearch:
     """Whether each plan divides first (`ilp-shard{divide}`)."""
     zero: int = 0
     """What replicas store in parts (`zero-partition`); 0: what is fastest."""
+    seconds: float = inf
+    """For all plans together."""
     fastest: Fastest | None = None
     """The plans that processes found that share the search."""
+    _end: float = inf
+    _speeds: dict[tuple[int | str, ...], float] = field(default_factory=dict[tuple[int | str, ...], float])
+    """Samples per second of the programs that are kept."""
     _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
     _sharded: dict[tuple[int | str, ...], ModuleOp | DistirError] = field(
         default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
     )
-    """The last program before its schedule, which depends on that only where it has other stages than plain ones."""
+    """Programs before their schedule, which depend on that only where it has other stages than plain ones: of the last plan, and of the fastest."""
     _seconds: dict[tuple[str, int, int, int, bool], list[Sequence[float]]] = field(
         default_factory=dict[tuple[str, int, int, int, bool], "list[Sequence[float]]"]
     )
@@ -101,7 +110,7 @@ class StagedSearch:
             sharding="ilp",
             memory_limit=str(self.memory_limit_bytes),
             restrict="dp=batch",
-            time_limit=SECONDS_PER_PLAN,
+            time_limit=max(1.0, min(SECONDS_PER_PLAN, self._end - monotonic())),
             grouped=True,
             divide=self.divides,
             zero=self.zero,
@@ -114,9 +123,10 @@ class StagedSearch:
             for each in self.passes(c).pipeline()[len(preparing()) :]
         ]
         last = next(i for i, each in enumerate(passes) if isinstance(each, ApplyShardingPass)) + 1
-        key = (c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches, "" if is_plain(c.schedule) else c.schedule)
+        key = _kept_as(c)
         if key not in self._sharded:
-            self._sharded.clear()
+            for other in [each for each in self._sharded if each not in self._speeds]:
+                del self._sharded[other]
             module = self.base(c.batch).clone()
             try:
                 with contextlib.redirect_stderr(io.StringIO()):  # notes on plans that nobody may take
@@ -139,21 +149,45 @@ class StagedSearch:
         for batch in {c.batch for c in configurations}:
             self.base(batch)
 
-    def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
-        """Simulates all configurations that are wanted."""
-        queue = BestFirst(self.wanted or len(configurations) + 1, self.fastest)
+    def outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome] = ()) -> Iterator[Outcome]:
+        """Simulates all configurations that are wanted, as far as there is time. What is `known` of other plans says which to look at soon, and
+        what is too slow."""
+        self._end = monotonic() + self.seconds
+        queue = BestFirst(self.wanted or len(configurations) + len(known) + 1, self.fastest)
+        for outcome in known:
+            queue.note(outcome)
+        waiting = dict.fromkeys(configurations)
+        alike = (replace(o.configuration, sharding="ilp") for o in ranked(known))
+        promising = deque(c for c in alike if c in waiting)
         for c in configurations:
             try:
                 queue.add({c: self.least_seconds(c) if self.wanted else 0.0})
             except DistirError as error:
+                del waiting[c]
                 yield Outcome(c, None, str(error))
         while (found := queue.next()) is not None:
-            for c in found[1]:
-                try:
-                    yield queue.note(self.evaluate(c, queue.cutoff(c)))
-                except TooSlow as error:
-                    yield queue.too_slow(c, error.least_seconds)
-        yield from queue.slower()
+            for c in [*([promising.popleft()] if promising else []), *found[1]]:
+                if c not in waiting:
+                    continue
+                if monotonic() >= self._end:
+                    yield Outcome(c, None, f"{UNSEEN} {self.seconds:g} s")
+                else:
+                    yield self._noted(queue, c)
+                del waiting[c]
+        self._end = inf
+        yield from (outcome for outcome in queue.slower() if outcome.configuration in waiting)
+
+    def _noted(self, queue: BestFirst, c: Configuration) -> Outcome:
+        try:
+            outcome = queue.note(self.evaluate(c, queue.cutoff(c)))
+        except TooSlow as error:
+            return queue.too_slow(c, error.least_seconds)
+        if outcome.dropped is None:
+            key, speeds = _kept_as(c), self._speeds
+            speeds[key] = max(outcome.throughput, speeds.get(key, 0.0))
+            if len(speeds) > MOST_KEPT:
+                del speeds[min(speeds, key=lambda each: speeds[each])]
+        return outcome
 
     def evaluate_alone(self, c: Configuration) -> Outcome:
         """As it is among others: configurations are found one by one."""
@@ -225,3 +259,9 @@ class StagedSearch:
                     found[stage_of(call)][PHASES.index(phase)] += time.makespan_seconds
             self._seconds[key] = list(found)
         return self._seconds[key]
+
+
+def _kept_as(c: Configuration) -> tuple[int | str, ...]:
+    """What a program before its schedule depends on."""
+    schedule = "" if is_plain(c.schedule) else c.schedule
+    return c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches, schedule
