@@ -25,7 +25,7 @@ def model() -> ModuleOp:
 
 @pytest.fixture(scope="module")
 def plans(model: ModuleOp) -> distir.Plans:
-    return distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], exhaustive=True)
+    return distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], exhaustive=True, sharding="dtp")
 
 
 def test_names_are_there_and_nothing_is_imported_before():
@@ -86,7 +86,7 @@ def test_tables(plans: distir.Plans, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_nothing_fits(model: ModuleOp):
-    none = distir.search(model, "dgx-2", 2, memory_limit="1KB")
+    none = distir.search(model, "dgx-2", 2, memory_limit="1KB", sharding="dtp")
     assert not none
     with pytest.raises(distir.DistirError, match="no plan fits: the leanest needs"):
         _ = none.best
@@ -98,7 +98,7 @@ def test_the_command_says_the_same(
     model: ModuleOp, plans: distir.Plans, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "model.mlir").write_text(str(model))
-    options = "--machine dgx-2 --devices 4 --microbatches 2 --schedules 1f1b --exhaustive --json".split()
+    options = "--machine dgx-2 --devices 4 --microbatches 2 --schedules 1f1b --exhaustive --json --sharding dtp".split()
     best = str(tmp_path / "best.mlir")
     assert main(["search", str(tmp_path / "model.mlir"), *options, "-o", best]) == 0
     assert json.loads(capsys.readouterr().out)["plans"] == [plan.as_dict() for plan in plans][:10]

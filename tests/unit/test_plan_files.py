@@ -15,7 +15,7 @@ from distir.tools.distir import main
 from distir.tools.plan_files import SETTINGS, PlanFile, read_plan
 from examples import mlp_pytorch
 
-COMMON = "--machine dgx-a100 --devices 4 --microbatches 2 --schedules 1f1b,gpipe"
+COMMON = "--machine dgx-a100 --devices 4 --microbatches 2 --schedules 1f1b,gpipe --sharding dtp"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def search(model: Path, out: Path, *options: str) -> Any:
     [
         "--row 3",
         pytest.param("--sharding ilp --dp 2 --pp 1", marks=pytest.mark.long),
-        "--zero 3 --dp 4 --pp 1",
+        "--zero 3 --dp 4 --pp 1 --sharding ilp",
         "--overlap --pp 2 --dp 2",
         "--recompute all --pp 2 --row 2",
     ],

@@ -27,8 +27,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "options",
     [
-        "--top 3 --recompute full,none",
-        "--exhaustive --top 99",
+        "--top 3 --recompute full,none --sharding dtp",
+        "--exhaustive --top 99 --sharding dtp",
         pytest.param("--top 2 --sharding ilp --dp 1,2", marks=pytest.mark.long),
     ],
 )

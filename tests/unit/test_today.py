@@ -10,7 +10,7 @@ from distir.frontends.pytorch import import_step
 from distir.tools.distir import main
 from examples import mlp_pytorch
 
-SEARCH = "--machine dgx-a100 --devices 4 --microbatches 2 --exhaustive --top 100"
+SEARCH = "--machine dgx-a100 --devices 4 --microbatches 2 --exhaustive --top 100 --sharding dtp"
 
 
 @pytest.fixture(scope="module")

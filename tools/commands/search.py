@@ -39,8 +39,6 @@ examples:
 INTERRUPTED = 130
 MOST_DEVICES = 1 << 20
 """The grid is tried degree by degree: more would not end."""
-IN_TIME = 60.0
-"""Seconds for plans by the integer program beside the others."""
 NARROWEST = 80
 """Columns of a table of plans, on a terminal that has no more, and where there is none."""
 
@@ -99,7 +97,8 @@ def add_parser(subparsers: Any) -> None:
         "--time-limit",
         metavar="SECONDS",
         type=float,
-        help=f"for plans with --sharding ilp, those that promise most first (default: {IN_TIME:g} beside those of dtp, else as long as it takes)",
+        help="for plans with --sharding ilp, those that promise most first (default: with auto as long as those of dtp take, at least 30; else as long "
+        "as it takes)",
     )
     parser.add_argument(
         "--divide",
@@ -167,6 +166,7 @@ class Found(NamedTuple):
 
 def find_plans(args: Namespace) -> Found:
     """Evaluates the plans that the options name. Raises DistirError for a mistake in them."""
+    from distir.passes.distribution.search.configurations import distinct
     from distir.passes.distribution.search.search import leave_collector_off
 
     if args.devices < 1 or args.top < 1:
@@ -192,7 +192,8 @@ def find_plans(args: Namespace) -> Found:
         search = SharedSearch(search, args.jobs)
     outcomes, interrupted = _walk(search, configurations)
     source = PlanSource(search, model, args)
-    return Found(Plans.of(outcomes, source, len(configurations), interrupted), source, today)
+    planned = len({c.plan for c in configurations})
+    return Found(Plans.of(distinct(outcomes), source, planned, interrupted), source, today)
 
 
 def run(args: Namespace) -> int:
@@ -327,12 +328,12 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     name = with_settings(args.machine, args.settings)
     staged = StagedSearch(bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide, args.zero)
     staged.wanted = 0 if args.exhaustive else wanted
-    staged.seconds = args.time_limit or (IN_TIME if len(shardings) > 1 else inf)
+    staged.seconds = args.time_limit or inf
     if "dtp" not in shardings:
         return staged, configurations, model
     given = bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted
     plain = RecomputedSearch(*given, machine_name=name) if set(policies) - {"none"} else Search(*given)
-    return plain if shardings == ["dtp"] else JointSearch(plain, staged), configurations, model
+    return plain if shardings == ["dtp"] else JointSearch(plain, staged, args.time_limit), configurations, model
 
 
 def _binder(

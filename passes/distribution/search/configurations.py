@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.tasks import USUAL, counts, is_plain
@@ -34,6 +34,11 @@ class Configuration:
     """The policy of `recompute-activations`."""
     sharding: str = "dtp"
     """As for `dtp-parallelize`: dtp or ilp."""
+
+    @property
+    def plan(self) -> Configuration:
+        """The same however its sharding is chosen."""
+        return replace(self, sharding="dtp")
 
     @property
     def rows(self) -> int:
@@ -126,6 +131,16 @@ def ordered(schedules: Sequence[str], ranks: int, microbatches: Sequence[int]) -
     """Numbers of microbatches, each with the schedules that have it."""
     found = [(k, schedule) for schedule in schedules for k in counts(schedule, ranks, microbatches)]
     return sorted(found, key=lambda each: each[0])
+
+
+def distinct(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Of outcomes that differ only in how shardings are chosen, the fastest that fits, or the last."""
+    found: dict[Configuration, Outcome] = {}
+    for outcome in outcomes:
+        known = found.setdefault(outcome.configuration.plan, outcome)
+        if known.dropped is not None or (outcome.dropped is None and outcome.throughput > known.throughput):
+            found[outcome.configuration.plan] = outcome
+    return list(found.values())
 
 
 def ranked(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -1,10 +1,11 @@
 """Both ways to choose shardings in one search: in go configurations of both; out come the figures of all. Plans whose replicas hold all state and whose
-tensor ranks cut weights are known in no time; then the integer program plans what promises to be faster, or fits where they do not, as long as there is time."""
+tensor ranks cut weights are known soon; then the integer program plans what promises to be faster, or fits where they do not, as long again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -14,6 +15,9 @@ from distir.passes.distribution.search.configurations import Configuration, Outc
 from distir.passes.distribution.search.search import Search
 from distir.passes.distribution.search.staged_search import StagedSearch
 
+LEAST_SECONDS = 30.0
+"""For the plans of the integer program, where the others take less."""
+
 
 @dataclass
 class JointSearch:
@@ -21,6 +25,8 @@ class JointSearch:
 
     plain: Search
     staged: StagedSearch
+    seconds: float | None = None
+    """For the plans of the integer program; none: as long as the others took, or half a minute."""
 
     def of(self, c: Configuration) -> Search | StagedSearch:
         """The search that a configuration is for."""
@@ -79,10 +85,11 @@ class JointSearch:
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted, as far as there is time."""
         plain, staged = _by_sharding(configurations)
-        known: list[Outcome] = []
+        known, start = list[Outcome](), monotonic()
         for outcome in self.plain.outcomes(plain) if plain else ():
             known.append(outcome)
             yield outcome
+        self.staged.seconds = self.seconds or max(LEAST_SECONDS, monotonic() - start)
         yield from self.staged.outcomes(staged, known)
 
 

@@ -157,8 +157,8 @@ class StagedSearch:
         for outcome in known:
             queue.note(outcome)
         waiting = dict.fromkeys(configurations)
-        alike = (replace(o.configuration, sharding="ilp") for o in ranked(known))
-        promising = deque(c for c in alike if c in waiting)
+        same = {c.plan: c for c in configurations}
+        promising = deque(same[plan] for o in ranked(known) if (plan := o.configuration.plan) in same)
         for c in configurations:
             try:
                 queue.add({c: self.least_seconds(c) if self.wanted else 0.0})

@@ -1,0 +1,75 @@
+"""`distir search` of a training step: both ways to choose shardings, each plan once, by the faster of both."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distir.frontends.pytorch import import_step
+from distir.passes.distribution.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
+from distir.tools.distir import main
+from examples import mlp_pytorch
+
+SEARCH = "--machine dgx-a100 --devices 2 --microbatches 2 --schedules 1f1b --top 99 --json".split()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model") / "step.mlir"
+    path.write_text(str(import_step(mlp_pytorch.step())))
+    return str(path)
+
+
+def search(model: str, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    assert main(["search", model, *SEARCH, *options]) == 0
+    return json.loads(capsys.readouterr().out.partition("wrote")[0])
+
+
+def by_plan(found: Any) -> dict[tuple[int, ...], Any]:
+    return {(p["dp"], p["tp"], p["pp"], p["microbatches"]): p for p in found["plans"]}
+
+
+def test_of_each_plan_the_faster_sharding_is_taken(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    each = [by_plan(search(model, capsys, "--sharding", name)) for name in ("dtp", "ilp")]
+    found = search(model, capsys, "--time-limit", "600")
+    assert len(found["plans"]) == found["planned"] == len(each[1])
+    for plan, row in by_plan(found).items():
+        rows = [plans[plan] for plans in each if plan in plans]
+        fastest = min(rows, key=lambda row: row["latency_seconds"])
+        same = ("latency_seconds", "peak_memory_bytes", "sharding")
+        assert [row[name] for name in same] == [fastest[name] for name in same]
+
+
+def test_what_there_was_no_time_for_is_said(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "plan.json"
+    found = search(model, capsys, "--time-limit", "0.000001", "-o", str(output))
+    plain = search(model, capsys, "--sharding", "dtp")
+    assert found["plans"] == plain["plans"]
+    assert [d["microbatches"] for d in found["dropped"]] == [2, 2]  # without a pipeline
+    assert all(d["reason"].startswith(UNSEEN) for d in found["dropped"])
+    assert json.loads(output.read_text())["settings"]["sharding"] == "dtp"
+
+
+def outcome(sharding: str, seconds: float | None, why: str | None = None) -> Outcome:
+    figures = None if seconds is None else Figures(seconds, 1, 1.0, 0.0)
+    return Outcome(Configuration(8, 2, 1, 1, 1, "1f1b", sharding=sharding), figures, why)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "which"),
+    [
+        ([outcome("dtp", 2.0), outcome("ilp", 1.0)], 1),
+        ([outcome("dtp", 1.0), outcome("ilp", 2.0)], 0),
+        ([outcome("dtp", 1.0, "needs 9 GB"), outcome("ilp", 2.0)], 1),
+        ([outcome("dtp", None, "needs 9 GB"), outcome("ilp", None, UNSEEN)], 1),
+        ([outcome("dtp", 1.0), outcome("ilp", None, UNSEEN)], 0),
+    ],
+)
+def test_the_faster_that_fits(outcomes: list[Outcome], which: int) -> None:
+    assert distinct(outcomes) == [outcomes[which]]
+
+
+def test_mistakes(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", model, *SEARCH, "--time-limit", "0"]) == 1
+    assert "--time-limit: expected more than 0 seconds, got 0" in capsys.readouterr().err
