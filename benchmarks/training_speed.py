@@ -1,9 +1,10 @@
-"""How fast training steps run beside hand-written PyTorch: one rank against eager, two replicas against DistributedDataParallel, on gloo.
+"""How fast training steps run beside hand-written PyTorch (`training_references`): one rank against eager; on two ranks of gloo replicas against
+DistributedDataParallel and FSDP, tensor parallel against `parallelize_module`, a pipeline against `torch.distributed.pipelining`, each of the same schedule.
 
-    python -m benchmarks.training_speed [--pairs 7] [gpt mlp llama]
+    python -m benchmarks.training_speed [--pairs 7] [--beside eager DDP ...] [gpt mlp llama resnet]
 
-Steps of both take turns in the same processes, one thread each; a ratio is the median of eager's or DDP's seconds over those of the program (above
-1: the program is faster). The second ratio is of rank 0's CPU seconds, which other work on the machine disturbs less. The plan of two replicas is that of `dtp-parallelize{dp=2 overlap=true}`: gradients are reduced on a stream of their own, as DDP does.
+Steps of both take turns in the same processes, one thread each; a ratio is the median of PyTorch's seconds over those of the program (above
+1: the program is faster). The second ratio is of rank 0's CPU seconds, which other work on the machine disturbs less. Plans are those of `training_references.PLANS`. The ResNet is normalised by groups: over a batch in parts, batch norm is another model.
 """
 
 from __future__ import annotations
@@ -13,14 +14,20 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, silu
+
+from benchmarks.training_references import PLANS, reference_step
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
 
 Made = tuple[nn.Module, Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]
 
@@ -83,13 +90,51 @@ def llama() -> Made:
     return Llama(4, 384, 6, 1000), flat_loss, (torch.randint(0, 1000, (8, 64)), torch.randint(0, 1000, (8, 64)))
 
 
-MODELS = {"gpt": gpt, "mlp": mlp, "llama": llama}
+class Bottleneck(nn.Module):
+    def __init__(self, entering: int, width: int, stride: int) -> None:
+        super().__init__()
+        shapes = ((entering, width, 1, 1), (width, width, 3, stride), (width, 4 * width, 1, 1))
+        self.body = nn.ModuleList(nn.Conv2d(a, b, k, s, k // 2, bias=False) for a, b, k, s in shapes)
+        self.norms = nn.ModuleList(nn.GroupNorm(8, b) for _, b, _, _ in shapes)
+        self.around = nn.Conv2d(entering, 4 * width, 1, stride, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x
+        for i, (convolution, norm) in enumerate(zip(self.body, self.norms, strict=True)):
+            y = norm(convolution(y))
+            y = torch.relu(y) if i < 2 else y
+        return torch.relu(y + self.around(x))
 
 
-def work(name: str, pairs: int, folder: str, rank: int, ranks: int) -> None:
-    """One rank: the program and PyTorch in turns. Rank 0 writes the seconds."""
+def resnet() -> Made:
+    blocks = [Bottleneck(a, w, s) for a, w, s in ((32, 32, 1), (128, 32, 1), (128, 64, 2), (256, 64, 1), (256, 128, 2))]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10)]
+    model = nn.Sequential(nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU(), *blocks, *head)
+    return model, flat_loss, (torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,)))
+
+
+MODELS = {"gpt": gpt, "mlp": mlp, "llama": llama, "resnet": resnet}
+CUT_BY_BATCH = ("eager", "DDP", "FSDP")
+"""What a ResNet is measured beside: its channels are few, its stages are not alike."""
+
+
+@dataclass
+class Prepared:
+    """A model's training step under a plan, as this rank runs it."""
+
+    module: ModuleOp
+    """The program of all ranks."""
+    arguments: list[torch.Tensor]
+    step: Callable[[], list[torch.Tensor]]
+    made: Made
+    """The model in PyTorch, with the same first weights."""
+
+
+def prepared(name: str, plan: dict[str, Any], folder: str, rank: int, ranks: int) -> Prepared:
+    """Meets the other ranks in the folder, and makes this rank's program."""
+    import copy
+
     import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
     from xdsl.context import Context
 
     from distir.backends.torch.elements import ElementTypes
@@ -106,8 +151,6 @@ def work(name: str, pairs: int, folder: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model, loss_of, batch = MODELS[name]()
-    import copy
-
     imported = copy.deepcopy(model)
     step = training_step(imported, loss_of, torch.optim.AdamW(imported.parameters(), lr=1e-3), example_args=batch)
     module = import_step(step, batch)
@@ -117,7 +160,7 @@ def work(name: str, pairs: int, folder: str, rank: int, ranks: int) -> None:
     device = torch.device("cpu")
     if ranks > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks)
-        DtpParallelizePass(dp=ranks, overlap=True).apply(Context(), module)
+        DtpParallelizePass(**plan).apply(Context(), module)
     programs = [project(module, r) for r in range(ranks)]
     distir_runtime.start(rank, device, communication_groups(programs))
     own = entry_function(programs[rank])
@@ -127,20 +170,21 @@ def work(name: str, pairs: int, folder: str, rank: int, ranks: int) -> None:
     made = {p.name: i for i, p in enumerate(results)}
     updates = {i: made[p.name] for i, p in enumerate(ports) if p.name in made}
 
-    def ours() -> None:
+    def ours() -> list[torch.Tensor]:
         with torch.inference_mode():
-            distir_runtime.step(main, arguments, updates)
+            return distir_runtime.step(main, arguments, updates)
 
-    trained: Any = DistributedDataParallel(model) if ranks > 1 else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    rows = [b.chunk(ranks)[rank] for b in batch]
+    return Prepared(module, arguments, ours, (model, loss_of, batch))
 
-    def theirs() -> None:
-        optimizer.zero_grad()
-        loss_of(trained(*rows[:-1]), rows[-1]).backward()
-        optimizer.step()
 
-    def seconds(run: Callable[[], None]) -> tuple[float, float]:
+def work(name: str, pairs: int, beside: str, folder: str, rank: int, ranks: int) -> None:
+    """One rank: the program and PyTorch in turns. Rank 0 writes the seconds."""
+    import torch.distributed as dist
+
+    program = prepared(name, PLANS[beside], folder, rank, ranks)
+    ours, theirs = program.step, reference_step(beside, *program.made, rank)
+
+    def seconds(run: Callable[[], Any]) -> tuple[float, float]:
         if ranks > 1:
             dist.barrier()
         start, cpu = time.perf_counter(), time.process_time()
@@ -158,39 +202,48 @@ def work(name: str, pairs: int, folder: str, rank: int, ranks: int) -> None:
         dist.destroy_process_group()
 
 
-def measure(name: str, pairs: int, ranks: int) -> list[tuple[float, float, float, float]]:
+def measure(name: str, pairs: int, beside: str) -> list[tuple[float, float, float, float]]:
     """Of each pair: seconds and CPU seconds of the program, seconds and CPU seconds of PyTorch."""
+    options = ["--pairs", str(pairs), "--beside", beside]
+    with TemporaryDirectory() as folder:
+        run_ranks("benchmarks.training_speed", name, 1 if beside == "eager" else 2, folder, options)
+        return eval(Path(folder, "seconds").read_text())
+
+
+def run_ranks(module: str, name: str, ranks: int, folder: str, options: Sequence[str]) -> None:
+    """Runs each rank of a benchmark of a model in a process."""
     import subprocess
 
     from distir.backends.torch.launch import environment
 
-    with TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.training_speed", "--pairs", str(pairs), "--rank"]
-        processes = [
-            subprocess.Popen([*command, str(rank), str(ranks), folder, name], env={**environment(), **os.environ})
-            for rank in range(ranks)
-        ]
-        if any([process.wait() for process in processes]):
-            raise SystemExit(f"{name} failed")
-        return eval(Path(folder, "seconds").read_text())
+    command = [sys.executable, "-m", module, *options, "--rank"]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(ranks), folder, name], env={**environment(), **os.environ})
+        for rank in range(ranks)
+    ]
+    if any([process.wait() for process in processes]):
+        raise SystemExit(f"{name} {' '.join(options)} failed")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=list(MODELS))
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--beside", nargs="+", default=list(PLANS), choices=list(PLANS))
     parser.add_argument("--rank", nargs=3)
     given = parser.parse_args()
     if given.rank:
-        work(given.models[0], given.pairs, given.rank[2], int(given.rank[0]), int(given.rank[1]))
+        work(given.models[0], given.pairs, given.beside[0], given.rank[2], int(given.rank[0]), int(given.rank[1]))
         return
-    print(f"{'model':8}{'beside':10}{'program':>12}{'PyTorch':>12}{'ratio':>8}{'CPU':>8}")
+    print(f"{'model':8}{'beside':12}{'program':>12}{'PyTorch':>12}{'ratio':>8}{'CPU':>8}")
     for name in given.models:
-        for ranks, beside in ((1, "eager"), (2, "DDP")):
-            found = measure(name, given.pairs, ranks)
+        for beside in given.beside:
+            if name == "resnet" and beside not in CUT_BY_BATCH:
+                continue
+            found = measure(name, given.pairs, beside)
             ours, _, theirs, _ = (statistics.median(column) for column in zip(*found, strict=True))
             ratio, cpu = (statistics.median(pair[i + 2] / pair[i] for pair in found) for i in (0, 1))
-            print(f"{name:8}{beside:10}{ours * 1e3:9.1f} ms{theirs * 1e3:9.1f} ms{ratio:8.3f}{cpu:8.3f}", flush=True)
+            print(f"{name:8}{beside:12}{ours * 1e3:9.1f} ms{theirs * 1e3:9.1f} ms{ratio:8.3f}{cpu:8.3f}", flush=True)
 
 
 if __name__ == "__main__":
