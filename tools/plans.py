@@ -281,8 +281,16 @@ class Plans(Sequence[Plan]):
         return f"{simulated} of {self.planned} plans simulated{others}"
 
     def _nothing_fits(self) -> str:
+        from distir.passes.distribution.search.configurations import UNSEEN
+
         built = [o.figures.peak_memory_bytes for o in self.outcomes if o.figures is not None]
         unbuilt = [o.least_memory_bytes for o in self.outcomes if o.least_memory_bytes]
+        if (
+            not built
+            and not unbuilt
+            and (late := [o.dropped for o in self.outcomes if (o.dropped or "").startswith(UNSEEN)])
+        ):
+            return f"no plan was found: {len(late)} were {late[0]}: allow more time (--time-limit)"
         if not built and not unbuilt:
             return f"no plan is possible: {self.outcomes[0].dropped if self.outcomes else 'the grid is empty'}"
         least = bytes_text(min(built)) if built else f"at least {bytes_text(min(unbuilt))}"

@@ -70,6 +70,14 @@ def test_the_faster_that_fits(outcomes: list[Outcome], which: int) -> None:
     assert distinct(outcomes) == [outcomes[which]]
 
 
-def test_mistakes(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", model, *SEARCH, "--time-limit", "0"]) == 1
-    assert "--time-limit: expected more than 0 seconds, got 0" in capsys.readouterr().err
+def test_no_time_at_all(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["search", model, *SEARCH[:-1], "--sharding", "ilp", "--time-limit", "0.000001", "-o", "none.mlir"]) == 1
+    )
+    assert "no plan was found: 5 were not looked at within 1e-06 s: allow more time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "-1"])
+def test_mistakes(model: str, seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", model, *SEARCH, "--time-limit", seconds]) == 1
+    assert f"--time-limit: expected more than 0 seconds, got {seconds}" in capsys.readouterr().err

@@ -152,7 +152,6 @@ class StagedSearch:
     def outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome] = ()) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted, as far as there is time. What is `known` of other plans says which to look at soon, and
         what is too slow."""
-        self._end = monotonic() + self.seconds
         queue = BestFirst(self.wanted or len(configurations) + len(known) + 1, self.fastest)
         for outcome in known:
             queue.note(outcome)
@@ -165,6 +164,7 @@ class StagedSearch:
             except DistirError as error:
                 del waiting[c]
                 yield Outcome(c, None, str(error))
+        self._end = monotonic() + self.seconds
         while (found := queue.next()) is not None:
             for c in [*([promising.popleft()] if promising else []), *found[1]]:
                 if c not in waiting:
