@@ -171,13 +171,17 @@ class DtpParallelizePass(ModulePass):
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
         """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, dividing first, and puts it into the module. Raises
-        the refusal if that does not do either, or if nothing can be cut."""
+        BatchRefused if that does not do either, or if nothing can be cut."""
+        from distir.passes.distribution.batch.batch_axis import BatchRefused
+
         try:
             self._dividing.apply(ctx, untouched)
-        except DistirError:
-            raise refusal from None
+        except BatchRefused:
+            raise  # says what helps here
+        except DistirError as error:
+            raise BatchRefused(refusal.why, f"; with values converted: {error}") from None
         if self.dp * self.tp > 1 and not _is_cut(untouched):
-            raise refusal
+            raise BatchRefused(refusal.why, "; with values converted nothing would be cut")
         _replace(op, untouched)
         print(f"distir: note: dtp-parallelize converts values between operations: {refusal.why}", file=sys.stderr)
 

@@ -298,17 +298,19 @@ def _taken(value: SSAValue, need: Sharded, before: Operation, axis: FunctionAxis
     return op.output
 
 
-def explain(error: NeedsWhole, shards: int) -> BatchRefused:
-    """The user's view of a program whose batch cannot be cut: the op and the rule that forbids it."""
+def explain(error: NeedsWhole, shards: int, gathers: bool = False) -> BatchRefused:
+    """The user's view of a program whose batch cannot be cut: the op and the rule that forbids it. Where the loop over microbatches `gathers`, or not
+    (`follow_batch`), something else helps."""
     value = values_read(error.op)[error.operand]
     name = _name(value)
+    converting = "microbatches=1" if gathers else "sharding=ilp with microbatches=1"
     if error.beside is not None:
         whole = f"%{error.beside.name_hint or 'value'} {list(shape_of(error.beside))}"
         return BatchRefused(
             f"{error.op.name}{_module_of(error.op)} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
             f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts",
-            " (such as a loss over pairs of rows, or a batch norm in training mode, which model.eval() ends); batch-shard makes them of the whole "
-            "batch (docs/pytorch.md), or do not cut the batch",
+            " (such as a loss over pairs of rows, or a batch norm in training mode, which model.eval() ends); use "
+            f"{converting}, where they are made of the whole batch",
         )
     rule = rule_of(error.op)
     known = (
@@ -318,7 +320,7 @@ def explain(error: NeedsWhole, shards: int) -> BatchRefused:
     )
     return BatchRefused(
         f"{describe_need(error)}, which the batch axis of {shards} parts holds as {_describe(error.state)}: {known}",
-        "; choose other batch dims, or sharding=ilp, where values are converted",
+        f"; choose other batch dims, or {converting}, where values are converted",
     )
 
 

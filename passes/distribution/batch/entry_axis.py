@@ -3,7 +3,7 @@ no part of the loop comes into the entry first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
@@ -11,7 +11,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult
 
 from distir.dialects.dist import BatchRowsOp
-from distir.dialects.sharding import REPLICATED, Replicated, Sharded
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.batch.batch_axis import (
     BatchPropagation,
@@ -53,7 +53,7 @@ def axis_of_entry(
         except NeedsWhole as error:
             hidden = _callees_with(module, error)
             if not hidden:
-                raise explain(error, shards) from None
+                raise explain(error, shards, gathers) from None
             inline_calls(module, entry, hidden)
 
 
@@ -78,14 +78,17 @@ def follow_batch(
     operation that needs the whole of a value in parts runs outside it: before it if the value is made of inputs alone, otherwise
     after it; and the loop takes rows of what is the same in every microbatch (`dist.batch_rows`)."""
     early: dict[Operation, NeedsWhole] = {}
+    statistics: set[Operation] = set()
     while True:
         for op in [op for op in entry.body.block.ops if isinstance(op, BatchRowsOp)]:
             op.output.replace_all_uses_with(op.input)
             entry.body.block.erase_op(op)
         try:
-            return _follow_batch(module, entry, batch, shards, early if gathers else None)
+            return _follow_batch(module, entry, batch, shards, early if gathers else None, statistics)
         except _BeforeLoop as found:
             early |= dict.fromkeys(found.operations, found.error)
+        except _Statistics as found:
+            statistics |= found.operations
 
 
 class _BeforeLoop(Exception):
@@ -96,12 +99,21 @@ class _BeforeLoop(Exception):
         self.operations, self.error = operations, error
 
 
+class _Statistics(Exception):
+    """Operations whose results are of the whole batch, and that rows of it are combined with: where the batch is one part, they have them at once."""
+
+    def __init__(self, operations: set[Operation]):
+        super().__init__()
+        self.operations = operations
+
+
 def _follow_batch(
     module: ModuleOp,
     entry: FuncOp,
     batch: Mapping[int, int],
     shards: int,
     early: Mapping[Operation, NeedsWhole] | None,
+    statistics: Collection[Operation] = (),
 ) -> BatchAxis:
     propagation = BatchPropagation(module, shards)
     states = batch_states(entry, batch, shards)
@@ -119,14 +131,22 @@ def _follow_batch(
             axis.states.update((result, REPLICATED) for result in op.results)
             continue
         phases[op] = _phase_of_operands(op, axis, phases)
+        whole = shards == 1 and early is not None and any(isinstance(axis.states[v], Sharded) for v in values_read(op))
+        if whole and phases[op] is Phase.AFTER and (found := _statistics(op, axis, phases, statistics)):
+            raise _Statistics(found)
         if phases[op] is not Phase.AFTER:
             try:
-                propagation.follow(op, axis)
+                if op in statistics:
+                    _follow_statistic(op, axis, propagation)
+                else:
+                    propagation.follow(op, axis)
             except NeedsWhole as error:
                 gathers = early is not None and error.op is op
                 if gathers and (found := _before_loop(op, error, entry)) is not None:
                     raise _BeforeLoop(found, error) from None
-                if isinstance(error.state, Sharded):
+                if whole and error.op is op and (found := _statistics(op, axis, phases, statistics)):
+                    raise _Statistics(found) from None
+                if whole or isinstance(error.state, Sharded):
                     if not gathers or error.beside is not None:
                         raise
                     gathered = gathered or error
@@ -173,6 +193,27 @@ def made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
             elif isinstance(value, BlockArgument) and roles[value.index] in ("parameter", "state", "buffer"):
                 return None
     return found
+
+
+def _statistics(
+    op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase], known: Collection[Operation]
+) -> set[Operation]:
+    """Of an operation that takes rows of the batch: what it takes beside them that is a sum over the batch or would be there after the loop only,
+    and what leads from the one to the other. Nothing if all of it is known."""
+    found, todo = set[Operation](), [op]
+    while todo:
+        for value in values_read(todo.pop()):
+            if isinstance(value, OpResult) and value.op not in found:
+                if phases[value.op] is Phase.AFTER or isinstance(axis.states[value], Partial):
+                    found.add(value.op)
+                    todo.append(value.op)
+    return found - set(known)
+
+
+def _follow_statistic(op: Operation, axis: FunctionAxis, propagation: BatchPropagation) -> None:
+    """Sums that it makes are there when they are made, of one part."""
+    propagation.follow(op, axis)
+    axis.states.update((result, REPLICATED) for result in op.results if isinstance(axis.states[result], Partial))
 
 
 def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase]) -> Phase:

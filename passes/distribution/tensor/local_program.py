@@ -67,6 +67,8 @@ def cut_into_stages(
     try:
         assignment = Assignment(entry, axis, stages, weigh, cuts)
     except TooManyStages as error:
+        if axis.gathered is not None:
+            raise explain(axis.gathered, shards, gathers) from None
         if not any(isinstance(op, CallOp) for op in entry.body.block.ops):
             raise
         if whole_layers:

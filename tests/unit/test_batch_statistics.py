@@ -1,0 +1,76 @@
+"""Statistics of the batch that its rows are combined with: pipelines without microbatches have them, others are refused, and what the
+refusal advises works."""
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.dialects.errors import DistirError
+from distir.frontends.pytorch import import_step, training_step
+from distir.interpreters.entry import entry_function
+from distir.interpreters.equivalence import verify
+from distir.interpreters.shares import parameter_share
+from distir.passes.distribution.pipeline.stages import phase_of, stage_calls, stage_of
+from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.pipeline_stages import PipelineStagesPass
+
+
+class Centred(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.second(torch.relu(h - h.mean(0)))
+
+
+class Shuffled(Centred):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(x)).flip(0))
+
+
+def step(model: nn.Module) -> ModuleOp:
+    torch.manual_seed(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = training_step(model, nn.functional.mse_loss, optimizer)
+    return import_step(step, (torch.randn(4, 6), torch.randn(4, 6)))
+
+
+def test_statistics_are_made_inside_where_the_batch_is_one_part():
+    """Both layers are in the forward part, one in each stage, and updates after it."""
+    module = step(Centred())
+    prepare(Context(), module)
+    PipelineStagesPass(stages=2).apply(Context(), module)
+    calls = [(phase_of(call), stage_of(call)) for call in stage_calls(entry_function(module))]
+    found = [call for call in calls if call[0] != "before"]
+    assert found == [("forward", 0), ("forward", 1), ("backward", 1), ("backward", 0), ("update", 0), ("update", 1)]
+
+
+@pytest.mark.parametrize("model", [Centred, Shuffled])
+def test_replicas_and_stages(model: type[nn.Module]):
+    module = step(model())
+    distributed = module.clone()
+    DtpParallelizePass(dp=2, pp=2).apply(Context(), distributed)
+    assert parameter_share(module, distributed) < 0.75
+    assert verify(module, distributed, count=1).holds
+
+
+@pytest.mark.parametrize("model", [Centred, Shuffled])
+@pytest.mark.parametrize("sharding", ["auto", "dtp", "ilp"])
+def test_what_a_refusal_advises_works(model: type[nn.Module], sharding: str):
+    module = step(model())
+    options: dict[str, Any] = {"dp": 2, "pp": 2, "microbatches": 2, "sharding": sharding}
+    with pytest.raises(DistirError) as refusal:
+        DtpParallelizePass(**options).apply(Context(), module.clone())
+    advised = dict(re.findall(r"(microbatches|sharding)=(\w+)", str(refusal.value)))
+    assert advised
+    options |= {name: int(value) if value.isdecimal() else value for name, value in advised.items()}
+    distributed = module.clone()
+    DtpParallelizePass(**options).apply(Context(), distributed)
+    assert verify(module, distributed, count=1).holds
