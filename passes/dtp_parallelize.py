@@ -140,7 +140,7 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.distribution.batch.batch_axis import BatchRefused, parse_batch
         from distir.passes.distribution.pipeline.layout import Layout
         from distir.passes.distribution.pipeline.streams import overlap_communication
-        from distir.passes.distribution.plan import distribute
+        from distir.passes.distribution.search.distribute import distribute
         from distir.passes.recompute_activations import RecomputeActivationsPass
 
         _check(self)
@@ -241,7 +241,7 @@ def _is_cut(module: ModuleOp) -> bool:
 
 def prepare(ctx: Context, module: ModuleOp) -> None:
     """Folds shapes, outlines repeats and finds rules, unless the module has rules already."""
-    from distir.passes.distribution.plan import is_annotated
+    from distir.passes.structure import is_annotated
 
     if not is_annotated(module):
         for each in preparing():

@@ -42,8 +42,8 @@ class PipelineStagesPass(ModulePass):
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch.batch_axis import Phase, describe_need, parse_batch
+        from distir.passes.distribution.pipeline.local_program import cut_into_stages
         from distir.passes.distribution.pipeline.stages import VIRTUAL
-        from distir.passes.distribution.tensor.local_program import cut_into_stages
 
         for name in ("stages", "microbatches", "virtual"):
             if (count := getattr(self, name)) < 1:

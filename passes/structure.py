@@ -179,3 +179,8 @@ def text(attributes: Mapping[str, Attribute], key: str, default: str) -> str:
     """A string attribute's text."""
     value = attributes.get(key)
     return value.data if isinstance(value, StringAttr) else default
+
+
+def is_annotated(module: ModuleOp) -> bool:
+    """Whether any op carries a rule."""
+    return any("dist.rule" in op.attributes for f in calls_first(module) for op in f.body.block.ops)

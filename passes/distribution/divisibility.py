@@ -17,7 +17,7 @@ from distir.dialects.sharding import Sharded, UseFactor
 from distir.interpreters.walk import values_read
 from distir.interpreters.work import type_bytes, work_of
 from distir.passes.distribution.options import Option, rule_of
-from distir.passes.distribution.tensor.space import AxisSpace, Reach
+from distir.passes.distribution.space import AxisSpace, Reach
 from distir.passes.shardcombine_annotate import is_operator
 from distir.passes.structure import AnyCall, argument_attributes, calls_first, executions, functions, shape_of, text
 

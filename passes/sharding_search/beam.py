@@ -22,12 +22,12 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.candidates import Candidate, Holding, Key, Step
-from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.memory_ahead import Limit, Use
 from distir.passes.sharding_search.option_costs import OptionCosts
 from distir.passes.sharding_search.problem import JointOption, Problem
 from distir.passes.sharding_search.result import Result, result_of
+from distir.passes.solver.deadline import NEVER, Deadline
 
 CROWD = 1 / 2
 """The share of a beam that the best candidates fill where memory is limited; the rest is for those in which a large value is in other states."""

@@ -4,11 +4,11 @@ program again, in which a byte at the peak to come (`memory_ahead`) costs time: 
 from __future__ import annotations
 
 from distir.passes.sharding_search.beam import Beam, NoPlan
-from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.plans import picoseconds
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
 PRICES = (0.0, 0.1, 0.5, 2.0, 8.0)
 """Of as many bytes as the limit, in times of the plan found without it."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.deadline import OutOfTime
 from distir.passes.sharding_search.pricing import Pricing
+from distir.passes.solver.deadline import OutOfTime
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,15 +14,15 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from distir.passes.distribution.mesh import AxisStates
-from distir.passes.sharding_search.bounds import Minimum, minimum
-from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.division import stored_picoseconds
-from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.path_weights import Weights, every_stage, weights_of
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.shared_values import States, conversion_tables
-from distir.passes.sharding_search.wide_tables import WideTable
+from distir.passes.solver.bounds import Minimum, minimum
+from distir.passes.solver.deadline import NEVER, Deadline
+from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.shared_values import States, conversion_tables
+from distir.passes.solver.wide_tables import WideTable
 from distir.passes.structure import AnyCall, is_constant, parameters
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from __future__ import annotations
 from contextlib import suppress
 
 from distir.dialects.errors import DistirError
-from distir.passes.sharding_search.deadline import Deadline
 from distir.passes.sharding_search.division import divide
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result
 from distir.passes.sharding_search.search import best_plan
+from distir.passes.solver.deadline import Deadline
 
 COMPARING_SECONDS = 5.0
 """For a plan that is only there to be compared with."""

@@ -17,11 +17,11 @@ from distir.dialects.sharding import Partial, Replicate, Replicated, Sharded, Us
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.options import Option
 from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.plans import Plan, conversions
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result
 from distir.passes.sharding_search.search import best_plan
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.structure import argument_attributes, shape_of
 
 EXPLANATION = "dist.explanation"

@@ -6,9 +6,9 @@ none of them fits, the plan that needs least does if any does, and the search go
 
 from __future__ import annotations
 
-from distir.passes.sharding_search.bounds import Bounds, promising
 from distir.passes.sharding_search.least_memory import Least, least_memory
 from distir.passes.sharding_search.pricing import Pricing
+from distir.passes.solver.bounds import Bounds, promising
 
 SHARES = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 """Of the choices: so many are looked at, one after the other."""

@@ -18,9 +18,9 @@ from xdsl.ir import Attribute
 from distir.dialects.errors import DistirError
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.choice_network import ChoiceNetwork, Meeting, View
-from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.memory import Point
 from distir.passes.sharding_search.memory_tables import Hold, MemoryTables, Occupancy
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
 MICROSECONDS = 1e-6
 """The objective is in microseconds, costs are in picoseconds."""

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distir.passes.sharding_search.bounds import minimum
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.memory import Footprint, footprint
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.pricing import POINTS_AT_ONCE
 from distir.passes.sharding_search.relaxation import Relaxation
+from distir.passes.solver.bounds import minimum
+from distir.passes.solver.deadline import NEVER, Deadline
 
 ROUNDS = 30
 TIE_BREAK = 1e-4

@@ -15,12 +15,12 @@ from xdsl.ir import BlockArgument, OpResult, SSAValue
 from distir.interpreters.work import is_view
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing, Meeting, View
-from distir.passes.sharding_search.elimination import Table
 from distir.passes.sharding_search.lifetimes import Frame, Lifetimes, Position, is_returned_in_place, root
 from distir.passes.sharding_search.memory import Point, has_own_memory, least_extra
 from distir.passes.sharding_search.occurrences import Occurrences, occurrences_of
-from distir.passes.sharding_search.shared_values import HeldUse, Indicators, States, held_tables, table_over
 from distir.passes.sharding_search.timeline import SENT
+from distir.passes.solver.elimination import Table
+from distir.passes.solver.shared_values import HeldUse, Indicators, States, held_tables, table_over
 from distir.passes.staging.order import Use
 from distir.passes.structure import AnyCall, is_constant
 

@@ -12,9 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
-from distir.passes.sharding_search.bounds import Bounds
 from distir.passes.sharding_search.choice_network import TIE_BREAK, ChoiceNetwork
-from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram
 from distir.passes.sharding_search.memory import Point
 from distir.passes.sharding_search.path_weights import every_stage, weights_of
@@ -23,6 +21,8 @@ from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result, result_of
 from distir.passes.sharding_search.search import ROUNDS, Solved, TooSlow, choices_of, solve, solved_within
+from distir.passes.solver.bounds import Bounds
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,8 +16,8 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import MeshOp, ShardingAttr, StrategyAttr
 from distir.passes.distribution.lower import SHARDING, STRATEGY
 from distir.passes.distribution.mesh import AxisStates
+from distir.passes.distribution.pins import FORBID, STORED
 from distir.passes.sharding_search.division import stored_picoseconds
-from distir.passes.sharding_search.pins import FORBID, STORED
 from distir.passes.sharding_search.prices import Conversion
 from distir.passes.sharding_search.problem import JointOption, Problem
 from distir.passes.structure import AnyCall, argument_attributes, is_constant, parameters, result_attributes, shape_of

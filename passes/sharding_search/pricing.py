@@ -12,11 +12,11 @@ from math import inf
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.bounds import Bounds, minimum
-from distir.passes.sharding_search.deadline import NEVER, Deadline
 from distir.passes.sharding_search.memory import Footprint, footprint
 from distir.passes.sharding_search.plans import Plan
 from distir.passes.sharding_search.relaxation import Relaxation
+from distir.passes.solver.bounds import Bounds, minimum
+from distir.passes.solver.deadline import NEVER, Deadline
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,11 +22,11 @@ from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import Option
+from distir.passes.distribution.pins import Pins
 from distir.passes.distribution.pipeline.stages import LOOPED, STAGE, phase_of
-from distir.passes.distribution.tensor.space import AxisSpace, Reach, model_values
-from distir.passes.sharding_search.deadline import NEVER, Deadline
-from distir.passes.sharding_search.pins import Pins
+from distir.passes.distribution.space import AxisSpace, Reach, model_values
 from distir.passes.sharding_search.prices import Price, Prices
+from distir.passes.solver.deadline import NEVER, Deadline
 from distir.passes.staging.order import Order, is_staged
 from distir.passes.staging.zeros import StartingSum, starting_sums
 from distir.passes.structure import (

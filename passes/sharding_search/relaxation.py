@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.sharding_search.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing
-from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.memory import Point
 from distir.passes.sharding_search.memory_tables import Key, MemoryTables, Occupancy, PointTables
-from distir.passes.sharding_search.shared_values import Indicators
+from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.shared_values import Indicators
 
 if TYPE_CHECKING:
     import numpy as np

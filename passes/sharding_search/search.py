@@ -12,7 +12,6 @@ from distir.dialects.errors import DistirError
 from distir.passes.sharding_search.beam import NoPlan
 from distir.passes.sharding_search.beam_within import beam_plan
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
 from distir.passes.sharding_search.integer_program import Infeasible, IntegerProgram, Solution
 from distir.passes.sharding_search.least_memory import Least, least_memory
 from distir.passes.sharding_search.memory import Footprint, Point, footprint
@@ -21,6 +20,7 @@ from distir.passes.sharding_search.plans import Plan, cost, picoseconds
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result, result_of
 from distir.passes.sharding_search.within_memory import WithinMemory
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
 POINTS_AT_ONCE = 4
 """How many of a solution's worst points are constrained together."""

@@ -16,11 +16,11 @@ from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.pipeline.tasks import check_schedule
-from distir.passes.sharding_search.deadline import Deadline, OutOfTime
 from distir.passes.sharding_search.plans import annotate
 from distir.passes.sharding_search.prices import Prices
 from distir.passes.sharding_search.problem import RESTRICTIONS, Problem, build
 from distir.passes.sharding_search.result import Result
+from distir.passes.solver.deadline import Deadline, OutOfTime
 from distir.passes.staging.order import ranks_of_entry
 
 SHARDS = ("any", "even")

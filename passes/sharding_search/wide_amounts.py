@@ -10,10 +10,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.sharding_search.choice_network import MOST_WRITTEN
-from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.memory_tables import Occupancy
 from distir.passes.sharding_search.relaxation import Relaxation
-from distir.passes.sharding_search.sparse_elimination import Counted
+from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.sparse_elimination import Counted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,19 +13,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from math import inf
 
-from distir.passes.sharding_search.bounds import Bounds
 from distir.passes.sharding_search.branching import Branching
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
-from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.first_plan import add_first_plan
 from distir.passes.sharding_search.least_memory import Least
 from distir.passes.sharding_search.pricing import EXACT, Found, Pricing
 from distir.passes.sharding_search.relaxation import Relaxation
-from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
-from distir.passes.sharding_search.sparse_tables import TooManyRows
-from distir.passes.sharding_search.table_program import TableProgram
 from distir.passes.sharding_search.wide_amounts import Uncounted, WideAmounts
+from distir.passes.solver.bounds import Bounds
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
+from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.sparse_elimination import Resource, cheapest_within
+from distir.passes.solver.sparse_tables import TooManyRows
+from distir.passes.solver.table_program import TableProgram
 
 PRICES = 30
 """Prices that are tried before the rest is left to the integer program."""

@@ -17,8 +17,8 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, InputDim, Partial, Rule, RuleAttr, Sharded
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.options import RULE, SUM
+from distir.passes.distribution.pipeline.local_program import LocalProgram, localize
 from distir.passes.distribution.pipeline.stages import LOOPED, phase_of, stage_calls
-from distir.passes.distribution.tensor.local_program import LocalProgram, localize
 from distir.passes.staging.accumulators import Accumulators, added, sum_rule
 from distir.passes.structure import functions, shape_of, unique_symbol
 

@@ -11,7 +11,7 @@ from xdsl.ir import BlockArgument
 
 from distir.dialects.dist import MicrobatchesOp
 from distir.interpreters.entry import entry_function
-from distir.passes.sharding_search.pins import ADDENDS, CUT, STORED, WHOLE
+from distir.passes.distribution.pins import ADDENDS, CUT, STORED, WHOLE
 from distir.passes.structure import argument_attributes, functions, shape_of, text
 
 

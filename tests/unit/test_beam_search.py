@@ -11,13 +11,13 @@ from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
 from distir.passes.sharding_search.beam import Beam, NoPlan
 from distir.passes.sharding_search.beam_within import beam_plan
-from distir.passes.sharding_search.deadline import Deadline, OutOfTime
 from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
 from distir.passes.sharding_search.problem import Problem
 from distir.passes.sharding_search.result import Result
 from distir.passes.sharding_search.search import best_plan
 from distir.passes.sharding_search.settings import build_problem
 from distir.passes.sharding_search.within_memory import WithinMemory
+from distir.passes.solver.deadline import Deadline, OutOfTime
 from tests.unit.sharding_problems import MACHINE, agrees, lowered, parsed, problem_of
 
 WORKLOADS: dict[str, Callable[[], ModuleOp]] = {

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distir.passes.sharding_search.bounds import Bounds, cheapest
-from distir.passes.sharding_search.elimination import Network, Table
-from distir.passes.sharding_search.shared_values import HeldUse, Indicators, States, conversion_tables, held_tables
-from distir.passes.sharding_search.sparse_elimination import Resource, cheapest_within
-from distir.passes.sharding_search.sparse_tables import SparseTable
-from distir.passes.sharding_search.wide_tables import WideTable
+from distir.passes.solver.bounds import Bounds, cheapest
+from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.shared_values import HeldUse, Indicators, States, conversion_tables, held_tables
+from distir.passes.solver.sparse_elimination import Resource, cheapest_within
+from distir.passes.solver.sparse_tables import SparseTable
+from distir.passes.solver.wide_tables import WideTable
 
 COSTS = st.one_of(st.integers(0, 20).map(float), st.just(inf))
 

@@ -21,9 +21,9 @@ from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer, ShardsOfFirst, lie_alike
-from distir.passes.distribution.plan import lower_tensors
 from distir.passes.distribution.search.best_first import Program
 from distir.passes.distribution.search.configurations import grid
+from distir.passes.distribution.search.distribute import lower_tensors
 from distir.passes.distribution.search.search import Search
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.tensor_axis import Variants

@@ -33,10 +33,10 @@ from distir.passes.sharding_search.problem import Problem, build
 from distir.passes.sharding_search.result import Result
 from distir.passes.sharding_search.search import best_plan
 from distir.passes.sharding_search.settings import write
-from distir.passes.sharding_search.sparse_elimination import Counted
-from distir.passes.sharding_search.sparse_tables import SparseTable
-from distir.passes.sharding_search.table_program import TableProgram
 from distir.passes.sharding_search.within_memory import WithinMemory
+from distir.passes.solver.sparse_elimination import Counted
+from distir.passes.solver.sparse_tables import SparseTable
+from distir.passes.solver.table_program import TableProgram
 from tests.slow_machine import written
 from tests.unit.random_models import Program, models
 from tests.unit.test_uneven_shards import QUIET, parse

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.elimination import Network, Table
 from distir.passes.sharding_search.memory import footprint
 from distir.passes.sharding_search.plans import picoseconds
 from distir.passes.sharding_search.relaxation import Relaxation
+from distir.passes.solver.elimination import Network, Table
 
 LARGEST = 1 << 20
 """Entries of the largest cost function that is written down."""

@@ -179,12 +179,12 @@ def _annotate(module: ModuleOp) -> list[tuple[str, float]]:
     from xdsl.context import Context
     from xdsl.dialects.func import FuncOp
 
-    from distir.passes.distribution.plan import is_annotated
     from distir.passes.outline_repeats import OutlineRepeatsPass
     from distir.passes.shardcombine.cache import RuleCache
     from distir.passes.shardcombine.discovery import Discovery
     from distir.passes.shardcombine.domains import InterpreterDomains
     from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass, is_operator
+    from distir.passes.structure import is_annotated
 
     if is_annotated(module):
         return []

@@ -343,7 +343,7 @@ def _binder(
     when it is prepared; those of a program that is not prepared again, here."""
     from distir.frontends.shapes import argument_dims, argument_name, bind_arguments
     from distir.interpreters.entry import entry_function
-    from distir.passes.distribution.plan import is_annotated
+    from distir.passes.structure import is_annotated
     from distir.tools.commands.model import make_static, require_bound
 
     def bind(size: int) -> ModuleOp:

@@ -13,7 +13,7 @@ from distir.interpreters.simulate.batches import attribute_at, operation_at
 from distir.passes.distribution.pipeline.layout import Tensor
 from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer
 from distir.passes.distribution.pipeline.staged import StagedProgram
-from distir.passes.distribution.tensor.rows import state_at
+from distir.passes.distribution.rows import state_at
 from distir.passes.structure import stands_for
 
 

@@ -29,12 +29,13 @@ from distir.passes.distribution.batch.entry_axis import axis_of_entry
 from distir.passes.distribution.options import SUM
 from distir.passes.distribution.pipeline.at_rows import staged_at
 from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.local_program import CutsLayers
 from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.streams import overlap_communication
-from distir.passes.distribution.plan import distribute, lower_stages
 from distir.passes.distribution.search.best_first import BestFirst, Fastest, Program
 from distir.passes.distribution.search.bounds import Bounds, Least
 from distir.passes.distribution.search.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
+from distir.passes.distribution.search.distribute import distribute, lower_stages
 from distir.passes.distribution.search.representative import (
     figures_of_batches,
     figures_of_one,
@@ -43,7 +44,6 @@ from distir.passes.distribution.search.representative import (
     memory_of_one,
 )
 from distir.passes.distribution.tensor.choices import TensorChoices
-from distir.passes.distribution.tensor.local_program import CutsLayers
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.structure import argument_attributes, text
 

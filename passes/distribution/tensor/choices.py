@@ -17,7 +17,7 @@ from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.options import Option, replicate
 from distir.passes.distribution.pipeline.stages import Cuts
-from distir.passes.distribution.tensor.rows import choice_at, rows_of_any, state_at
+from distir.passes.distribution.rows import choice_at, rows_of_any, state_at
 from distir.passes.distribution.tensor.tensor_network import Plan
 from distir.passes.structure import is_constant, shape_of
 

@@ -23,7 +23,7 @@ from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded, S
 from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
-from distir.passes.distribution.tensor.space import TensorSpace, is_scattered, model_values
+from distir.passes.distribution.space import TensorSpace, is_scattered, model_values
 from distir.passes.distribution.tensor.tensor_network import (
     MICROSECONDS,
     TIE_BREAK,

@@ -21,7 +21,9 @@ from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import SITE
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.local_program import LocalProgram, cut_into_stages, localize
 from distir.passes.distribution.pipeline.stages import Cuts
+from distir.passes.distribution.space import TensorSpace, is_contraction
 from distir.passes.distribution.tensor.choices import PlanByPosition, TensorChoices
 from distir.passes.distribution.tensor.holding import (
     held_of_entry,
@@ -31,8 +33,6 @@ from distir.passes.distribution.tensor.holding import (
     without_addends,
 )
 from distir.passes.distribution.tensor.ilp import solve
-from distir.passes.distribution.tensor.local_program import LocalProgram, cut_into_stages, localize
-from distir.passes.distribution.tensor.space import TensorSpace, is_contraction
 from distir.passes.distribution.tensor.tensor_network import Plan, choose
 from distir.passes.distribution.tensor.variants import alternate
 from distir.passes.structure import shape_of

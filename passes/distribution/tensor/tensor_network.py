@@ -21,8 +21,8 @@ from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
-from distir.passes.distribution.tensor.space import TensorSpace, is_scattered, model_arguments, model_values
-from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.distribution.space import TensorSpace, is_scattered, model_arguments, model_values
+from distir.passes.solver.elimination import Network, Table
 from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ class TensorNetwork:
         """The choice of every variable. Where all tables are small, looking for choices that others beat takes longer than it saves.
         Of choices that cost the same, replication comes first and is not taken. Of a program in which everything depends on everything (a cell
         that is unrolled), it is the best that was found, which need not be the best: work is bounded, and the same at any load."""
-        from distir.passes.sharding_search.bounds import minimum
-        from distir.passes.sharding_search.deadline import NEVER
+        from distir.passes.solver.bounds import minimum
+        from distir.passes.solver.deadline import NEVER
 
         at_once = self.network.copy()
         if at_once.eliminate(SMALL, is_dropping=False):

@@ -35,7 +35,7 @@ from distir.passes.distribution.pipeline.stages import (
     stage_calls,
 )
 from distir.passes.distribution.pipeline.weights import stage_weights
-from distir.passes.distribution.tensor.space import Reach
+from distir.passes.distribution.space import Reach
 from distir.passes.structure import calls_first, functions, shape_of, unique_symbol
 
 

@@ -21,16 +21,15 @@ from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import replicate
 from distir.passes.distribution.pipeline.assemble import Assembler
 from distir.passes.distribution.pipeline.layout import Layout, Tensor
+from distir.passes.distribution.pipeline.local_program import LocalProgram
 from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer, ShardsOfFirst
 from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.stages import stage_calls
 from distir.passes.distribution.shards import Shards
 from distir.passes.distribution.tensor.choices import TensorChoices
-from distir.passes.distribution.tensor.local_program import LocalProgram
 from distir.passes.distribution.tensor.tensor_axis import Variants, known_or_chosen, staged_at_sites
 from distir.passes.distribution.tensor.tensor_network import Plan
 from distir.passes.distribution.tensor.variants import alternate
-from distir.passes.structure import calls_first
 
 
 def lower_tensors(
@@ -106,11 +105,6 @@ def assemble(
     """Replaces the staged entry by the program for all devices."""
     staged = staged_program(module, program, lowering, layout.tp)
     return Assembler(staged, layout, schedule, outline_replicas).build()
-
-
-def is_annotated(module: ModuleOp) -> bool:
-    """Whether any op carries a rule."""
-    return any("dist.rule" in op.attributes for f in calls_first(module) for op in f.body.block.ops)
 
 
 def distribute(

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.deadline import NEVER, Deadline, OutOfTime
-from distir.passes.sharding_search.elimination import MOST_ENTRIES, Network, Table
-from distir.passes.sharding_search.sparse_elimination import cheapest_within
-from distir.passes.sharding_search.sparse_tables import TooManyRows
-from distir.passes.sharding_search.wide_tables import WideTable
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
+from distir.passes.solver.elimination import MOST_ENTRIES, Network, Table
+from distir.passes.solver.sparse_elimination import cheapest_within
+from distir.passes.solver.sparse_tables import TooManyRows
+from distir.passes.solver.wide_tables import WideTable
 
 if TYPE_CHECKING:
     import numpy as np

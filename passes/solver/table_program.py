@@ -9,8 +9,8 @@ from itertools import product
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.deadline import NEVER, Deadline
-from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.solver.deadline import NEVER, Deadline
+from distir.passes.solver.elimination import Network, Table
 
 if TYPE_CHECKING:
     import numpy as np

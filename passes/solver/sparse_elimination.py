@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.deadline import NEVER, Deadline
-from distir.passes.sharding_search.elimination import Network, Table
-from distir.passes.sharding_search.sparse_tables import SparseTable, TooManyRows
-from distir.passes.sharding_search.wide_tables import WideTable
+from distir.passes.solver.deadline import NEVER, Deadline
+from distir.passes.solver.elimination import Network, Table
+from distir.passes.solver.sparse_tables import SparseTable, TooManyRows
+from distir.passes.solver.wide_tables import WideTable
 
 if TYPE_CHECKING:
     import numpy as np

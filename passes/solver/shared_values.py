@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.elimination import Network, Table
+from distir.passes.solver.elimination import Network, Table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.elimination import Table
-from distir.passes.sharding_search.wide_tables import WideTable
+from distir.passes.solver.elimination import Table
+from distir.passes.solver.wide_tables import WideTable
 
 if TYPE_CHECKING:
     import numpy as np

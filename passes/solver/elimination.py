@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from distir.passes.sharding_search.deadline import NEVER, Deadline
+from distir.passes.solver.deadline import NEVER, Deadline
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from distir.passes.sharding_search.wide_tables import WideTable
+    from distir.passes.solver.wide_tables import WideTable
 
     Array = np.ndarray[Any, Any]
 
