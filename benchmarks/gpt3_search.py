@@ -19,10 +19,10 @@ from typing import TypeVar
 from xdsl.context import Context
 
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.search.configurations import grid
-from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.outline_repeats import OutlineRepeatsPass
+from distir.passes.search.configurations import grid
+from distir.passes.search.search import Search, leave_collector_off
 from distir.tools.commands.search import report
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import Plans

@@ -38,12 +38,12 @@ from distir.passes.distribution.space import is_contraction, model_values
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
-from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.prices import Prices
-from distir.passes.sharding_search.problem import JointOption, Problem, build
-from distir.passes.sharding_search.result import Result
-from distir.passes.sharding_search.search import best_plan
-from distir.passes.sharding_search.settings import memory_limit, write
+from distir.passes.sharding.beam import Beam
+from distir.passes.sharding.prices import Prices
+from distir.passes.sharding.problem import JointOption, Problem, build
+from distir.passes.sharding.result import Result
+from distir.passes.sharding.search import best_plan
+from distir.passes.sharding.settings import memory_limit, write
 from distir.passes.structure import functions
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -8,7 +8,7 @@ has set itself.
 `training`: one batch size of the MLP 103B training step on 16 devices, all degrees, 1f1b: 75 configurations (target 5 s).
 
 Beside each: the time to make the annotated program, once per model, in the same run. One replica, and the first tensor rank of a
-group, are simulated for all (`passes/distribution/search/representative`); steps of the schedule that recur are functions. Nothing
+group, are simulated for all (`passes/search/representative`); steps of the schedule that recur are functions. Nothing
 is known but what the tensor axis chose. Measured on two cores without other work: `worst` 0.055 s (a third of it cutting
 into stages at the rows of a microbatch, a sixth lowering, two fifths the entry and its simulation; 0.2 s with choosing the sharding), `large`
 0.2 s (0.9 s with choosing), `training` 3.9 s (two fifths are writing and reading the entries). All three meet their targets.
@@ -31,10 +31,10 @@ from benchmarks.search_grid import timed
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine, load_machine
 from distir.passes.distribution.batch.batch_axis import parse_batch
-from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, Configuration, grid
-from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.dtp_parallelize import prepare
+from distir.passes.search.configurations import PAPER_MICROBATCHES, Configuration, grid
+from distir.passes.search.search import Search, leave_collector_off
 from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]
 
 

@@ -17,8 +17,8 @@ from xdsl.context import Context
 
 from benchmarks.gpt3_search import timed
 from distir.interpreters.proof import prove
-from distir.passes.distribution.search.search import leave_collector_off
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.search.search import leave_collector_off
 from examples import gpt3_pytorch
 
 

@@ -28,9 +28,9 @@ from benchmarks.gpt2_175b import level1
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch.batch_axis import parse_batch
-from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, Outcome, grid
-from distir.passes.distribution.search.search import Search, leave_collector_off
 from distir.passes.dtp_parallelize import prepare
+from distir.passes.search.configurations import PAPER_MICROBATCHES, Outcome, grid
+from distir.passes.search.search import Search, leave_collector_off
 from distir.tools.commands.model import load_model
 from distir.tools.commands.search import _binder  # pyright: ignore[reportPrivateUsage]
 

@@ -39,7 +39,7 @@ class BatchShardPass(ModulePass):
         from distir.passes.distribution.inline import inline_calls
         from distir.passes.distribution.lower import STRATEGY
         from distir.passes.dtp_parallelize import prepare
-        from distir.passes.sharding_search.settings import parse_mesh
+        from distir.passes.sharding.settings import parse_mesh
 
         mesh = parse_mesh(self.mesh, op)
         sizes = dict(mesh.axes)

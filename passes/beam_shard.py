@@ -41,8 +41,8 @@ class BeamShardPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
-        from distir.passes.sharding_search.beam_within import beam_plan
-        from distir.passes.sharding_search.settings import build_problem, memory_limit, write
+        from distir.passes.sharding.beam_within import beam_plan
+        from distir.passes.sharding.settings import build_problem, memory_limit, write
 
         if self.width < 1:
             raise DistirError(f"width: expected at least 1, got {self.width}")

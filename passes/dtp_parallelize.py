@@ -140,8 +140,8 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.distribution.batch.batch_axis import BatchRefused, parse_batch
         from distir.passes.distribution.pipeline.layout import Layout
         from distir.passes.distribution.pipeline.streams import overlap_communication
-        from distir.passes.distribution.search.distribute import distribute
         from distir.passes.recompute_activations import RecomputeActivationsPass
+        from distir.passes.search.distribute import distribute
 
         _check(self)
         machine = load_machine(self.machine)

@@ -20,10 +20,10 @@ class IlpShardPass(ModulePass):
     Within `time-limit`, the plan is the best that was found, and `dist.gap` says what is not proven. `explain` writes the alternatives of values and
     what these cost, which memory constraints bind and how another plan differs to standard error, and keeps it as `dist.explanation` for the
     report of `distir simulate`. With `divide`, plans are compared first by the share of the flops and of the parameters that a device is left with,
-    and by time among those (`passes/sharding_search/division.py`); so they are without it where the fastest plan cuts nothing. A
+    and by time among those (`passes/sharding/division.py`); so they are without it where the fastest plan cuts nothing. A
     note on stderr says what a faster plan takes.
 
-    Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding_search/pins.py`). Ensures:
+    Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding/pins.py`). Ensures:
     `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
     sharding of every argument and result of functions. Raises DistirError if no plan fits the limit, with the least
     memory that one needs."""
@@ -60,9 +60,9 @@ class IlpShardPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
-        from distir.passes.sharding_search.divided_search import best_division
-        from distir.passes.sharding_search.explain import EXPLANATION, explanation
-        from distir.passes.sharding_search.settings import build_problem, memory_limit, write
+        from distir.passes.sharding.divided_search import best_division
+        from distir.passes.sharding.explain import EXPLANATION, explanation
+        from distir.passes.sharding.settings import build_problem, memory_limit, write
 
         if self.cutoff is not None and self.cutoff <= 0:
             raise DistirError(f"cutoff: expected more than 0 seconds, got {self.cutoff:g}")

@@ -15,7 +15,7 @@ from distir.tools.plan_files import SETTINGS, MachineReference, ModelReference, 
 from distir.tools.plan_source import PlanSource
 
 if TYPE_CHECKING:
-    from distir.passes.distribution.search.configurations import Configuration, Outcome
+    from distir.passes.search.configurations import Configuration, Outcome
     from distir.tools.plans import Plan
 
 DEGREES = ("dp", "tp", "pp")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from distir.interpreters.model_work import ModelWork
-    from distir.passes.distribution.search.configurations import Configuration, Figures
-    from distir.passes.distribution.search.shared_search import AnySearch, SharedSearch
+    from distir.passes.search.configurations import Configuration, Figures
+    from distir.passes.search.shared_search import AnySearch, SharedSearch
 
 
 @dataclass

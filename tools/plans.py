@@ -17,7 +17,7 @@ from distir.tools.commands.report import bytes_text, seconds_text, shown, table_
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome
+    from distir.passes.search.configurations import Configuration, Figures, Outcome
     from distir.tools.plan_source import PlanSource
 
 
@@ -198,7 +198,7 @@ class Plans(Sequence[Plan]):
         interrupted: bool = False,
     ) -> Plans:
         """What a search found, and what it knows beside."""
-        from distir.passes.distribution.search.configurations import ranked
+        from distir.passes.search.configurations import ranked
 
         plans = [(o.configuration, o.figures) for o in ranked(outcomes)]
         fitting = [Plan(rank, c, f, source) for rank, (c, f) in enumerate(plans, 1) if f is not None]
@@ -281,7 +281,7 @@ class Plans(Sequence[Plan]):
         return f"{simulated} of {self.planned} plans simulated{others}"
 
     def _nothing_fits(self) -> str:
-        from distir.passes.distribution.search.configurations import UNSEEN
+        from distir.passes.search.configurations import UNSEEN
 
         built = [o.figures.peak_memory_bytes for o in self.outcomes if o.figures is not None]
         unbuilt = [o.least_memory_bytes for o in self.outcomes if o.least_memory_bytes]
@@ -330,7 +330,7 @@ def _change(first: Any, *others: Any) -> str:
 
 def kind_of(reason: str | None) -> str:
     """In what way a configuration is out."""
-    from distir.passes.distribution.search.configurations import CUTS_LAYERS, UNSEEN
+    from distir.passes.search.configurations import CUTS_LAYERS, UNSEEN
 
     kinds = (
         ("needs ", "exceed the memory"),

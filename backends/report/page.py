@@ -14,7 +14,7 @@ from distir.backends.report.run import bytes_text, run_data, run_tiles, time_tex
 
 if TYPE_CHECKING:
     from distir.interpreters.simulate.analysis import Analysis
-    from distir.passes.distribution.search.configurations import Outcome
+    from distir.passes.search.configurations import Outcome
 
 FOLDER = Path(__file__).parent
 NOTHING: Mapping[str, str] = {}

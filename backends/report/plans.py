@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distir.passes.distribution.search.configurations import Outcome
+    from distir.passes.search.configurations import Outcome
 
 
 def plans_data(

@@ -27,7 +27,7 @@ from distir.dialects.onnx import OPERATORS
 from distir.frontends.shapes import bind_arguments
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.search import configurations, search
+from distir.passes.search import configurations, search
 
 SCHEDULE = "1f1b"
 NO_LIMIT = 1 << 62

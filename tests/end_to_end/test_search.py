@@ -12,8 +12,8 @@ import pytest
 
 from distir.frontends.weights import load
 from distir.interpreters.simulate import simulate
-from distir.passes.distribution.search.configurations import Configuration, Outcome, degrees, grid
-from distir.passes.distribution.search.search import Search
+from distir.passes.search.configurations import Configuration, Outcome, degrees, grid
+from distir.passes.search.search import Search
 from distir.tools.distir import main
 
 ROOT = Path(__file__).parents[2]

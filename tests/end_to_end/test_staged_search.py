@@ -16,9 +16,9 @@ from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.machines import load_machine
 from distir.interpreters.ranks import group_of
 from distir.interpreters.simulate import simulate
-from distir.passes.distribution.search.configurations import Configuration, ranked
-from distir.passes.distribution.search.staged_search import StagedSearch
 from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.passes.search.configurations import Configuration, ranked
+from distir.passes.search.staged_search import StagedSearch
 from distir.tools.distir import main
 from tests.slow_machine import written
 from tests.small_models import mlp

@@ -14,10 +14,10 @@ from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
-from distir.passes.sharding_search.prices import Prices
-from distir.passes.sharding_search.problem import Problem, build
-from distir.passes.sharding_search.result import Result
-from distir.passes.sharding_search.settings import write
+from distir.passes.sharding.prices import Prices
+from distir.passes.sharding.problem import Problem, build
+from distir.passes.sharding.result import Result
+from distir.passes.sharding.settings import write
 
 MACHINE = "dgx-2"
 PICOSECOND = 1e-12

@@ -18,9 +18,9 @@ from distir.interpreters.simulate import summarize
 from distir.interpreters.simulate.batches import MARK, BatchSummaries
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.batch.rebatch import rebatch
-from distir.passes.distribution.search.configurations import Outcome, grid
-from distir.passes.distribution.search.search import Search
 from distir.passes.dtp_parallelize import prepare
+from distir.passes.search.configurations import Outcome, grid
+from distir.passes.search.search import Search
 from examples import mlp_onnx
 from tests.unit import random_models, random_modules
 

@@ -9,14 +9,14 @@ from xdsl.dialects.builtin import ModuleOp
 
 from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
-from distir.passes.sharding_search.beam import Beam, NoPlan
-from distir.passes.sharding_search.beam_within import beam_plan
-from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
-from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.result import Result
-from distir.passes.sharding_search.search import best_plan
-from distir.passes.sharding_search.settings import build_problem
-from distir.passes.sharding_search.within_memory import WithinMemory
+from distir.passes.sharding.beam import Beam, NoPlan
+from distir.passes.sharding.beam_within import beam_plan
+from distir.passes.sharding.memory_ahead import Limit, MemoryAhead
+from distir.passes.sharding.problem import Problem
+from distir.passes.sharding.result import Result
+from distir.passes.sharding.search import best_plan
+from distir.passes.sharding.settings import build_problem
+from distir.passes.sharding.within_memory import WithinMemory
 from distir.passes.solver.deadline import Deadline, OutOfTime
 from tests.unit.sharding_problems import MACHINE, agrees, lowered, parsed, problem_of
 
@@ -65,7 +65,7 @@ def test_a_beam_finds_a_plan_where_time_is_too_short(monkeypatch: pytest.MonkeyP
     best = best_plan(problem, limit)
     assert best.gap == 0
     monkeypatch.setattr(WithinMemory, "search", lambda self, fastest: self.pricing.improve(1) and None)  # pyright: ignore
-    monkeypatch.setattr("distir.passes.sharding_search.search.by_integer_program", out_of_time)
+    monkeypatch.setattr("distir.passes.sharding.search.by_integer_program", out_of_time)
     found = best_plan(problem, limit, Deadline.after(600))
     assert found.memory.peak_bytes <= limit
     assert found.bound_seconds <= best.seconds <= found.seconds

@@ -12,10 +12,10 @@ from distir.dialects.onnx import Onnx
 from distir.frontends.onnx import import_model
 from distir.interpreters.machines import load_machine
 from distir.interpreters.simulate.batches import BatchSummaries
-from distir.passes.distribution.search.best_first import Program
-from distir.passes.distribution.search.bounds import Bounds
-from distir.passes.distribution.search.configurations import Configuration, Figures, Outcome, grid, ranked
-from distir.passes.distribution.search.search import Search
+from distir.passes.search.best_first import Program
+from distir.passes.search.bounds import Bounds
+from distir.passes.search.configurations import Configuration, Figures, Outcome, grid, ranked
+from distir.passes.search.search import Search
 from examples import gpt2_onnx, mlp_onnx
 from tests.unit import random_models
 

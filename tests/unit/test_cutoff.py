@@ -9,7 +9,7 @@ from distir.dialects.errors import DistirError
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_stages import PipelineStagesPass
-from distir.passes.sharding_search.search import TooSlow
+from distir.passes.sharding.search import TooSlow
 from tests.slow_machine import written
 from tests.small_models import mlp
 

@@ -23,9 +23,9 @@ from distir.interpreters.machines import load_machine
 from distir.interpreters.reference import run
 from distir.interpreters.weights import weights_of
 from distir.interpreters.work import Kind, work_of
-from distir.passes.distribution.search.configurations import Configuration
-from distir.passes.distribution.search.search import Search
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.search.configurations import Configuration
+from distir.passes.search.search import Search
 from distir.passes.structure import functions
 
 HEADS, HEAD, SEQUENCE = 4, 3, 5

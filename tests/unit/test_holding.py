@@ -11,13 +11,13 @@ from distir.interpreters.held import HeldOp, NeedsArguments
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.inline import inline_calls
-from distir.passes.distribution.search.configurations import Configuration
-from distir.passes.distribution.search.search import Search
 from distir.passes.distribution.tensor import tensor_axis
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.holding import holding, own_parameters, without_addends
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.dtp_parallelize import prepare
+from distir.passes.search.configurations import Configuration
+from distir.passes.search.search import Search
 from distir.passes.structure import functions
 from examples import gpt2_onnx, mlp_onnx
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distir.frontends.pytorch import import_step
-from distir.passes.distribution.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
+from distir.passes.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
 from distir.tools.distir import main
 from examples import mlp_pytorch
 

@@ -21,13 +21,13 @@ from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.one_rank import FirstRank, RanksDiffer, ShardsOfFirst, lie_alike
-from distir.passes.distribution.search.best_first import Program
-from distir.passes.distribution.search.configurations import grid
-from distir.passes.distribution.search.distribute import lower_tensors
-from distir.passes.distribution.search.search import Search
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.dtp_parallelize import prepare
+from distir.passes.search.best_first import Program
+from distir.passes.search.configurations import grid
+from distir.passes.search.distribute import lower_tensors
+from distir.passes.search.search import Search
 from examples import gpt2_onnx, mlp_onnx
 
 DGX2 = load_machine("dgx-2")

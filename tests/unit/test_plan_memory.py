@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.memory import footprint
-from distir.passes.sharding_search.memory_ahead import Limit, MemoryAhead
-from distir.passes.sharding_search.plans import Plan, conversions, needs, produced
-from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.result import result_of
+from distir.passes.sharding.beam import Beam
+from distir.passes.sharding.memory import footprint
+from distir.passes.sharding.memory_ahead import Limit, MemoryAhead
+from distir.passes.sharding.plans import Plan, conversions, needs, produced
+from distir.passes.sharding.problem import Problem
+from distir.passes.sharding.result import result_of
 from tests.slow_machine import written
 from tests.unit.random_models import Program
 from tests.unit.test_beam_search import only

@@ -6,8 +6,8 @@ from distir.frontends.onnx import import_model
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.pipeline.recurring import FEWEST, RecurringSteps
 from distir.passes.distribution.pipeline.tasks import Task, recurring, steps
-from distir.passes.distribution.search.configurations import Configuration
-from distir.passes.distribution.search.search import Search
+from distir.passes.search.configurations import Configuration
+from distir.passes.search.search import Search
 from examples import gpt2_onnx
 from tests.small_models import mlp
 

@@ -7,7 +7,7 @@ from distir.dialects.sharding import Sharded
 from distir.frontends.pytorch import import_step
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.pipeline_stages import PipelineStagesPass
-from distir.passes.sharding_search.settings import build_problem
+from distir.passes.sharding.settings import build_problem
 from examples import mlp_pytorch
 
 

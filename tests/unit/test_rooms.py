@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,28 @@ def test_what_is_found():
     ]
     assert beyond("interpreters", "from distir import passes") == ["1: distir.passes"]
     assert beyond("tools", "import distir.dialects.dist, numpy") == []
+
+
+def folders_of_passes() -> dict[str, set[str]]:
+    """The folders of `passes/`, each with those of which it imports something."""
+    module_of = {path: ".".join(("distir", *path.relative_to(ROOT).with_suffix("").parts)) for path in PASSES}
+    folder_of = {name: str(path.parent.relative_to(ROOT)) for path, name in module_of.items()}
+    found: dict[str, set[str]] = {folder: set() for folder in folder_of.values()}
+    for path, name in module_of.items():
+        imported = {folder_of[other] for _, other in imports(path.read_text("utf-8")) if other in folder_of}
+        found[folder_of[name]] |= imported - {folder_of[name]}
+    return {folder: others - {"passes"} for folder, others in found.items() if folder != "passes"}
+
+
+PASSES = sorted((ROOT / "passes").rglob("*.py"))
+
+
+def test_folders_of_passes_import_each_other_in_no_circle():
+    order = list(TopologicalSorter(folders_of_passes()).static_order())  # raises a CycleError that names the circle
+    assert order.index("passes/solver") < order.index("passes/sharding") < order.index("passes/search")
+
+
+def test_the_solver_knows_arrays_alone():
+    found = {name for path in (ROOT / "passes" / "solver").glob("*.py") for _, name in imports(path.read_text("utf-8"))}
+    own = {name for name in found if name.split(".")[0] in ("distir", "xdsl")}
+    assert {name for name in own if not name.startswith("distir.passes.solver")} == set()

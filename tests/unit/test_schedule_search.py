@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from distir.passes.distribution.pipeline.tasks import table_of
-from distir.passes.distribution.search.configurations import Configuration, grid
-from distir.passes.distribution.search.staged_search import StagedSearch
+from distir.passes.search.configurations import Configuration, grid
+from distir.passes.search.staged_search import StagedSearch
 from tests.slow_machine import written
 from tests.small_models import residual_step
 

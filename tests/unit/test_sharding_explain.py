@@ -6,11 +6,11 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import ShardingAttr
 from distir.interpreters.entry import entry_function
-from distir.passes.sharding_search.explain import difference, explain, explanation, memory_lines
-from distir.passes.sharding_search.plans import Plan
-from distir.passes.sharding_search.problem import Problem
-from distir.passes.sharding_search.result import Result
-from distir.passes.sharding_search.search import best_plan
+from distir.passes.sharding.explain import difference, explain, explanation, memory_lines
+from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.problem import Problem
+from distir.passes.sharding.result import Result
+from distir.passes.sharding.search import best_plan
 from distir.passes.structure import argument_attributes
 from tests.small_models import mlp
 from tests.unit.sharding_problems import parsed, problem_of

@@ -19,8 +19,8 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.options import options
-from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.search import SOLVERS, best_plan
+from distir.passes.sharding.beam import Beam
+from distir.passes.sharding.search import SOLVERS, best_plan
 from distir.passes.structure import argument_attributes, shape_of
 from tests.small_models import mlp
 from tests.unit.sharding_problems import MACHINE, parsed, problem_of

@@ -11,14 +11,14 @@ from distir.interpreters.machines import load_machine
 from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.mesh import Mesh
-from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.memory import footprint
-from distir.passes.sharding_search.prices import Prices
-from distir.passes.sharding_search.problem import build
-from distir.passes.sharding_search.relaxation import Relaxation
-from distir.passes.sharding_search.search import best_plan
-from distir.passes.sharding_search.settings import write
+from distir.passes.sharding.beam import Beam
+from distir.passes.sharding.choice_network import ChoiceNetwork
+from distir.passes.sharding.memory import footprint
+from distir.passes.sharding.prices import Prices
+from distir.passes.sharding.problem import build
+from distir.passes.sharding.relaxation import Relaxation
+from distir.passes.sharding.search import best_plan
+from distir.passes.sharding.settings import write
 from tests.slow_machine import written
 from tests.unit.sharding_problems import PICOSECOND, agrees, lowered, parsed, problem_of
 

@@ -12,11 +12,11 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.reference import run
 from distir.passes.beam_shard import BeamShardPass
 from distir.passes.ilp_shard import IlpShardPass
-from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.least_memory import least_memory
-from distir.passes.sharding_search.search import best_plan
-from distir.passes.sharding_search.within_memory import WithinMemory
+from distir.passes.sharding.beam import Beam
+from distir.passes.sharding.choice_network import ChoiceNetwork
+from distir.passes.sharding.least_memory import least_memory
+from distir.passes.sharding.search import best_plan
+from distir.passes.sharding.within_memory import WithinMemory
 from distir.passes.structure import is_constant
 from tests.small_models import gpt2, mlp
 from tests.unit.sharding_problems import agrees, lowered, parsed, problem_of

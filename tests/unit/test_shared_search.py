@@ -10,9 +10,9 @@ import pytest
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step
 from distir.interpreters.machines import load_machine
-from distir.passes.distribution.search.configurations import Configuration, grid
-from distir.passes.distribution.search.search import Search
-from distir.passes.distribution.search.shared_search import SharedSearch
+from distir.passes.search.configurations import Configuration, grid
+from distir.passes.search.search import Search
+from distir.passes.search.shared_search import SharedSearch
 from distir.tools.distir import main
 from examples import mlp_pytorch
 

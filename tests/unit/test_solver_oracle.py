@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.integer_program import Infeasible
-from distir.passes.sharding_search.least_memory import least_memory
-from distir.passes.sharding_search.memory import footprint
-from distir.passes.sharding_search.plans import picoseconds
-from distir.passes.sharding_search.search import by_integer_program
-from distir.passes.sharding_search.within_memory import WithinMemory
+from distir.passes.sharding.choice_network import ChoiceNetwork
+from distir.passes.sharding.integer_program import Infeasible
+from distir.passes.sharding.least_memory import least_memory
+from distir.passes.sharding.memory import footprint
+from distir.passes.sharding.plans import picoseconds
+from distir.passes.sharding.search import by_integer_program
+from distir.passes.sharding.within_memory import WithinMemory
 from tests.slow_machine import written
 from tests.unit.random_models import Program
 from tests.unit.test_uneven_search import problem_of, run_programs

@@ -21,10 +21,10 @@ from distir.passes.distribution.mesh import Mesh
 from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
-from distir.passes.sharding_search.plans import Plan, annotate
-from distir.passes.sharding_search.prices import Prices
-from distir.passes.sharding_search.problem import Problem, build
-from distir.passes.sharding_search.search import SOLVERS, best_plan
+from distir.passes.sharding.plans import Plan, annotate
+from distir.passes.sharding.prices import Prices
+from distir.passes.sharding.problem import Problem, build
+from distir.passes.sharding.search import SOLVERS, best_plan
 from tests.slow_machine import written
 from tests.small_models import mlp
 from tests.unit.sharding_problems import parsed

@@ -21,19 +21,19 @@ from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
-from distir.passes.sharding_search import choice_network, memory_tables, relaxation, wide_amounts, within_memory
-from distir.passes.sharding_search.beam import Beam
-from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.integer_program import Infeasible
-from distir.passes.sharding_search.least_memory import least_memory
-from distir.passes.sharding_search.makespan import most_waited_seconds
-from distir.passes.sharding_search.memory import footprint
-from distir.passes.sharding_search.prices import Prices
-from distir.passes.sharding_search.problem import Problem, build
-from distir.passes.sharding_search.result import Result
-from distir.passes.sharding_search.search import best_plan
-from distir.passes.sharding_search.settings import write
-from distir.passes.sharding_search.within_memory import WithinMemory
+from distir.passes.sharding import choice_network, memory_tables, relaxation, wide_amounts, within_memory
+from distir.passes.sharding.beam import Beam
+from distir.passes.sharding.choice_network import ChoiceNetwork
+from distir.passes.sharding.integer_program import Infeasible
+from distir.passes.sharding.least_memory import least_memory
+from distir.passes.sharding.makespan import most_waited_seconds
+from distir.passes.sharding.memory import footprint
+from distir.passes.sharding.prices import Prices
+from distir.passes.sharding.problem import Problem, build
+from distir.passes.sharding.result import Result
+from distir.passes.sharding.search import best_plan
+from distir.passes.sharding.settings import write
+from distir.passes.sharding.within_memory import WithinMemory
 from distir.passes.solver.sparse_elimination import Counted
 from distir.passes.solver.sparse_tables import SparseTable
 from distir.passes.solver.table_program import TableProgram

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from distir.passes.sharding_search.choice_network import ChoiceNetwork
-from distir.passes.sharding_search.memory import footprint
-from distir.passes.sharding_search.plans import picoseconds
-from distir.passes.sharding_search.relaxation import Relaxation
+from distir.passes.sharding.choice_network import ChoiceNetwork
+from distir.passes.sharding.memory import footprint
+from distir.passes.sharding.plans import picoseconds
+from distir.passes.sharding.relaxation import Relaxation
 from distir.passes.solver.elimination import Network, Table
 
 LARGEST = 1 << 20

@@ -25,8 +25,8 @@ from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from distir.passes.distribution.search.configurations import Configuration, Outcome
-    from distir.passes.distribution.search.shared_search import AnySearch, SharedSearch
+    from distir.passes.search.configurations import Configuration, Outcome
+    from distir.passes.search.shared_search import AnySearch, SharedSearch
     from distir.tools.today import Today
 
 EXAMPLES = """\
@@ -166,8 +166,8 @@ class Found(NamedTuple):
 
 def find_plans(args: Namespace) -> Found:
     """Evaluates the plans that the options name. Raises DistirError for a mistake in them."""
-    from distir.passes.distribution.search.configurations import distinct
-    from distir.passes.distribution.search.search import leave_collector_off
+    from distir.passes.search.configurations import distinct
+    from distir.passes.search.search import leave_collector_off
 
     if args.devices < 1 or args.top < 1:
         raise DistirError("--devices and --top: expected at least 1")
@@ -187,7 +187,7 @@ def find_plans(args: Namespace) -> Found:
         today = Today.of(args)
     search, configurations, model = open_search(args)
     if args.jobs > 1:
-        from distir.passes.distribution.search.shared_search import SharedSearch
+        from distir.passes.search.shared_search import SharedSearch
 
         search = SharedSearch(search, args.jobs)
     outcomes, interrupted = _walk(search, configurations)
@@ -262,12 +262,12 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     from distir.interpreters.machines import load_machine, with_settings
     from distir.passes.distribution.batch.batch_axis import parse_batch
     from distir.passes.distribution.pipeline.tasks import USUAL, is_plain
-    from distir.passes.distribution.search.configurations import PAPER_MICROBATCHES, grid
-    from distir.passes.distribution.search.joint_search import JointSearch
-    from distir.passes.distribution.search.recomputed_search import RecomputedSearch
-    from distir.passes.distribution.search.search import Search
-    from distir.passes.distribution.search.staged_search import StagedSearch
     from distir.passes.recomputation.policies import Policy
+    from distir.passes.search.configurations import PAPER_MICROBATCHES, grid
+    from distir.passes.search.joint_search import JointSearch
+    from distir.passes.search.recomputed_search import RecomputedSearch
+    from distir.passes.search.search import Search
+    from distir.passes.search.staged_search import StagedSearch
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 

@@ -179,7 +179,7 @@ def _explanation(module: ModuleOp) -> list[str]:
     """Why the program is sharded as it is, if `ilp-shard` was asked."""
     from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
-    from distir.passes.sharding_search.explain import EXPLANATION
+    from distir.passes.sharding.explain import EXPLANATION
 
     lines = module.attributes.get(EXPLANATION)
     return [line.data for line in lines if isinstance(line, StringAttr)] if isinstance(lines, ArrayAttr) else []

@@ -1,4 +1,4 @@
-"""The tensor axis as a network of tables, solved by elimination (`sharding_search/elimination`), exactly where tables stay small: the same choices
+"""The tensor axis as a network of tables, solved by elimination (`passes/solver/elimination`), exactly where tables stay small: the same choices
 and costs as the integer program's (`ilp`).
 
 One variable per operation, and per argument or result that is free; one table per value for its conversions. Programs are

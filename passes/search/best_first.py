@@ -1,0 +1,104 @@
+"""The order in which a search looks at plans: those that can be fastest first, until no other can be among the fastest that
+were found."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from multiprocessing import get_context
+from typing import Any, NamedTuple, cast
+
+from distir.passes.distribution.pipeline.layout import Layout
+from distir.passes.distribution.pipeline.staged import StagedProgram
+from distir.passes.search.configurations import Configuration, Outcome
+
+
+class Program(NamedTuple):
+    """Configurations that are one program at different batch sizes."""
+
+    staged: StagedProgram
+    layout: Layout
+    schedule: str
+    configurations: Sequence[Configuration]
+
+
+class Fastest:
+    """The throughputs of the fastest plans that any process found, as many as are wanted."""
+
+    def __init__(self, wanted: int):
+        self._found: Any = get_context("fork").Array("d", max(wanted, 1))
+
+    def note(self, throughput: float) -> None:
+        """Counts a plan that was simulated."""
+        with self._found.get_lock():
+            values: list[float] = list(self._found)
+            if throughput > min(values):
+                self._found[values.index(min(values))] = throughput
+
+    @property
+    def threshold(self) -> float:
+        """The least of these, if so many were found."""
+        return min(cast("list[float]", self._found[:]))
+
+
+class BestFirst:
+    """What was not looked at yet, and the throughputs of the fastest plans so far."""
+
+    def __init__(self, wanted: int, others: Fastest | None = None):
+        """`others` are the fastest plans that processes found that share the search."""
+        self.wanted, self.others = wanted, others
+        self._found: list[float] = []
+        self._waiting: list[tuple[float, int, Program | None, Mapping[Configuration, float]]] = []
+        self._order = count()
+        self._slower: dict[Configuration, float] = {}
+
+    def add(self, least_seconds: Mapping[Configuration, float], program: Program | None = None) -> None:
+        """Something to look at: configurations, with what each takes at least, and their program if it is known."""
+        if least_seconds:
+            most = max([_throughput(c, least) for c, least in least_seconds.items()])
+            heappush(self._waiting, (-most, next(self._order), program, least_seconds))
+
+    def next(self) -> tuple[Program | None, list[Configuration]] | None:
+        """What to look at next, without the configurations that cannot be among the fastest; None if there is nothing."""
+        while self._waiting:
+            _, _, program, least_seconds = heappop(self._waiting)
+            slower = {c: s for c, s in least_seconds.items() if _throughput(c, s) < self._threshold}
+            self._slower.update(slower)
+            if configurations := [c for c in least_seconds if c not in slower]:
+                return program, configurations
+        return None
+
+    def note(self, outcome: Outcome) -> Outcome:
+        """Counts a plan that was simulated."""
+        if outcome.figures is not None and outcome.dropped is None:
+            insort(self._found, outcome.throughput)
+            if self.others is not None:
+                self.others.note(outcome.throughput)
+        return outcome
+
+    def slower(self) -> Iterator[Outcome]:
+        """The plans that were not simulated, since others are faster."""
+        for c, least in self._slower.items():
+            yield self.too_slow(c, least)
+
+    def too_slow(self, configuration: Configuration, least_seconds: float) -> Outcome:
+        """What became of a plan that takes at least so long."""
+        why = f"takes at least {least_seconds:.6g} s, so {self.wanted} others are faster"
+        return Outcome(configuration, None, why, least_seconds=least_seconds)
+
+    def cutoff(self, configuration: Configuration) -> float:
+        """Seconds: a plan that takes longer is not among the fastest."""
+        return configuration.batch / self._threshold if self._threshold else inf
+
+    @property
+    def _threshold(self) -> float:
+        """The least throughput of the fastest plans, if as many as are wanted were found."""
+        own = self._found[-self.wanted] if len(self._found) >= self.wanted else 0.0
+        return own if self.others is None else max(own, self.others.threshold)
+
+
+def _throughput(configuration: Configuration, seconds: float) -> float:
+    return configuration.batch / seconds if seconds else inf

@@ -1,0 +1,91 @@
+"""What the options of one operation cost a beam's candidates, for all of both at once: the operation itself, and conversions of operands
+that are chosen already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+
+from distir.passes.sharding.candidates import Candidate, Holding
+from distir.passes.sharding.memory_ahead import Limit
+from distir.passes.sharding.problem import JointOption, Problem
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+
+class OptionCosts:
+    """Of one operation of a function."""
+
+    def __init__(self, problem: Problem, op: Operation, function: FuncOp, limit: Limit | None):
+        import numpy as np
+
+        self._problem, self._operation, self._limit = problem, op, limit
+        self._times = problem.counts[function.sym_name.data]
+        self._options = problem.options[op]
+        self._own: Array = problem.runs(op, function) * np.array([option.cost for option in self._options])
+        self._tables: dict[tuple[int, Holding], tuple[Array, Array]] = {}
+
+    def cheapest_first(self, beam: Sequence[Candidate]) -> Iterator[tuple[int, Candidate, JointOption]]:
+        """Candidates with each option that they can take within the limit, and their score at least, least first. What is left out: conversions
+        of arguments that are still to be chosen, and a second one of the same value; of memory, all but the point of the peak so far."""
+        import numpy as np
+
+        costs = np.empty((len(beam), len(self._options)), np.int64)
+        possible = np.ones(costs.shape, bool)
+        for row, candidate in enumerate(beam):
+            costs[row] = candidate.cost + self._own
+            for table, is_possible in self._operands(candidate):
+                costs[row] += table
+                possible[row] &= is_possible
+            if self._limit is not None:
+                held = self._memory(self._limit, candidate)
+                possible[row] &= held <= self._limit.ahead_bytes
+                costs[row] += np.rint(self._limit.price * held).astype(np.int64)
+        (places,) = np.nonzero(possible.ravel())
+        flat = costs.ravel()
+        for place in places[np.argsort(flat[places], kind="stable")]:
+            row, option = divmod(int(place), len(self._options))
+            yield int(flat[place]), beam[row], self._options[option]
+
+    def _memory(self, limit: Limit, candidate: Candidate) -> Array:
+        """Per option, bytes at the point at which most is held so far."""
+        import numpy as np
+
+        ahead, op = candidate.ahead, self._operation
+        assert ahead is not None
+        found: Array = ahead.peak + np.array(limit.memory.moments(ahead, op, self._options))
+        for i, value in enumerate(op.operands):
+            holding = candidate.get(value)
+            if holding is not None and value not in op.operands[:i]:
+                needed = [option.operands[i] for option in self._options]
+                found += np.array(limit.memory.needs(ahead, value, (op, i), needed, holding[0]))
+        return found
+
+    def _operands(self, candidate: Candidate) -> Iterator[tuple[Array, Array]]:
+        values = self._operation.operands
+        for i, value in enumerate(values):
+            holding = candidate.get(value)
+            if holding is not None and value not in values[:i]:
+                if (found := self._tables.get((i, holding))) is None:
+                    found = self._tables[i, holding] = self._conversions(i, holding)
+                yield found
+
+    def _conversions(self, operand: int, holding: Holding) -> tuple[Array, Array]:
+        """Per option, what it costs to have an operand as needed, and whether that is possible."""
+        import numpy as np
+
+        (produced, held), type_ = holding, self._operation.operands[operand].type
+        costs, possible = np.zeros(len(self._options), np.int64), np.ones(len(self._options), bool)
+        for i, option in enumerate(self._options):
+            needed = option.operands[operand]
+            if needed not in held:
+                conversion = self._problem.prices.conversion(type_, produced, needed)
+                possible[i] = conversion is not None
+                costs[i] = 0 if conversion is None else self._times * conversion.picoseconds
+        return costs, possible

@@ -1,0 +1,188 @@
+"""The plan of several stages whose schedule ends first: in goes a problem; out come the plan, its makespan, and a bound of all others.
+
+The makespan is the largest of sums along paths (`pipeline_time`). Any mixture of paths whose shares add up to 1 bounds it from below, and costs
+along a mixture add up, so the plan that costs least along it bounds all plans. The mixture that bounds best is found by cutting planes
+(Kelley, 1960), as prices of memory are: plans found so far say which mixture promises most, and the longest path of each new plan joins.
+What mixtures leave open (no plan is half of one and half of another) is closed by the integer program with a row for each path, where that is small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from distir.dialects.errors import DistirError
+from distir.passes.sharding.choice_network import TIE_BREAK, ChoiceNetwork
+from distir.passes.sharding.integer_program import Infeasible, IntegerProgram
+from distir.passes.sharding.memory import Point
+from distir.passes.sharding.path_weights import every_stage, weights_of
+from distir.passes.sharding.pipeline_time import Path, PipelineTime
+from distir.passes.sharding.plans import Plan
+from distir.passes.sharding.problem import Problem
+from distir.passes.sharding.result import Result, result_of
+from distir.passes.sharding.search import ROUNDS, Solved, TooSlow, choices_of, solve, solved_within
+from distir.passes.solver.bounds import Bounds
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+SHARES = 1 << 10
+"""Shares of paths are so many parts of 1: costs stay integers."""
+MIXTURES = 12
+"""So many are tried at most."""
+CONVERGED = 1e-5
+"""A mixture is good enough if others promise a bound that is at most this share higher."""
+EXACT = 1e-9
+SWEEPS = 20
+"""Passes over a network for the bounds by which choices are ruled out."""
+SMALL = 500
+"""With at most so many choices left the rest is left to the integer program."""
+
+
+class PipelineSearch:
+    """One search."""
+
+    def __init__(self, problem: Problem, limit: int | None, deadline: Deadline = NEVER, solver: str = "own"):
+        self._problem, self._limit, self._deadline, self._solver = problem, limit, deadline, solver
+        self._paths: list[Path] = [path for path, _ in every_stage(problem)]
+        self._times: list[PipelineTime] = []
+        self._best: Solved | None = None
+        self._makespan = inf
+        self._lower = 0.0
+        self._bounding: tuple[ChoiceNetwork, int] | None = None
+        """Costs along the mixture that bounds best, and how many parts 1 is of."""
+
+    def result(self) -> Result:
+        """The best plan. Raises as `best_plan` does."""
+        if self._solver != "highs":
+            self._mix()
+        if not self._is_closed:
+            try:
+                self._close()
+            except (OutOfTime, DistirError):
+                if self._best is None:
+                    raise
+        bound = None if self._is_closed else self._lower * 1e-12
+        assert self._best is not None
+        best = self._best
+        return result_of(self._problem, best.plan, bound, best.memory, best.binding, best.prices)
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._best is not None and self._makespan - self._lower <= EXACT * self._makespan
+
+    def _mix(self) -> None:
+        shares: Sequence[int] = [SHARES // len(self._paths)] * len(self._paths)
+        for _ in range(MIXTURES):
+            try:
+                self._solve(shares)
+            except DistirError:
+                if self._best is None:
+                    raise
+                break  # out of time
+            if self._lower * 1e-12 > self._problem.cutoff:
+                raise TooSlow(self._lower * 1e-12, self._problem.cutoff)
+            if self._is_closed or self._deadline.is_over:
+                break
+            shares, promised = self._next_shares()
+            if promised <= self._lower * (1 + CONVERGED):
+                break
+
+    def _solve(self, shares: Sequence[int]) -> None:
+        """The plan that costs least along a mixture of paths."""
+        mixture = [(path, share) for path, share in zip(self._paths, shares, strict=True) if share]
+        total = sum(share for _, share in mixture)
+        choices = choices_of(self._problem, self._deadline, weights_of(self._problem, mixture))
+
+        def cost(plan: Plan) -> float:
+            time = PipelineTime(self._problem, plan)
+            return sum(share * time.along(path) for path, share in mixture)
+
+        found = solve(choices, self._limit, self._deadline, self._solver, cost)
+        lower = cost(found.plan) if found.lower is None else found.lower
+        if lower / total > self._lower or self._bounding is None:
+            self._lower, self._bounding = max(self._lower, lower / total), (choices, total)
+        self._add(found)
+
+    def _add(self, found: Solved) -> None:
+        time = PipelineTime(self._problem, found.plan)
+        makespan, path = time.longest()
+        self._times.append(time)
+        if path not in self._paths:
+            self._paths.append(path)
+        if makespan < self._makespan:
+            self._best, self._makespan = found, makespan
+
+    def _next_shares(self) -> tuple[list[int], float]:
+        """The mixture that bounds best as far as plans found so far tell, and that bound."""
+        import pulp
+
+        scale = float(self._makespan)
+        model = pulp.LpProblem("mixture", pulp.LpMaximize)
+        bound = model.add_variable("bound")
+        shares = [model.add_variable(f"share{i}", 0) for i in range(len(self._paths))]
+        model.setObjective(pulp.LpAffineExpression([(bound, 1.0)]))
+        for time in self._times:
+            along = [time.along(path) / scale for path in self._paths]
+            terms = [(bound, 1.0), *((share, -each) for share, each in zip(shares, along, strict=True))]
+            model.addConstraint(pulp.LpConstraint(pulp.LpAffineExpression(terms), pulp.LpConstraintLE, rhs=0.0))
+        total = pulp.LpAffineExpression([(share, 1.0) for share in shares])
+        model.addConstraint(pulp.LpConstraint(total, pulp.LpConstraintEQ, rhs=1.0))
+        model.solve(pulp.HiGHS(msg=False))
+        return [round(SHARES * max(0.0, s.value() or 0.0)) for s in shares], (bound.value() or 0.0) * scale
+
+    def _left(self) -> list[Array] | None:
+        """For each variable, which of its choices a better plan may make; None if nothing is known."""
+        import numpy as np
+
+        if self._bounding is None:
+            return None
+        choices, total = self._bounding
+        bounds = Bounds(choices.network.copy())
+        bounds.improve(SWEEPS, self._deadline)
+        most = self._makespan * total * (1 + EXACT) + TIE_BREAK
+        found = [np.ones(len(costs), dtype=bool) for costs in choices.own[: choices.count]]
+        for v, bound in bounds.with_choice.items():
+            if v < choices.count:
+                found[v] = bound <= most
+        return found
+
+    def _close(self) -> None:
+        """Solves the integer program with a row for each path, until the longest path of its plan is one of them, if few choices are left."""
+        left = self._left()
+        if left is not None and sum(int(each.sum()) for each in left if each.sum() > 1) > SMALL:
+            return
+        constrained: list[Point] = []
+        for _ in range(ROUNDS):
+            networks = [
+                choices_of(self._problem, self._deadline, weights_of(self._problem, [(path, 1)]))
+                for path in self._paths
+            ]
+            for costs, is_left in zip(networks[0].own, left or (), strict=False):
+                costs[~is_left] = inf
+            program = IntegerProgram(networks[0], self._deadline, networks[1:])
+            if self._limit is not None:
+                for point in constrained:
+                    program.limit(point, self._limit)
+            known = len(self._paths)
+            for _ in range(ROUNDS):
+                if known < len(self._paths):
+                    break
+                try:
+                    solution, plan, memory = solved_within(program, self._limit, constrained)
+                except Infeasible:
+                    if self._best is None:
+                        raise
+                    self._lower = self._makespan
+                    return
+                self._lower = max(self._lower, min(solution.lower, self._makespan))
+                if plan is not None:
+                    self._add(Solved(plan, None, memory, constrained))
+                if self._makespan <= self._lower * (1 + EXACT):
+                    self._lower = self._makespan
+                    return
+                if plan is not None and known == len(self._paths):
+                    program.forbid(solution.choices)

@@ -1,0 +1,224 @@
+"""Takes a problem, a limit of memory and a deadline; gives the best plan. Without regard to memory, elimination finds a fastest plan. If
+that does not fit, one is searched within the limit (`within_memory`). Where tables grow too large for elimination, or if it is asked for, the
+whole integer program is solved, again with a memory constraint at every program point at which a solution exceeds the limit, until none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from distir.dialects.errors import DistirError
+from distir.passes.sharding.beam import NoPlan
+from distir.passes.sharding.beam_within import beam_plan
+from distir.passes.sharding.choice_network import ChoiceNetwork
+from distir.passes.sharding.integer_program import Infeasible, IntegerProgram, Solution
+from distir.passes.sharding.least_memory import Least, least_memory
+from distir.passes.sharding.memory import Footprint, Point, footprint
+from distir.passes.sharding.path_weights import Weights
+from distir.passes.sharding.plans import Plan, cost, picoseconds
+from distir.passes.sharding.problem import Problem
+from distir.passes.sharding.result import Result, result_of
+from distir.passes.sharding.within_memory import WithinMemory
+from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
+
+POINTS_AT_ONCE = 4
+"""How many of a solution's worst points are constrained together."""
+RESCUE = (1, 8)
+"""The widths of the beams that look for a plan where none was found in time."""
+ROUNDS = 60
+"""After so many solutions the search gives up: in practice a few are enough."""
+EXACT = 1e-9
+"""A bound that is short by a smaller share is met: solvers' numbers are floating, a plan's time is not."""
+
+
+class NothingFits(DistirError):
+    """No plan fits a limit of memory."""
+
+    def __init__(self, message: str, least_bytes: int):
+        super().__init__(message)
+        self.least_bytes = least_bytes
+        """What the smallest plan that was found needs, per device."""
+
+
+class TooSlow(DistirError):
+    """No plan is as fast as asked for."""
+
+    def __init__(self, least_seconds: float, cutoff: float):
+        super().__init__(f"cutoff {cutoff:g} s: every plan takes at least {least_seconds:.6g} s")
+        self.least_seconds = least_seconds
+
+
+SOLVERS = ("own", "highs")
+"""What finds the best plan: tables, prices and bounds of this package; or the whole integer program, by HiGHS."""
+
+
+@dataclass
+class Solved:
+    """A plan that costs least, where costs add up; or the best that was found."""
+
+    plan: Plan
+    lower: float | None
+    """Picoseconds that no plan costs less than; None: than this one."""
+    memory: Footprint
+    binding: Sequence[Point] = ()
+    prices: Sequence[float] = ()
+
+
+Cost = Callable[[Plan], float]
+"""Picoseconds of a plan where costs add up."""
+
+
+def best_plan(
+    problem: Problem, memory_limit: int | None = None, deadline: Deadline = NEVER, solver: str = "own"
+) -> Result:
+    """The fastest plan within a limit of bytes per device; at the deadline the fastest that was found, with a bound of all others. Raises
+    DistirError, with the smallest memory that any plan needs, if none fits; and if none was found in time."""
+    if solver not in SOLVERS:
+        raise DistirError(f"solver: expected one of {', '.join(SOLVERS)}, got '{solver}'")
+    if problem.order is not None and problem.order.ranks > 1 and problem.division is None:
+        from distir.passes.sharding.pipeline_search import PipelineSearch
+
+        return PipelineSearch(problem, memory_limit, deadline, solver).result()
+    choices = choices_of(problem, deadline)
+    found = solve(choices, memory_limit, deadline, solver, lambda plan: cost(problem, plan))
+    bound = None if found.lower is None else _bound(problem, found.plan, found.lower)
+    result = result_of(problem, found.plan, bound, found.memory, found.binding, found.prices)
+    least = result.seconds if bound is None else bound
+    if problem.division is None and least > problem.cutoff:
+        raise TooSlow(least, problem.cutoff)
+    return result
+
+
+def _bound(problem: Problem, plan: Plan, lower: float) -> float:
+    """Seconds of which a plan's are as much more as its cost is more than a lower bound of all costs."""
+    ratio = max(0.0, lower) / (cost(problem, plan) or 1)
+    return picoseconds(problem, plan) * 1e-12 * min(1.0, ratio)
+
+
+def choices_of(problem: Problem, deadline: Deadline, weights: Weights | None = None) -> ChoiceNetwork:
+    """The network of a problem. Raises DistirError if it is not built in time."""
+    try:
+        return ChoiceNetwork(problem, deadline, weights)
+    except OutOfTime:
+        raise DistirError(
+            f"time-limit {deadline.seconds:g} s: the problem was not built in time: allow more time"
+        ) from None
+
+
+def solve(choices: ChoiceNetwork, memory_limit: int | None, deadline: Deadline, solver: str, costing: Cost) -> Solved:
+    """The plan that costs least within a limit. Raises as `best_plan` does."""
+    problem = choices.problem
+    if solver == "highs":
+        return _whole(choices, memory_limit, deadline, 0.0, costing)
+    found = choices.minimum(deadline if memory_limit is None else deadline.without_plan)
+    if found.choices is None:
+        return _whole(choices, memory_limit, deadline, found.lower, costing)
+    plan = choices.plan(found.choices)
+    memory = footprint(problem, plan)
+    is_late = not found.is_proven and deadline.without_plan.is_over
+    if (memory_limit is None or memory.peak_bytes <= memory_limit) and (found.is_proven or is_late):
+        return Solved(plan, None if found.is_proven else max(0.0, found.lower), memory)
+    if memory_limit is None or not found.is_proven:
+        return _whole(choices, memory_limit, deadline, found.lower, costing)
+    return _within(choices, found.choices, memory_limit, deadline, costing)
+
+
+def _within(choices: ChoiceNetwork, fastest: list[int], limit: int, deadline: Deadline, costing: Cost) -> Solved:
+    """The fastest plan within a limit that the fastest one of all exceeds."""
+    search = WithinMemory(choices, limit, deadline)
+    found = search.search(fastest)
+    points = search.relaxation.points
+    if found is not None:
+        lower = None if search.is_proven else costing(found.plan) * min(1.0, search.lower / found.cost)
+        prices = [price * 1e-12 / limit for price in search.pricing.prices]
+        return Solved(found.plan, lower, found.memory, points, prices)
+    plans = [plan.choices for plan in search.pricing.found]
+    if search.is_infeasible:
+        raise _too_little(choices, limit, plans, search.least, deadline)
+    try:
+        return _whole(choices, limit, deadline, search.lower, costing)
+    except Infeasible:
+        raise _too_little(choices, limit, plans, search.least, deadline) from None
+
+
+def _whole(choices: ChoiceNetwork, limit: int | None, deadline: Deadline, lower: float, costing: Cost) -> Solved:
+    """The best plan by the whole integer program; that of a beam if it has none in time."""
+    with suppress(OutOfTime):
+        return by_integer_program(choices, limit, deadline.without_plan, costing)
+    found: Result | None = None
+    for width in RESCUE:
+        with suppress(NoPlan, OutOfTime):
+            result = beam_plan(choices.problem, width, limit, deadline)
+            found = min(filter(None, (found, result)), key=lambda each: cost(choices.problem, each.plan))
+    if found is None and (decided := choices.replicated()) is not None:
+        plan = choices.plan(decided)
+        memory = footprint(choices.problem, plan)
+        if limit is None or memory.peak_bytes <= limit:
+            return Solved(plan, max(0.0, lower), memory)
+    if found is None:
+        within = "" if limit is None else f" within {limit} bytes"
+        raise DistirError(
+            f"time-limit {deadline.seconds:g} s: no plan{within} was found in time: allow more time"
+            + ("" if limit is None else " or memory")
+        )
+    return Solved(found.plan, max(0.0, lower), found.memory)
+
+
+def by_integer_program(
+    choices: ChoiceNetwork, memory_limit: int | None, deadline: Deadline = NEVER, costing: Cost | None = None
+) -> Solved:
+    """The same by the whole integer program alone. Raises Infeasible if no plan fits, OutOfTime if none was found in time."""
+    problem = choices.problem
+    program = IntegerProgram(choices, deadline)
+    constrained: list[Point] = []
+    for _ in range(ROUNDS):
+        solution, plan, memory = solved_within(program, memory_limit, constrained)
+        if plan is not None:
+            total = cost(problem, plan) if costing is None else costing(plan)
+            proven = min(1.0, solution.lower / solution.cost) if solution.cost > 0 else 1.0
+            return Solved(plan, None if proven > 1 - EXACT else total * proven, memory, constrained)
+    raise DistirError(f"no plan within {memory_limit} bytes was found in {ROUNDS} rounds: raise memory-limit")
+
+
+def solved_within(
+    program: IntegerProgram, memory_limit: int | None, constrained: list[Point]
+) -> tuple[Solution, Plan | None, Footprint]:
+    """A solution of the program, and its plan if that is within the limit; otherwise the points at which it is not are constrained from now on."""
+    try:
+        solution = program.solve()
+    except Infeasible as error:
+        if memory_limit is None:
+            raise error from None
+        raise Infeasible(
+            f"memory-limit {memory_limit} bytes: no sharding fits: raise memory-limit, or use more devices"
+        ) from None
+    plan = program.choices.plan(solution.choices)
+    memory = footprint(program.choices.problem, plan)
+    if memory_limit is None or memory.peak_bytes <= memory_limit:
+        return solution, plan, memory
+    points = [p for p in memory.worst(memory_limit, POINTS_AT_ONCE) if p not in constrained]
+    for point in points:
+        program.limit(point, memory_limit)
+    if not points:  # by less than the solver sees
+        program.forbid(solution.choices)
+    constrained += points
+    return solution, None, memory
+
+
+def _too_little(
+    choices: ChoiceNetwork, limit: int, plans: Sequence[Sequence[int]], known: Least | None, deadline: Deadline
+) -> DistirError:
+    least = least_memory(choices, plans, 0, deadline) if known is None else known
+    found = least.memory
+    (point,) = found.worst(-1, 1)
+    holder = point.operation.parent_op()
+    where = f"@{holder.sym_name.data}" if hasattr(holder, "sym_name") else "the program"  # pyright: ignore
+    largest = found.live_at_peak()[0]
+    smallest = "the smallest that one needs is" if least.is_proven else "the smallest that one was found to need is"
+    return NothingFits(
+        f"memory-limit {limit} bytes: no sharding fits; {smallest} {found.peak_bytes} bytes per device, at "
+        f"{point.operation.name} in {where}, where the largest value held is a {largest.what.type} of {largest.bytes} bytes here: "
+        "raise memory-limit, use more devices or a smaller batch",
+        found.peak_bytes,
+    )

@@ -1,8 +1,0 @@
-"""The best sharding of a program over a mesh, jointly over all axes and in seconds: what `ilp-shard` and `beam-shard` share.
-
-`prices` says what an option or a conversion costs, by building the very operations that `apply-sharding` emits;
-`problem` lists the options of a program and the states of its values, `result` is what a search found; `plans` adds up what a plan costs (`makespan`: where sums do not tell) and `memory` what
-it needs; `choice_network` poses the problem without a limit of memory as tables (`wide_tables` and `shared_values`: of values with many uses), which `elimination` and `bounds` solve
-exactly; `within_memory` finds the fastest plan within a limit: `memory_tables` (over `lifetimes`) counts bytes, `relaxation` and
-`pricing` price them, `first_plan` finds a plan where prices do not, `branching` parts what prices leave open, `least_memory` finds what a limit must be at least, `table_program` is the integer program of what is left; `integer_program` is that of the
-whole formulation; all of it ends at one `deadline`; `beam` searches without proof, within a limit in `beam_within` with `memory_ahead`; `pins` reads what the user fixed and `explain` says why."""
