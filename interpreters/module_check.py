@@ -16,8 +16,8 @@ from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import VerifyException
 
 from distir.dialects.dist import CallOp, FirstOnlyOp, MicrobatchesOp, MoveOp, OnAttr, PartAttr, SendOp
-from distir.dialects.dist.attributes import placement, placements
-from distir.dialects.dist.calls import caller_types, function_devices, is_grouped, is_placed
+from distir.dialects.dist.attributes import placed, placement, placements
+from distir.dialects.dist.calls import caller_types, function_devices, is_grouped, is_kernel, is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.groups import check_by_rank
 from distir.dialects.sharding import MeshOp
@@ -124,7 +124,9 @@ class ModuleCheck:
         name = callee_of(call)
         inputs = self.functions[name].function_type.inputs.data
         outputs = self.functions[name].function_type.outputs.data
-        if isinstance(call, CallOp):
+        runs_in_place = isinstance(call, CallOp) and is_kernel(self.functions[name])
+        """It runs where its values are, on each device of a group."""
+        if isinstance(call, CallOp) and not runs_in_place:
             if len(call.devices) != (n := self._devices_of(name)):
                 fail(call, f"@{name}: expected {n} device{'s' * (n != 1)}, got {len(call.devices)}")
             inputs = caller_types(inputs, self._is_placed(name), call.devices)
@@ -135,8 +137,15 @@ class ModuleCheck:
             if len(counters) != expected:
                 fail(call, f"@{name}: expected {expected} index arguments at the end, got {len(counters)}")
             inputs = inputs[: len(inputs) - len(counters)]
-        _check_types(call, f"@{name}: operand", inputs, [v.type for v in call.operands])
-        _check_types(call, f"@{name}: result", outputs, call.result_types)
+        operands, results = [v.type for v in call.operands], call.result_types
+        if runs_in_place:
+            inputs, outputs, operands, results = (
+                [placed(t, None) for t in types] for types in (inputs, outputs, operands, results)
+            )
+            if len(places := {*placements([*(v.type for v in call.operands), *call.result_types])}) > 1:
+                fail(call, f"@{name}: expected a kernel's values in one place, got {', '.join(map(str, places))}")
+        _check_types(call, f"@{name}: operand", inputs, operands)
+        _check_types(call, f"@{name}: result", outputs, results)
 
     def _devices_of(self, name: str) -> int:
         function = self.functions[name]
@@ -179,7 +188,7 @@ class ModuleCheck:
                     f"{op.name} is not symmetric: devices of a group take part in collectives over an axis and in sends",
                 )
             if isinstance(op, CallOp):
-                if not self._is_placed(callee_of(op)):
+                if not self._is_placed(callee_of(op)) and not is_kernel(self.functions[callee_of(op)]):
                     fail(op, f"@{callee_of(op)} is on no device: expected a function over a group")
                 lines = zip(op.devices[::count], op.devices[count - 1 :: count], strict=False)
                 if len(op.devices) % count or any(b - a != count - 1 or a % count for a, b in lines):

@@ -21,6 +21,7 @@ from distir.dialects.dist.calls import is_grouped
 from distir.dialects.dist.communication import CollectiveOp
 from distir.dialects.dist.groups import BY_RANK, by_rank
 from distir.dialects.sharding import MeshOp
+from distir.interpreters.costs import kernel_of
 from distir.interpreters.walk import values_read
 
 PART = "dist.part"
@@ -159,6 +160,8 @@ class _Expansion:
             made = [SendOp(value, type_) for value, type_ in sends]
             self.block.add_ops(made)
             self.define(op.output, [send.output for send in made])
+        elif isinstance(op, CallOp) and kernel_of(op) is not None:
+            self.local(op)
         elif isinstance(op, (CallOp, FuncCallOp, MicrobatchesOp, ReturnOp)):
             operands = [each for value in op.operands for each in self.values[value]]
             made = self.add(op, type(op), operands, [t for r in op.results for t in self.types(r.type)])
@@ -203,6 +206,8 @@ class _Expansion:
         for i, (device, at) in enumerate(zip(on.devices, self.coordinates, strict=True)):
             own = {value: self.values[value][i] for value in read}
             changes = varies.at(at, self.group.sizes) if varies is not None else {}
+            if isinstance(op, CallOp):  # of a kernel
+                changes = CallOp(op.callee_name, [], [device], []).properties
             each = self.add(op, type(op), [own[v] for v in op.operands], [t[i] for t in types], **changes)
             captured = {value: own[value] for value in read[len(op.operands) :]}
             for region in op.regions:

@@ -4,7 +4,7 @@ Where it stands: level 3 -> level 3, the last pass (or level 1 or 2, on function
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -20,7 +20,10 @@ class FuseKernelsPass(ModulePass):
 
     name = "fuse-kernels"
     backend: str = "inductor"
-    """Whose kernels: inductor (torch.compile), megatron (Megatron-LM's), or eager, which leaves operations alone."""
+    """Whose kernels: inductor (torch.compile), megatron (Megatron-LM's), foreach (PyTorch's eager mode, which updates many parameters at once), or
+    eager, which leaves operations alone."""
+    modules: str = ""
+    """The modules of the model whose operations are joined, as in "layers", where the model is compiled in parts; none: everything."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from xdsl.dialects.func import FuncOp
@@ -34,6 +37,8 @@ class FuseKernelsPass(ModulePass):
             raise DistirError(f"backend: expected {', '.join(BACKENDS)}, got '{self.backend}'")
         if (backend := BACKENDS[self.backend]) is None:
             return
+        if self.modules:
+            backend = replace(backend, modules=self.modules)
         kernels = Kernels(op)
         functions = [f for f in op.body.block.ops if isinstance(f, FuncOp) and not f.is_declaration]
         for function in functions:

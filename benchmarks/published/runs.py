@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.fuse_kernels import FuseKernelsPass
 
 FOLDER = Path(__file__).parent
-CAUSES = ("kernels", "tiles")
-"""What can be switched off: fused kernels (each operation is a kernel), and tiles, waves and alignment of contractions."""
+CAUSES = ("kernels", "tiles", "overlap")
+"""What can be switched off: fused kernels (each operation is a kernel), tiles, waves and alignment of contractions, and messages beside computation (where
+the run has them)."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,20 @@ class Run:
 
     name: str
     machine: str
-    backend: str
-    """Of `fuse-kernels`."""
-    model: tuple[Any, ...]
-    """Arguments of `models.gpt_step`."""
-    tp: int
-    dp: int
+    backend: FuseKernelsPass
+    """The kernels that it ran."""
+    model: tuple[str, tuple[Any, ...]]
+    """A function of `models`, and its arguments."""
+    plan: DtpParallelizePass
     seconds: float
+    """Of a step."""
+    bytes: float | None = None
+    """That the allocator reserved on the fullest device, where that was measured."""
+
+    @property
+    def set(self) -> str:
+        """What it is published in."""
+        return self.name.split()[0]
 
 
 @dataclass(frozen=True)
@@ -53,50 +61,75 @@ class WithoutTiles(AnalyticCostModel):
         return super().matmul_seconds(Work(Kind.MATMUL, work.flops, work.bytes), dtype)
 
 
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
 def megatron() -> Iterator[Run]:
     """Megatron-LM's weak scaling of 2020: GPT with activations recomputed in every layer, 8 (V100) or 16 (A100) sequences per replica."""
     machines = {"DGX-2 V100-32GB": "dgx-2", "DGX-A100": "dgx-a100", "DGX-A100 cluster": "dgx-a100"}
-    with (FOLDER / "megatron_2020.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            number = {
-                name: int(row[name])
-                for name in ("layers", "hidden", "heads", "seq", "vocab", "TP", "DP", "global_batch")
-            }
-            batch = number["global_batch"] // number["DP"]
-            model = (number["layers"], number["hidden"], number["heads"], number["seq"], number["vocab"], batch)
-            machine = machines[row["hardware"]]
-            name = f"{row['case']} {row['hardware']} T={number['TP']} D={number['DP']}"
-            yield Run(name, machine, "megatron", model, number["TP"], number["DP"], float(row["iter_ms"]) / 1000)
+    for row in _rows("megatron_2020"):
+        sizes = [int(row[name]) for name in ("layers", "hidden", "heads", "seq", "vocab")]
+        tp, dp = int(row["TP"]), int(row["DP"])
+        model = ("gpt_step", (*sizes, int(row["global_batch"]) // dp))
+        machine = machines[row["hardware"]]
+        name = f"megatron-2020 {row['case']} {row['hardware']} T={tp} D={dp}"
+        plan = DtpParallelizePass(tp=tp, dp=dp, machine=machine, sharding="dtp")
+        yield Run(name, machine, FuseKernelsPass("megatron"), model, plan, float(row["iter_ms"]) / 1000)
+
+
+def torchtitan() -> Iterator[Run]:
+    """torchtitan's Llama 3.1 8B of December 2024: sharded data parallelism, parameters fetched ahead, selective recomputation by operator, fused AdamW; compiled by
+    transformer layer, so that the loss is not."""
+    for row in _rows("torchtitan_2024"):
+        dp, local, sequence = int(row["gpus"]), int(row["local_batch"]), int(row["seq"])
+        compiled = row["techniques"] == "torch.compile"
+        backend = FuseKernelsPass("inductor", "layers") if compiled else FuseKernelsPass("foreach")
+        model = ("llama_step", (32, 4096, 32, 8, 14336, 128256, sequence, local * dp))
+        machine = "grand-teton-h100"
+        plan = DtpParallelizePass(dp=dp, machine=machine, sharding="ilp", zero=3, grouped=True, overlap=True)
+        name = f"torchtitan-2024 8B {'compiled' if compiled else 'eager'} D={dp}"
+        seconds = local * sequence / float(row["tokens_per_s_per_gpu"])
+        yield Run(name, machine, backend, model, plan, seconds, float(row["memory_gib"]) * 2**30)
+
+
+def runs() -> Iterator[Run]:
+    """All rows."""
+    yield from megatron()
+    yield from torchtitan()
 
 
 @lru_cache(2)
-def _step(model: tuple[Any, ...]) -> ModuleOp:
-    from benchmarks.published.models import gpt_step
+def _step(model: tuple[str, tuple[Any, ...]]) -> ModuleOp:
+    from benchmarks.published import models
 
-    return gpt_step(*model)
+    function, arguments = model
+    return getattr(models, function)(*arguments)
 
 
 @lru_cache(2)
-def _planned(model: tuple[Any, ...], machine: str, tp: int, dp: int) -> ModuleOp:
-    """The program of all devices of two replicas at most. Replicas do the same, so two stand for more: what they reduce together is
-    charged as among all (`taking_part`), for the same bytes."""
-    module = _step(model).clone() if dp < 2 else _step_of_two(model)
-    DtpParallelizePass(tp=tp, dp=min(dp, 2), machine=machine).apply(Context(), module)
+def _planned(model: tuple[str, tuple[Any, ...]], plan: DtpParallelizePass) -> ModuleOp:
+    """The program of all devices; of replicas that hold everything, two at most. They do the same, so two stand for more: what they reduce
+    together is charged as among all (`taking_part`), for the same bytes."""
+    if plan.sharding == "ilp":
+        module = _step(model).clone()
+        plan.apply(Context(), module)
+        return module
+    function, (*sizes, batch) = model
+    replicas = min(plan.dp, 2)
+    module = _step((function, (*sizes, replicas * batch))).clone()
+    replace(plan, dp=replicas).apply(Context(), module)
     for op in module.walk():
         if (
-            dp > 2
+            plan.dp > 2
             and op.name.startswith("dist.all")
             and len(devices := _participants(op)) == 2
-            and abs(devices[1] - devices[0]) == tp
+            and abs(devices[1] - devices[0]) == plan.tp
         ):
-            everybody = [devices[0] + tp * replica for replica in range(dp)]
+            everybody = [devices[0] + plan.tp * replica for replica in range(plan.dp)]
             op.attributes[PARTICIPANTS] = DenseArrayBase.from_list(i64, everybody)
     return module
-
-
-def _step_of_two(model: tuple[Any, ...]) -> ModuleOp:
-    *sizes, batch = model
-    return _step((*sizes, 2 * batch)).clone()
 
 
 def _participants(op: Any) -> list[int]:
@@ -107,8 +140,9 @@ def _participants(op: Any) -> list[int]:
 
 def predict(run: Run, without: Collection[str] = ()) -> Prediction:
     """What is predicted, with these causes switched off."""
-    module = _planned(run.model, run.machine, run.tp, run.dp).clone()
+    plan = replace(run.plan, overlap=False) if "overlap" in without else run.plan
+    module = _planned(run.model, plan).clone()
     if "kernels" not in without:
-        FuseKernelsPass(run.backend).apply(Context(), module)
+        run.backend.apply(Context(), module)
     summary = summarize(module, load_machine(run.machine), WithoutTiles if "tiles" in without else "analytic")
     return Prediction(summary.makespan_seconds, max(summary.peak_memory_bytes.values()))

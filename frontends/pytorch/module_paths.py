@@ -37,37 +37,43 @@ def path_of(node: fx.Node) -> str:
 class _Paths:
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        """Paths of the modules of the outermost one that runs, by identity."""
-        self._running: list[tuple[str, set[Any]]] = []
-        """Paths, and what made the inputs."""
+        """Paths of the modules of the outermost ones that have run, by identity."""
+        self._running: list[tuple[str, str, set[Any]]] = []
+        """Paths, what was noted before, and what made the inputs."""
         self._marked: set[Any] = set()
         """Steps of the backward part that have a path: those of inner modules come first."""
 
     def enter(self, module: nn.Module, inputs: Any) -> None:
-        if not self._running:
-            self._names = {id(inner): name for name, inner in module.named_modules()}
+        if not self._running and id(module) not in self._names:  # otherwise it runs again, for the backward part
+            self._names |= {id(inner): name for name, inner in module.named_modules()}
         above = self._running[-1][0] if self._running else ""
         path = self._names.get(id(module), above)
-        self._running.append((path, set(_steps(inputs))))
+        self._running.append((path, _noted(), set(_steps(inputs))))
         _note(path)
 
     def leave(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
-        path, made_before = self._running.pop()
-        _note(self._running[-1][0] if self._running else "")
-        reached = _steps(outputs)
+        path, noted_before, made_before = self._running.pop()
+        _note(noted_before)
+        reached, seen = _steps(outputs), made_before
         while reached and path:
             step = reached.pop()
-            if step in made_before or step in self._marked:
+            if step in seen:
                 continue
-            self._marked.add(step)
-            step.register_prehook(lambda gradients: _note(path))
-            step.register_hook(lambda made, gradients: _note(""))
+            seen.add(step)
+            if step not in self._marked:
+                self._marked.add(step)
+                step.register_prehook(lambda gradients: _note(path))
+                step.register_hook(lambda made, gradients: _note(""))
             reached += [before for before, _ in step.next_functions if before is not None]
 
 
 def _steps(values: Any) -> list[Any]:
     """The steps of the backward part that these tensors begin."""
     return [v.grad_fn for v in pytree.tree_leaves(values) if isinstance(v, Tensor) and v.grad_fn is not None]
+
+
+def _noted() -> str:
+    return str((traceback.current_meta.get("custom") or {}).get(KEY, ""))
 
 
 def _note(path: str) -> None:

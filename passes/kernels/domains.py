@@ -15,6 +15,7 @@ from xdsl.traits import Pure
 
 from distir.dialects.dist import AccumulateOp
 from distir.dialects.dist.attributes import placement
+from distir.dialects.dist.groups import by_rank
 from distir.dialects.onnx.tensors import numpy_dtype
 from distir.interpreters.reference import run_operator
 from distir.interpreters.work import Kind, is_view, work_of
@@ -34,7 +35,12 @@ class Fusible:
 
 def fusible_of(op: Operation) -> Fusible | None:
     """None for what is no part of a kernel."""
-    if op.regions or not op.results or not (op.has_trait(Pure) or isinstance(op, AccumulateOp)):
+    if (
+        op.regions
+        or not op.results
+        or by_rank(op) is not None
+        or not (op.has_trait(Pure) or isinstance(op, AccumulateOp))
+    ):
         return None
     tensors = [v.type for v in (*op.operands, *op.results) if isinstance(v.type, TensorType)]
     if not all(cast("TensorType[Any]", t).has_static_shape() for t in tensors) or not isinstance(

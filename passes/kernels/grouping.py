@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from distir.dialects.dist.attributes import placement
+from distir.interpreters.walk import MODULE
 from distir.interpreters.work import is_view
 from distir.passes.kernels.domains import (
     Fusible,
@@ -55,15 +56,25 @@ class Backend:
     """Whether what is cheap is computed in every kernel that reads it."""
     adds_to_sums: bool
     """Whether a contraction adds its result to a sum."""
+    modules: str | None = ""
+    """The modules of the model whose operations are put together, those within `layers`, say; "": everything; None: updates alone."""
+
+    def compiles(self, op: Operation) -> bool:
+        """Whether the operation is put together with others; updates of parameters are anyway."""
+        if not self.modules:
+            return self.modules is not None
+        path = op.attributes.get(MODULE)
+        return isinstance(path, StringAttr) and f"{path.data}.".startswith(f"{self.modules}.")
 
 
 BACKENDS: dict[str, Backend | None] = {
     "eager": None,
+    "foreach": Backend(after_reductions=False, siblings=False, inlines=False, adds_to_sums=False, modules=None),
     "inductor": Backend(after_reductions=True, siblings=True, inlines=True, adds_to_sums=False),
     "megatron": Backend(after_reductions=False, siblings=False, inlines=False, adds_to_sums=True),
 }
-"""Inductor: torch.compile's scheduler. Megatron: Megatron-LM's kernels and jit-compiled functions, each a chain of elementwise operations
-that may end in a softmax or a norm, and matmuls that accumulate into gradients. Both update many parameters at once."""
+"""Foreach: PyTorch's eager mode, whose optimizers update many parameters at once. Inductor: torch.compile's scheduler. Megatron: Megatron-LM's kernels and jit-compiled functions, each a chain of elementwise operations
+that may end in a softmax or a norm, and matmuls that accumulate into gradients. All but `eager` update many parameters at once."""
 
 
 @dataclass(eq=False)
@@ -81,6 +92,10 @@ class Unit:
     """Whether it ends in a reduction after which nothing joins."""
     repeats: bool = False
     """Whether it has only operations that are there before."""
+    is_compiled: bool = True
+    """Whether its operations are those of a module that the backend puts together."""
+    is_update: bool = False
+    """Whether it updates several parameters."""
     before: int = 0
     """The units that it depends on, however indirectly, as bits."""
     reads: set[SSAValue] = field(default_factory=set[SSAValue])
@@ -109,7 +124,7 @@ class Grouping:
         copied = self._copied() if self.backend.inlines else {}
         found: list[Group] = []
         for unit in dict.fromkeys(self.unit_of.values()):
-            if unit.ops[0] in copied:
+            if unit.ops[0] in copied or not (unit.is_compiled or unit.is_update):
                 continue
             own = _without_outer_views(sorted(unit.ops, key=order.__getitem__))
             others: set[Operation] = set()
@@ -128,11 +143,15 @@ class Grouping:
         found: dict[Operation, set[Operation]] = {}
         for unit in reversed(list(dict.fromkeys(self.unit_of.values()))):
             ops = set(unit.ops)
+            if not unit.is_compiled:
+                continue
             uses = [use.operation for op in unit.ops for r in op.results for use in r.uses if use.operation not in ops]
             if unit.domain <= 0 or unit.reduces or not uses or not all(map(is_elementwise, unit.ops)):
                 continue
             reads = [v for v in unit.reads if v.owner not in ops and elements(v.type) > 1 and not is_fill(unit.ops[0])]
-            in_kernels = all(use in self.unit_of and self.unit_of[use].domain > 0 for use in uses)
+            in_kernels = all(
+                use in self.unit_of and self.unit_of[use].domain > 0 and self.unit_of[use].is_compiled for use in uses
+            )
             if in_kernels and len(reads) <= MOST_READS:
                 found.update(dict.fromkeys(unit.ops, ops))
         return found
@@ -158,7 +177,7 @@ class Grouping:
                 if self._join(op, maker, fusible):
                     self._merge_makers(self.unit_of[op], makers)
                     return
-        unit = Unit(len(self.units), [op], repeats=repeats)
+        unit = Unit(len(self.units), [op], repeats=repeats, is_compiled=self.backend.compiles(op))
         if fusible is not None:
             unit.domain, unit.place, unit.reduces = fusible.elements, fusible.place, fusible.reduces
             unit.is_last = bool(fusible.reduces) and not self.backend.after_reductions
@@ -195,6 +214,8 @@ class Grouping:
 
     def _join(self, op: Operation, unit: Unit, fusible: Fusible) -> bool:
         """Puts the operation into the unit, unless something between has to run in its middle."""
+        if self.backend.compiles(op) != unit.is_compiled:
+            return False
         new = 0
         for maker in self._makers(op):
             if maker is not unit:
@@ -248,7 +269,7 @@ class Grouping:
         if a.domain <= 0 or a.domain != b.domain or a.place != b.place or len(a.ops) + len(b.ops) > MOST_OPERATIONS:
             return False
         first, second = sorted((a, b), key=lambda unit: unit.number)
-        if a.is_last or b.is_last or second.repeats > first.repeats:
+        if a.is_last or b.is_last or second.repeats > first.repeats or a.is_compiled != b.is_compiled:
             return False
         return not a.reduces or not b.reduces or (a.reduces == b.reduces != "both")
 
@@ -307,6 +328,7 @@ class Grouping:
             first: Unit | None = None
             count = 0
             for unit in units:
+                unit.is_update = True
                 if first is None or count >= MOST_TENSORS or self._depend(first, unit):
                     first, count = unit, 1
                 else:

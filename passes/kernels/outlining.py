@@ -47,7 +47,7 @@ class Kernels:
         name = self._function(ops, inputs, outputs)
         types = [value.type for value in outputs]
         on = next((at for value in (*outputs, *inputs) if (at := placement(value.type)) is not None), None)
-        call = func.CallOp(name, inputs, types) if on is None else CallOp(name, inputs, [on.device], types)
+        call = func.CallOp(name, inputs, types) if on is None else CallOp(name, inputs, on.devices, types)
         block = group.ops[-1].parent
         assert block is not None
         block.insert_op_after(call, group.ops[-1])

@@ -14,6 +14,7 @@ from xdsl.dialects.func import FuncOp
 from distir.dialects.dist.calls import is_kernel
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters import reference
+from distir.interpreters.equivalence import verify
 from distir.interpreters.inputs import draw_inputs
 from distir.interpreters.machines import load_machine
 from distir.interpreters.module_check import check_module
@@ -164,3 +165,34 @@ def test_recomputation_joins_no_kernel_of_the_forward() -> None:
     for ops in kernels(module).values():
         assert ops.count("gelu") < 2
         assert ops.count("native_layer_norm") < 2
+
+
+def test_a_model_that_is_compiled_in_parts_has_kernels_there() -> None:
+    """Operations of other modules, and the loss, are left alone; updates are joined anyway, which is all that `foreach` does."""
+    whole, part, none = step(), step(), step()
+    FuseKernelsPass("inductor").apply(Context(), whole)
+    FuseKernelsPass("inductor", "second").apply(Context(), part)
+    FuseKernelsPass("foreach").apply(Context(), none)
+
+    def updating(found: dict[str, list[str]]) -> list[list[str]]:
+        return [ops for ops in found.values() if "addcdiv" in ops]
+
+    assert len(kernels(whole)) > len(kernels(part)) > len(kernels(none)) == len(updating(kernels(none))) > 0
+    assert updating(kernels(part))
+
+    def of_first(module: ModuleOp) -> list[str]:
+        return sorted(op.name for op in module.walk() if "first" in str(op.attributes.get("dist.module")))
+
+    assert of_first(part) == of_first(step()) != of_first(whole)
+
+
+@pytest.mark.filterwarnings("ignore:Constructing LpVariable:DeprecationWarning")
+def test_kernels_of_groups_run_on_each_device_and_keep_what_differs() -> None:
+    """What differs from device to device (`dist.by_rank`: rows of a table, the start of a slice) is in no kernel."""
+    sequential, module = step(), step()
+    DtpParallelizePass(dp=2, sharding="ilp", zero=3, grouped=True, overlap=True).apply(Context(), module)
+    FuseKernelsPass("inductor").apply(Context(), module)
+    check_module(module)
+    assert kernels(module)
+    assert verify(sequential, module).holds
+    assert simulate(module, "dgx-a100").makespan_picoseconds == summarize(module, "dgx-a100").makespan_picoseconds

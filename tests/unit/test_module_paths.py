@@ -64,3 +64,36 @@ def test_through_passes_into_tables_and_traces():
     assert any(held.module for held in analysis.peak(0).holdings)
     spans = {(s.label, s.module) for s in simulate(module, "dgx-2").spans()}
     assert spans == {(s.label, s.module) for s in analysis.expansion.spans()}
+
+
+class Layer(nn.Module):
+    """Computes beside its modules, before and after one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.inner(torch.sin(x)))
+
+
+class Recomputed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(), Layer()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)  # pyright: ignore
+        return x
+
+
+def test_what_is_recomputed_and_what_lies_before_inner_modules_has_its_path():
+    model = Recomputed()
+    args = torch.randn(4, 8), torch.randn(4, 8)
+    found = modules_of(import_step(training_step(model, nn.MSELoss(), torch.optim.SGD(model.parameters(), 0.1)), args))
+    for layer in ("layers.0", "layers.1"):
+        assert {"aten.sin", "aten.sigmoid", "aten.sigmoid_backward"} <= found[layer]
+    assert "aten.cos" in found["layers.1"]
+    assert "aten.addmm" in found["layers.0.inner"]
+    assert not {"inner", ""} & {path for path, names in found.items() if {"aten.addmm", "aten.sin"} & names}
