@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -152,30 +151,35 @@ class StagedSearch:
     def outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome] = ()) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted, as far as there is time. What is `known` of other plans says which to look at soon, and
         what is too slow."""
+        start = monotonic()
+        self._end = start + self.seconds
         queue = BestFirst(self.wanted or len(configurations) + len(known) + 1, self.fastest)
         for outcome in known:
             queue.note(outcome)
         waiting = dict.fromkeys(configurations)
         same = {c.plan: c for c in configurations}
-        promising = deque(same[plan] for o in ranked(known) if (plan := o.configuration.plan) in same)
-        for c in configurations:
+        for c in [same[plan] for o in ranked(known) if (plan := o.configuration.plan) in same]:
+            if monotonic() >= start + self.seconds / 2:
+                break
+            del waiting[c]
+            yield self._noted(queue, c)
+        for c in list(waiting):
+            if monotonic() >= start + self.seconds * 3 / 4:
+                break
             try:
                 queue.add({c: self.least_seconds(c) if self.wanted else 0.0})
             except DistirError as error:
                 del waiting[c]
                 yield Outcome(c, None, str(error))
-        self._end = monotonic() + self.seconds
-        while (found := queue.next()) is not None:
-            for c in [*([promising.popleft()] if promising else []), *found[1]]:
-                if c not in waiting:
-                    continue
-                if monotonic() >= self._end:
-                    yield Outcome(c, None, f"{UNSEEN} {self.seconds:g} s")
-                else:
-                    yield self._noted(queue, c)
+        while monotonic() < self._end and (found := queue.next()) is not None:
+            for c in found[1]:
                 del waiting[c]
+                yield self._noted(queue, c)
         self._end = inf
-        yield from (outcome for outcome in queue.slower() if outcome.configuration in waiting)
+        for outcome in queue.slower():
+            del waiting[outcome.configuration]
+            yield outcome
+        yield from (Outcome(c, None, f"{UNSEEN} {self.seconds:.3g} s") for c in waiting)
 
     def _noted(self, queue: BestFirst, c: Configuration) -> Outcome:
         try:
