@@ -63,7 +63,7 @@ MISTAKES = {
     "distributed model": (["import", PIPELINE], "figure2.mlir is a distributed program (level 3): expected a model"),
     "missing machine": (
         ["simulate", PIPELINE, "--machine", "cray"],
-        "unknown machine cray: expected dgx-1, dgx-2, dgx-a100",
+        "unknown machine cray: expected aws-p4d, aws-p4de, dgx-1",
     ),
     "missing machine file": (["machines", "cray.toml"], "machine file cray.toml: No such file or directory"),
     "unknown cost model": (
