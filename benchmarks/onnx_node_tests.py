@@ -28,7 +28,7 @@ from xdsl.printer import Printer
 from distir.dialects.onnx import Onnx
 from distir.frontends.onnx import import_model
 from distir.interpreters.mixed import infer
-from distir.interpreters.onnx_reference import run_onnx
+from distir.interpreters.onnx.reference import run_onnx
 from distir.interpreters.walk import Walk
 from distir.interpreters.weights import attach, weights_of
 

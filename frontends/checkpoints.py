@@ -78,7 +78,7 @@ def _read(path: Path) -> Mapping[str, Array]:
 def _read_torch(path: Path) -> Mapping[str, Array]:
     import torch
 
-    from distir.interpreters.aten_reference import array_of
+    from distir.interpreters.aten.reference import array_of
 
     try:
         loaded: object = torch.load(path, map_location="cpu", weights_only=True)

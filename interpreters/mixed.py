@@ -36,7 +36,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, OnnxOperation, without_encoding
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.dialects.plugins import implementations
-from distir.interpreters.onnx_bodies import has_bodies
+from distir.interpreters.onnx.bodies import has_bodies
 from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.shared import Shared
 from distir.interpreters.walk import NAMES, Enter, Walk, single_operations, values_read
@@ -254,7 +254,7 @@ def _gives_a_shape(op: Operation, operands: Sequence[MixedValue]) -> bool:
 
 def _run_on_shape(op: Operation, operands: Sequence[MixedValue]) -> Sequence[MixedValue]:
     """The operator sees an array of the right shape that holds one element."""
-    from distir.interpreters.onnx_reference import run_onnx
+    from distir.interpreters.onnx.reference import run_onnx
 
     shape = cast(TensorType[Attribute], operands[0]).get_shape()
     return run_onnx(op, [np.broadcast_to(np.zeros((), np.bool_), shape)])
@@ -288,7 +288,7 @@ def _run_abstract(op: Operation, operands: Sequence[MixedValue]) -> Sequence[Mix
     declared = [abstract(result.type) for result in op.results]
     holds = _declaration_holds(op, operands)
     if isinstance(op, OnnxOperation) and not op.regions:
-        from distir.interpreters.onnx_types import infer_types
+        from distir.interpreters.onnx.types import infer_types
 
         inferred = infer_types(op, operands)
         return [_refined(i, d) for i, d in zip(inferred, declared, strict=True)] if holds else inferred

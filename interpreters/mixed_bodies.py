@@ -16,7 +16,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OnnxOperation
 from distir.interpreters import mixed
 from distir.interpreters.mixed import LARGEST_CONCRETE, MixedValue, join, type_of
-from distir.interpreters.onnx_bodies import branch, run_body, run_loop, scan_shape, surroundings
+from distir.interpreters.onnx.bodies import branch, run_body, run_loop, scan_shape, surroundings
 
 Remember = Callable[[Sequence[SSAValue], Sequence[MixedValue]], None]
 Values: TypeAlias = list[MixedValue]

@@ -42,11 +42,11 @@ MEANINGS: Registry[Meaning] = Registry(
     "meaning of the dialect",
     {
         "aten": Meaning(
-            reference="distir.interpreters.aten_reference:run_aten",
-            types="distir.interpreters.aten_types:infer_aten",
-            exact="distir.interpreters.aten_exact:run_exactly",
-            kept="distir.interpreters.aten_gradients:kept_integers",
-            work="distir.interpreters.aten_work:aten_work",
+            reference="distir.interpreters.aten.reference:run_aten",
+            types="distir.interpreters.aten.types:infer_aten",
+            exact="distir.interpreters.aten.exact:run_exactly",
+            kept="distir.interpreters.aten.gradients:kept_integers",
+            work="distir.interpreters.aten.work:aten_work",
         ),
         "attention": Meaning(
             reference="distir.interpreters.attention:run_attention",
@@ -58,13 +58,13 @@ MEANINGS: Registry[Meaning] = Registry(
             types="distir.interpreters.grad:grad_types",
         ),
         "jax": Meaning(
-            reference="distir.interpreters.jax_primitives:run_jax",
-            types="distir.interpreters.jax_primitives:infer_jax",
-            checked="distir.interpreters.jax_primitives:run_jax_in_range",
-            work="distir.interpreters.jax_work:jax_work",
+            reference="distir.interpreters.jax.primitives:run_jax",
+            types="distir.interpreters.jax.primitives:infer_jax",
+            checked="distir.interpreters.jax.primitives:run_jax_in_range",
+            work="distir.interpreters.jax.work:jax_work",
             is_forkable=False,
         ),
-        "onnx": Meaning(reference="distir.interpreters.onnx_reference:run_onnx"),
+        "onnx": Meaning(reference="distir.interpreters.onnx.reference:run_onnx"),
         "random": Meaning(
             reference="distir.interpreters.random:run_random",
             types="distir.interpreters.random:random_types",

@@ -32,7 +32,7 @@ class KnownBranchIsTaken(RewritePattern):
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         from numpy import ndarray
 
-        from distir.interpreters.onnx_bodies import branch
+        from distir.interpreters.onnx.bodies import branch
 
         if not isinstance(op, OPERATORS["If"]):
             return
@@ -142,7 +142,7 @@ def _known_operands(op: Operation, values: Values) -> list[Any]:
 
 def note_opaque(module: ModuleOp, values: Values) -> None:
     """Mark each operation that keeps its graphs with the reason, and say it."""
-    from distir.interpreters.onnx_bodies import has_bodies
+    from distir.interpreters.onnx.bodies import has_bodies
 
     for op in module.walk():
         if not has_bodies(op) or OPAQUE in op.attributes:

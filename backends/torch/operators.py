@@ -27,8 +27,8 @@ from distir.dialects.onnx import Constant, NoValue, OnnxOperation, TensorAttr
 from distir.dialects.plugins import Registry
 from distir.dialects.random import BernoulliOp, DrawOp
 from distir.interpreters import attention_tensors, random_tensors
-from distir.interpreters.aten_calls import compile_call
-from distir.interpreters.aten_reference import call_on_any_layout
+from distir.interpreters.aten.calls import compile_call
+from distir.interpreters.aten.reference import call_on_any_layout
 from distir.interpreters.operator_dialects import MEANINGS
 from distir.interpreters.reference import has_reference, run_operator
 

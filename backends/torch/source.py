@@ -33,7 +33,7 @@ from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue
-from distir.interpreters.aten_calls import overload, python_value
+from distir.interpreters.aten.calls import overload, python_value
 from distir.interpreters.entry import Port, arguments_of
 from distir.interpreters.walk import MODULE, model_name, values_read
 

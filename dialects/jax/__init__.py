@@ -3,7 +3,7 @@
 `jax.dot_general` is the primitive `dot_general`. Operands and results are the primitive's, all tensors; its parameters are
 properties, by one encoding for all primitives (`distir.dialects.jax.parameters`); jaxprs among them (what a scatter
 combines with, the body of a `while`) are regions, named in order by the property `regions`. Importing this imports neither
-JAX nor numpy: what a primitive computes is asked of JAX where a program runs (`distir.interpreters.jax_primitives`).
+JAX nor numpy: what a primitive computes is asked of JAX where a program runs (`distir.interpreters.jax.primitives`).
 """
 
 from xdsl.ir import Dialect

@@ -16,7 +16,7 @@ from xdsl.ir import Operation
 
 from distir.dialects.attention import BackwardOp, ForwardOp
 from distir.interpreters import attention_tensors
-from distir.interpreters.aten_calls import tensor_type
+from distir.interpreters.aten.calls import tensor_type
 
 _LIBRARY = torch.library.Library("distir", "FRAGMENT")
 _OPERANDS = "Tensor query, Tensor key, Tensor value, Tensor? mask"

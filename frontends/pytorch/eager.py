@@ -20,7 +20,7 @@ from distir.frontends.pytorch.devices import autocast_on_cpu
 from distir.frontends.pytorch.draws import SEED, counted_draws
 from distir.frontends.pytorch.remembering import TracedFunction
 from distir.frontends.pytorch.side_effects import Surroundings
-from distir.interpreters.aten_reference import array_of, tensor_of
+from distir.interpreters.aten.reference import array_of, tensor_of
 
 Array = np.ndarray[Any, Any]
 

@@ -37,7 +37,7 @@ from distir.frontends.pytorch.attention import attention_operation, is_attention
 from distir.frontends.pytorch.module_paths import path_of
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import is_draw
-from distir.interpreters.aten_calls import element_type, tensor_type
+from distir.interpreters.aten.calls import element_type, tensor_type
 from distir.interpreters.walk import MODULE
 
 IDENTITIES = frozenset({"detach", "alias", "lift_fresh", "lift_fresh_copy"})
@@ -105,7 +105,7 @@ class GraphImporter:
                 self.constants[port.name] = tensor.detach()
             self._argument(node, port)
             return
-        from distir.interpreters.aten_reference import array_of
+        from distir.interpreters.aten.reference import array_of
 
         constant = Constant(TensorAttr.from_numpy(array_of(tensor.contiguous())))
         self.block.add_op(constant)

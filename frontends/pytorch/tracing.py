@@ -219,6 +219,6 @@ def _only_watches(node: fx.Node) -> bool:
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
-    from distir.interpreters.aten_reference import array_of
+    from distir.interpreters.aten.reference import array_of
 
     return array_of(tensor.cpu().contiguous())

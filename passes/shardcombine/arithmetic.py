@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from distir.dialects.reductions import Reduction
-from distir.interpreters import residues
-from distir.interpreters.exact_scalars import PRIME, Scalar, field_element
-from distir.interpreters.residues import EXACT, packed, unpacked
+from distir.interpreters.exact import residues
+from distir.interpreters.exact.residues import EXACT, packed, unpacked
+from distir.interpreters.exact.scalars import PRIME, Scalar, field_element
 from distir.passes.shardcombine.domains import Array
 
 _INTEGER_BOUND = 2**30

@@ -15,8 +15,8 @@ import numpy as np
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
-from distir.interpreters.exact_arrays import with_scalars
-from distir.interpreters.residues import EXACT
+from distir.interpreters.exact.arrays import with_scalars
+from distir.interpreters.exact.residues import EXACT
 from distir.passes.shardcombine.domains import Array
 
 Described = tuple[Sequence[int], np.dtype[Any]]
@@ -194,7 +194,7 @@ class Torch:
     def _infer(self, function: Callable[..., Any], operands: Sequence[Described], fill: Fill) -> list[Described]:
         import torch
 
-        from distir.interpreters.aten_gradients import FittingGradients
+        from distir.interpreters.aten.gradients import FittingGradients
 
         tensors = [torch.empty(tuple(shape), dtype=getattr(torch, dtype.name)) for shape, dtype in operands]
         with FittingGradients(self._excused, is_example=not self._asked):
@@ -207,9 +207,9 @@ class Torch:
     ) -> list[Array]:
         import torch
 
-        from distir.interpreters.aten_exact import call_exactly
-        from distir.interpreters.aten_gradients import KeptIntegers
-        from distir.interpreters.aten_reference import array_of, tensor_of
+        from distir.interpreters.aten.exact import call_exactly
+        from distir.interpreters.aten.gradients import KeptIntegers
+        from distir.interpreters.aten.reference import array_of, tensor_of
 
         guard = KeptIntegers if _has_integers(dtypes) else nullcontext
         if any(operand.dtype == EXACT for operand in operands):
@@ -227,8 +227,8 @@ class Torch:
     def kept(
         self, function: Callable[..., Any], operands: Sequence[Array], dtypes: Sequence[np.dtype[Any]], fill: Fill
     ) -> dict[int, Array]:
-        from distir.interpreters.aten_gradients import KeptIntegers, machine_numbers
-        from distir.interpreters.aten_reference import tensor_of
+        from distir.interpreters.aten.gradients import KeptIntegers, machine_numbers
+        from distir.interpreters.aten.reference import tensor_of
 
         if not _has_integers(dtypes):
             return {}

@@ -12,8 +12,8 @@ import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
-from distir.interpreters.exact_arrays import with_scalars
-from distir.interpreters.residues import EXACT
+from distir.interpreters.exact.arrays import with_scalars
+from distir.interpreters.exact.residues import EXACT
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Abstract: TypeAlias = TensorType[Any] | Array | None

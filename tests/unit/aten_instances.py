@@ -25,8 +25,8 @@ from xdsl.ir import Operation
 from distir.dialects.aten import OPERATORS
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.remembering import TracedFunction
-from distir.interpreters.aten_calls import tensor_type
-from distir.interpreters.aten_reference import array_of
+from distir.interpreters.aten.calls import tensor_type
+from distir.interpreters.aten.reference import array_of
 
 LARGEST = 20_000
 """Elements of a tensor of a call that is kept."""

@@ -1,0 +1,1 @@
+"""How operators of PyTorch are understood: types, arrays, exact scalars, gradients, work."""

@@ -1,0 +1,161 @@
+"""An operation of the `aten` dialect as a call of its operator in torch: the way all domains of `aten` compute.
+
+    compute = compile_call(op)
+    results = compute([a, b])        # torch tensors, in the order of the operands; None for a result of type none
+
+The tensors say what is computed: data, shapes alone (the meta device), or exact scalars (`aten_exact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    FloatAttr,
+    IntegerAttr,
+    IntegerType,
+    NoneType,
+    StringAttr,
+    TensorType,
+    UnitAttr,
+)
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from distir.dialects.aten import AtenOperation, Schema
+from distir.dialects.errors import DistirError
+from distir.dialects.onnx.types import ELEMENT_OF_TYPE
+from distir.interpreters.aten.kernels import registered
+
+Compute = Callable[[Sequence[Tensor]], list[Tensor | None]]
+Adapt = Callable[[torch.dtype], torch.dtype]
+
+_KERNELS = registered()
+
+
+def torch_dtype(element_type: Attribute) -> torch.dtype:
+    """The torch type of an element type. Raises DistirError if torch has none."""
+    element = ELEMENT_OF_TYPE.get(element_type)
+    dtype = getattr(torch, element.numpy_name, None) if element is not None else None
+    if not isinstance(dtype, torch.dtype):
+        raise DistirError(f"torch has no element type {element_type}")
+    return dtype
+
+
+def element_type(dtype: torch.dtype) -> Attribute:
+    """The element type of a torch type. Raises DistirError if a program has none."""
+    name = str(dtype).removeprefix("torch.")
+    found = next((element.type for element in ELEMENT_OF_TYPE.values() if element.numpy_name == name), None)
+    if found is None:
+        raise DistirError(f"a program has no element type for {dtype}")
+    return found
+
+
+def tensor_type(tensor: Tensor) -> TensorType[Attribute]:
+    return TensorType(element_type(tensor.dtype), list(tensor.shape))
+
+
+@cache
+def overload(schema: Schema) -> Any:
+    """The operator in torch. Raises DistirError if this torch does not have it."""
+    packet = getattr(torch.ops.aten, schema.packet, None)
+    found = getattr(packet, schema.overload, None)
+    if found is None:
+        raise DistirError(f"aten.{schema.qualified_name}: torch {torch.__version__} has no such operator")
+    return found
+
+
+def compile_call(
+    op: Operation, adapt: Adapt = lambda dtype: dtype, function: Callable[..., Any] | None = None
+) -> Compute:
+    """The operation as a function of its operands. `adapt` gives the type to compute with for each type that the
+    operation names, its declared results' types included; `function` stands for the operator, and takes its arguments
+    by name."""
+    return Binding(op, adapt).compute(function)
+
+
+_bindings: WeakKeyDictionary[Operation, tuple[object, dict[torch.dtype | None, Binding]]] = WeakKeyDictionary()
+
+
+def binding_of(op: Operation, floats: torch.dtype | None = None) -> Binding:
+    """The arguments of the operation, read again only where it has changed; with this type, if any, for all of floats."""
+    first = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
+    state = dict(op.properties), [first[operand] for operand in op.operands], tuple(op.result_types)
+    known = _bindings.get(op)
+    if known is None or known[0] != state:
+        known = _bindings[op] = state, {}
+    if floats not in known[1]:
+        known[1][floats] = Binding(op, lambda dtype: floats if floats and dtype.is_floating_point else dtype)
+    return known[1][floats]
+
+
+class Binding:
+    """The arguments of an operation: which are operands, and the values of the others. `adapt` is that of `compile_call`."""
+
+    def __init__(self, op: Operation, adapt: Adapt = lambda dtype: dtype):
+        assert isinstance(op, AtenOperation)
+        self.schema = op.schema
+        position = {operand: i for i, operand in reversed(list(enumerate(op.operands)))}
+        self._fixed: dict[str, Any] = {}
+        self._single: list[tuple[str, int]] = []
+        self._lists: list[tuple[str, list[int | None]]] = []
+        for argument, value in op.values():
+            if isinstance(value, SSAValue):
+                self._single.append((argument.name, position[value]))
+            elif isinstance(value, list):
+                if value or not argument.optional:
+                    self._lists.append((argument.name, [None if v is None else position[v] for v in value]))
+            elif value is not None:
+                self._fixed[argument.name] = python_value(value, adapt)
+            elif argument.default is None:
+                self._fixed[argument.name] = None
+        types = [r.type.element_type if isinstance(r.type, TensorType) else None for r in op.results]  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        self._types = [None if type_ is None else adapt(torch_dtype(type_)) for type_ in types]
+
+    def compute(self, function: Callable[..., Any] | None = None) -> Compute:
+        """The operation, or another function of its arguments by name, as a function of its operands."""
+        call: Callable[..., Any] = function or overload(self.schema)
+
+        def compute(operands: Sequence[Tensor]) -> list[Tensor | None]:
+            named = {name: operands[i] for name, i in self._single}
+            named |= {name: [None if i is None else operands[i] for i in members] for name, members in self._lists}
+            results = call(**named, **self._fixed)
+            if isinstance(results, Tensor):
+                results = (results,)
+            flat = [each for r in results for each in (cast(Sequence[Any], r) if isinstance(r, list | tuple) else (r,))]
+            return [
+                result if result is None or result.dtype == dtype or dtype is None else result.to(dtype)
+                for result, dtype in zip(flat, self._types, strict=True)
+            ]
+
+        return compute
+
+
+def python_value(attribute: Attribute, adapt: Adapt) -> Any:
+    """A property as torch takes it."""
+    match attribute:
+        case IntegerAttr():
+            number = cast(IntegerAttr[Any], attribute)
+            return bool(number.value.data) if number.type == IntegerType(1) else number.value.data
+        case FloatAttr():
+            return cast(FloatAttr[Any], attribute).value.data
+        case StringAttr(data=text):
+            return text
+        case DenseArrayBase():
+            return list(cast(DenseArrayBase[Any], attribute).get_values())
+        case ArrayAttr():
+            return [python_value(item, adapt) for item in attribute.data]
+        case UnitAttr():
+            return None
+        case _:
+            return adapt(torch_dtype(attribute))
+
+
+def result_types(op: Operation, results: Sequence[Tensor | None]) -> list[Attribute]:
+    return [NoneType() if result is None else tensor_type(result) for result in results]

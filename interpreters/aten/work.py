@@ -1,0 +1,129 @@
+"""The work of `aten` contractions: the matrix products that each is carried out as, or flops by the formulas of torch.utils.flop_counter
+where a product has no rows and columns; everything else moves bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import torch
+from torch.utils.flop_counter import flop_registry
+from xdsl.dialects.builtin import NoneType, TensorType
+from xdsl.ir import Operation
+
+from distir.dialects.aten import AtenOperation
+from distir.interpreters.aten.calls import compile_call, overload
+from distir.interpreters.work import Contraction, Kind, Work, moved_bytes
+
+Shape = Sequence[int]
+
+
+def aten_work(op: Operation) -> Work | None:
+    """The work of an operator that is a contraction; None for any other."""
+    assert isinstance(op, AtenOperation)
+    if (products := PRODUCTS.get(op.schema.packet)) is None and _formula(op) is None:
+        return None
+    shapes: list[Any] = [_Shaped(torch.Size(_shape(v.type))) for v in op.operands]
+    made = [None if isinstance(type_, NoneType) else torch.Size(_shape(type_)) for type_ in op.result_types]
+    if products is None:
+        return Work(Kind.MATMUL, _flops(op, shapes, made), moved_bytes(op))
+    found: list[Contraction] = []
+
+    def collect(**arguments: Any) -> Any:
+        found.extend(products(_by_shape(arguments), made))
+        return [None for _ in made]
+
+    compile_call(op, function=collect)(shapes)
+    return Work(Kind.MATMUL, sum(each.flops for each in found), moved_bytes(op), tuple(found))
+
+
+def _formula(op: AtenOperation) -> Any:
+    return flop_registry.get(overload(op.schema).overloadpacket)
+
+
+def _flops(op: AtenOperation, shapes: Sequence[Any], made: Sequence[torch.Size | None]) -> int:
+    """By torch's own formula."""
+    counted, formula = list[int](), _formula(op)
+
+    def count(**arguments: Any) -> Any:
+        positional = [arguments.pop(a.name) for a in op.schema.arguments if a.name in arguments and not a.keyword_only]
+        if (of_shapes := getattr(formula, "__wrapped__", None)) is not None:
+            positional = [each.shape if isinstance(each, _Shaped) else each for each in positional]
+            counted.append(int(of_shapes(*positional, **arguments, out_shape=made[0] if len(made) == 1 else made)))
+        else:
+            counted.append(int(formula(*positional, **arguments, out_val=[each and _Shaped(each) for each in made])))
+        return [None for _ in made]
+
+    compile_call(op, function=count)(shapes)
+    return counted[0]
+
+
+def _matrix_product(first: str, second: str) -> Callable[..., list[Contraction]]:
+    """Of two matrices, or of batches of them."""
+
+    def products(arguments: dict[str, Any], made: Sequence[Shape | None]) -> list[Contraction]:
+        *batch, m, k = arguments[first]
+        return [Contraction(prod(batch), m, arguments[second][-1], k)]
+
+    return products
+
+
+def _convolution(arguments: dict[str, Any], made: Sequence[Shape | None]) -> list[Contraction]:
+    (result,) = made
+    assert result is not None
+    return [_of_filters(arguments["input"], arguments["weight"], result, arguments["groups"], arguments["transposed"])]
+
+
+def _convolution_backward(arguments: dict[str, Any], made: Sequence[Shape | None]) -> list[Contraction]:
+    """That of the input is the convolution transposed; that of the weight has a row per filter, and contracts what the forward's
+    rows are."""
+    x, gradient, weight = arguments["input"], arguments["grad_output"], arguments["weight"]
+    groups, transposed = arguments["groups"], arguments["transposed"]
+    of_input, of_weight, _ = arguments["output_mask"]
+    found: list[Contraction] = []
+    if of_input:
+        found.append(_of_filters(gradient, weight, x, groups, not transposed))
+    if of_weight:
+        forward = _of_filters(x, weight, gradient, groups, transposed)
+        found.append(Contraction(groups, forward.n, forward.k, forward.m))
+    return found
+
+
+def _of_filters(x: Shape, weight: Shape, result: Shape, groups: int, transposed: bool) -> Contraction:
+    """As an implicit matrix product (cuDNN's implicit GEMM): a row per result position, a column per filter, and the elements of one filter
+    contracted; transposed, every input position meets every weight of its channel."""
+    if transposed:
+        return Contraction(groups, x[0] * prod(x[2:]), prod(weight[1:]), x[1] // groups)
+    return Contraction(groups, result[0] * prod(result[2:]), weight[0] // groups, prod(weight[1:]))
+
+
+PRODUCTS: dict[str, Callable[[dict[str, Any], Sequence[Shape | None]], list[Contraction]]] = {
+    "mm": _matrix_product("self", "mat2"),
+    "addmm": _matrix_product("mat1", "mat2"),
+    "bmm": _matrix_product("self", "mat2"),
+    "baddbmm": _matrix_product("batch1", "batch2"),
+    "_scaled_mm": _matrix_product("self", "mat2"),
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+}
+"""By an operator's arguments, tensors given as shapes, and the shapes of its results. Flops are torch's, but with groups (torch counts
+each as if it had all filters)."""
+
+
+@dataclass(frozen=True)
+class _Shaped:
+    """A shape in place of a tensor of it: formulas ask for no more, and torch has no tensors whose sizes exceed 64 bits, as
+    those of a batch without number do (`simulate/batches`)."""
+
+    shape: torch.Size
+
+
+def _by_shape(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: each.shape if isinstance(each, _Shaped) else each for name, each in arguments.items()}
+
+
+def _shape(type_: Any) -> Shape:
+    assert isinstance(type_, TensorType)
+    return cast(TensorType[Any], type_).get_shape()

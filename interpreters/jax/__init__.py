@@ -1,0 +1,1 @@
+"""How primitives of JAX are understood: types, arrays, and work."""

@@ -1,0 +1,384 @@
+"""JAX functions as programs. Long tests, for which `make check-long` installs JAX: it is an optional extra."""
+
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.parser import Parser
+
+from distir.dialects.dist import Dist
+from distir.dialects.errors import DistirError
+from distir.dialects.jax import Jax
+from distir.dialects.onnx import Onnx
+from distir.interpreters.inputs import index_limit, special_indices
+from distir.interpreters.module_check import check_module
+from distir.interpreters.reference import run
+from distir.interpreters.weights import weights_of
+
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+ROOT = Path(__file__).parents[3]
+
+
+def reparsed(module: ModuleOp) -> ModuleOp:
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Onnx, Jax):
+        context.load_dialect(dialect)
+    again = Parser(context, str(module)).parse_module()
+    again.verify()
+    check_module(again)
+    assert str(again) == str(module)
+    return again
+
+
+def imported(function: Callable[..., Any], *args: Any, **roles: Any) -> ModuleOp:
+    from distir.frontends.jax import import_step
+
+    return import_step(function, args, **roles)
+
+
+def assert_computes(function: Callable[..., Any], *args: Any) -> ModuleOp:
+    """The program, through text, gives what JAX gives; returns it."""
+    import jax
+
+    module = imported(function, *args)
+    names = [f"{name}" for name in _argument_names(module)]
+    outputs = run(reparsed(module), dict(zip(names, map(np.asarray, jax.tree.leaves(args)), strict=True)))
+    expected = jax.tree.leaves(function(*args))
+    assert len(expected) == len(outputs)
+    for want, got in zip(expected, outputs.values(), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+    return module
+
+
+def _argument_names(module: ModuleOp) -> list[str]:
+    from distir.interpreters.entry import arguments_of, entry_function
+
+    return [port.name for port in arguments_of(entry_function(module, "main"))]
+
+
+def _ops(module: ModuleOp) -> list[str]:
+    return [op.name for op in module.walk()]
+
+
+def test_rules_of_a_training_step_hold() -> None:
+    """Every class of primitives of the example transformer's step, in two and three uneven shards."""
+    from tests.unit.step_rules import measure
+
+    outcome = measure(["jax"])
+    assert not outcome.false
+    assert outcome.classes > 60
+    assert outcome.factors > 300
+
+
+X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+
+
+def test_calls_are_inlined() -> None:
+    import jax
+
+    def f(x: Any) -> Any:
+        return jax.checkpoint(lambda y: jax.nn.relu(jax.jit(lambda z: z * 2.0)(y)))(x).sum()
+
+    module = assert_computes(jax.value_and_grad(f), X)
+    assert not {"jax.jit", "jax.custom_jvp_call", "jax.remat2"} & set(_ops(module))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_is_calls_of_its_body(reverse: bool) -> None:
+    import jax
+    import jax.numpy as jnp
+
+    def f(w: Any, xs: Any) -> Any:
+        def body(carry: Any, x: Any) -> tuple[Any, Any]:
+            carry = jnp.tanh(carry @ w + x)
+            return carry, carry.sum()
+
+        last, sums = jax.lax.scan(body, jnp.zeros(6, np.float32), xs, reverse=reverse)
+        return last.sum() + (sums * jnp.arange(4.0)).sum()
+
+    module = assert_computes(jax.grad(f, argnums=(0, 1)), np.eye(6, dtype=np.float32), X)
+    assert _ops(module).count("func.call") == 8  # four steps forward, four backward
+    assert _ops(module).count("func.func") == 3
+
+
+def test_while_and_cond_are_operations_with_regions() -> None:
+    import jax
+
+    def f(x: Any) -> Any:
+        x = jax.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2.0), (0, x))[1]
+        return jax.lax.cond(x.sum() > 0, lambda y: y + 1.0, lambda y: y - 1.0, x)
+
+    module = assert_computes(f, X)
+    assert {"jax.while", "jax.cond"} <= set(_ops(module))
+
+
+def test_parameters_of_all_kinds() -> None:
+    """Convolution, gather, scatter, sort, cumulative sums, dtypes, top_k: every encoding of a parameter."""
+    import jax
+    import jax.numpy as jnp
+
+    def f(x: Any) -> Any:
+        x = jnp.asarray(x)
+        image = x.reshape(1, 1, 4, 6)
+        kernel = jnp.ones((2, 1, 2, 2), np.float32)
+        convolved = jax.lax.conv_general_dilated(image, kernel, (1, 2), "SAME")
+        pooled = jax.lax.reduce_window(image, -np.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+        picked = x.at[jnp.array([0, 9])].get(mode="fill", fill_value=np.nan)
+        return (
+            convolved,
+            pooled,
+            jnp.nan_to_num(picked),
+            x.at[jnp.array([1, 2])].add(1.0),
+            jnp.sort(x, axis=1),
+            jnp.cumsum(x, axis=0),
+            jax.lax.top_k(x, 2),
+            x.astype(jnp.bfloat16).astype(np.float32),
+            jnp.where(x > 0, x, -np.inf).max(0),
+        )
+
+    assert_computes(f, X)
+
+
+def test_computed_in_float64() -> None:
+    """Constants, dtypes among parameters and regions are all widened."""
+    import jax
+    import jax.numpy as jnp
+
+    def f(x: Any) -> Any:
+        y = jnp.zeros((7, 6), np.float32).at[jnp.array([0, 3, 3, 6])].add(x * np.float32(0.1))
+        return jax.nn.softmax(y.astype(np.float32), axis=-1)
+
+    outputs = run(imported(f, X), {"x": X}, dtype=np.float64)
+    with jax.enable_x64(True):
+        y = np.zeros((7, 6))
+        np.add.at(y, [0, 3, 3, 6], X.astype(np.float64) * np.float64(np.float32(0.1)))
+        expected = np.exp(y) / np.exp(y).sum(-1, keepdims=True)
+    np.testing.assert_allclose(outputs["output"], expected, rtol=1e-14)
+
+
+def test_indices_are_drawn_inside_what_they_index() -> None:
+    """JAX takes every number for an index; those out of range are clipped, or give NaN."""
+    import jax
+    import jax.numpy as jnp
+
+    from distir.frontends.jax import import_step
+
+    def loss(table: Any, last: Any, x: Any, y: Any) -> Any:
+        logs = jax.nn.log_softmax(table[x] @ last)
+        picked = jnp.take_along_axis(logs, y[:, None], axis=1)[:, 0]
+        return jnp.where(y == -100, 0.0, -picked).sum()
+
+    places = np.arange(4)
+    module = import_step(jax.grad(loss), (np.ones((11, 5), np.float32), np.ones((5, 7), np.float32), places, places))
+    assert index_limit(module, "x") == 11
+    assert index_limit(module, "y") == 7
+    assert special_indices(module, "x") == []
+
+
+def test_primitives_on_arrays_are_those_of_jax() -> None:
+    """What discovery computes in numpy: on doubles what JAX gives, on exact scalars the same where numbers are whole. What
+    is decided by order or by division is compared on doubles only."""
+    import jax
+    import jax.numpy as jnp
+
+    from distir.interpreters.exact.arrays import scalars
+    from distir.interpreters.exact.scalars import PRIME
+    from distir.interpreters.jax.arrays import TABLE
+    from distir.interpreters.jax.primitives import run_jax, run_jax_in_range
+
+    def f(x: Any, y: Any) -> Any:
+        image = jax.lax.pad(x, np.float32(2), ((1, 2, 0), (-1, 1, 1)))
+        return (
+            image,
+            x + y - x * 3.0,
+            jnp.maximum(x, y) / jnp.minimum(-x, 7.5),
+            x**3 + jnp.square(y) + jax.lax.integer_pow(y, -2),
+            jnp.where(x >= y, x, y),
+            jnp.where((x == y) | (x != y) | (x < y) | (x > y) | (x <= y), x, 0.0),
+            jnp.einsum("bij,bjk->ik", x.reshape(2, 2, 6), y.reshape(2, 6, 2)),
+            jax.lax.dot_general(x.reshape(2, 3, 4), y.reshape(4, 2, 3), (((2,), (0,)), ((0,), (1,)))),
+            x.sum(0) + x.max(0) + x.min(0) + x.prod(0),
+            jnp.cumsum(x, axis=1) + jax.lax.cumprod(y, axis=0, reverse=True),
+            x[None, 1:4:2, ::-1].transpose(2, 0, 1).squeeze(1),
+            jnp.concatenate([x, y], axis=1),
+            jnp.split(x, [1, 3], axis=1),
+            jax.lax.stop_gradient(x).astype(np.float64).astype(np.float32),
+        )
+
+    whole = {
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "square",
+        "reduce_sum",
+        "reduce_prod",
+        "cumsum",
+        "dot_general",
+        "pad",
+        "transpose",
+    }
+    met: set[str] = set()
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        module = imported(f, X, np.flip(X) + np.float32(0.125))
+    for op in module.walk():
+        kinds = {str(v.type.element_type) for v in op.operands}  # pyright: ignore
+        if op.name.removeprefix("jax.") not in TABLE or "f32" not in kinds or not kinds <= {"f32", "i1"}:
+            continue
+        met.add(op.name.removeprefix("jax."))
+        drawn = [(v.type, np.asarray(rng.integers(-9, 10, v.type.get_shape()) + 0.5)) for v in op.operands]  # pyright: ignore
+        arrays = [array if "f32" in str(type_) else array > 0 for type_, array in drawn]
+        for want, got in zip(run_jax(op, arrays), run_jax_in_range(op, arrays), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12, err_msg=str(op))
+        if op.name.removeprefix("jax.") in whole:
+            arrays = [np.asarray(np.floor(array)) for array in arrays]
+            exact = run_jax_in_range(op, [scalars(array) for array in arrays])
+            for want, got in zip(run_jax(op, arrays), exact, strict=True):
+                numbers = [int(number) % PRIME for number in want.reshape(-1)]
+                assert [scalar.value for scalar in got.reshape(-1)] == numbers, str(op)
+    assert met >= set(TABLE) - {"add_any", "copy", "copy_p"}
+
+
+def test_rules_are_found_exactly() -> None:
+    """All but scatters of the transformer's step, which add what an index repeats."""
+    module, _, _ = annotated()
+    rules = {(op.name, str(op.attributes["dist.rule"])) for op in module.walk() if "dist.rule" in op.attributes}
+    probed = {name for name, rule in rules if "found = probed" in rule}
+    assert probed <= {"jax.scatter-add"}
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: __import__("jax").debug.print("{}", x) or x, "side effect"),
+        (lambda x: x.foo, "cannot trace"),
+    ],
+)
+def test_what_a_program_cannot_hold_is_refused(function: Callable[..., Any], reason: str) -> None:
+    with pytest.raises(DistirError, match=reason) as caught:
+        imported(function, X)
+    assert "\n" not in str(caught.value)
+
+
+def test_roles_are_checked() -> None:
+    with pytest.raises(DistirError, match="no role 'weights'"):
+        imported(lambda x: x, X, arguments=("weights",))
+    with pytest.raises(DistirError, match="expected 1 leaves, got 2"):
+        imported(lambda x: ((x, x),), X, arguments=("parameter",), results=("parameter",))
+
+
+# --- a training step of a transformer ---------------------------------------------------------------------------------
+
+
+@cache
+def transformer() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "examples" / "transformer_jax.py"))
+
+
+@cache
+def annotated() -> tuple[ModuleOp, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The step with rules, its inputs, and what it computes in float64."""
+    from distir.passes.dtp_parallelize import prepare
+
+    args = transformer()["arguments"]()
+    module = transformer()["build"](*args)
+    inputs = {**weights_of(module), "tokens": args[2], "targets": args[3]}
+    expected = run(module, inputs, dtype=np.float64)
+    prepare(Context(), module)
+    return module, inputs, expected
+
+
+def assert_agree(expected: dict[str, np.ndarray], got: dict[str, np.ndarray], tolerance: float) -> None:
+    assert expected.keys() == got.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=tolerance * max(1.0, np.abs(value).max()))
+
+
+def test_three_steps_equal_jax() -> None:
+    import jax
+
+    args = transformer()["arguments"]()
+    module = reparsed(transformer()["build"](*args))
+    params, momentum, tokens, targets = args
+    names = _argument_names(module)
+    values = dict(zip(names, map(np.asarray, jax.tree.leaves(args)), strict=True))
+    for _ in range(3):
+        outputs = run(module, values)
+        params, momentum, loss = transformer()["train"](params, momentum, tokens, targets)
+        np.testing.assert_allclose(outputs["output2"], loss, rtol=1e-6)
+        for want, name in zip(jax.tree.leaves((params, momentum)), names, strict=False):
+            np.testing.assert_allclose(outputs[name], want, rtol=0, atol=1e-6 * max(1.0, np.abs(want).max()))
+        values |= {name: value for name, value in outputs.items() if name in values}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dp": 2, "tp": 2},
+        {"pp": 2, "microbatches": 4, "schedule": "1f1b"},
+        {"dp": 2, "tp": 2, "pp": 2, "microbatches": 2},
+    ],
+)
+def test_the_step_is_distributed(options: dict[str, Any]) -> None:
+    from distir.passes.dtp_parallelize import DtpParallelizePass
+
+    module, inputs, expected = annotated()
+    distributed = module.clone()
+    DtpParallelizePass(**options).apply(Context(), distributed)
+    distributed.verify()
+    check_module(distributed)
+    assert_agree(expected, run(distributed, inputs, dtype=np.float64), 1e-10)
+
+
+SHARDED = """
+import sys, runpy, numpy as np, jax
+from distir.backends.jax import sharded_function
+from distir.frontends.weights import load
+module = load(sys.argv[1])
+inputs = dict(np.load(sys.argv[2]))
+assert len(jax.devices()) == 2
+step = jax.jit(sharded_function(module))
+text = step.lower(inputs).compile().as_text()
+outputs = {name: np.asarray(value) for name, value in step(inputs).items()}
+np.savez(sys.argv[3], collectives=sum(text.count(f" {name}(") for name in ("all-reduce", "all-gather")), **outputs)
+"""
+
+
+def test_sharded_by_the_integer_program_and_back_in_jax(tmp_path: Path) -> None:
+    """The plan runs here as a distributed program, and in JAX on two host devices as sharding constraints."""
+    from distir.passes.apply_sharding import ApplyShardingPass
+    from distir.passes.ilp_shard import IlpShardPass
+
+    module, inputs, expected = annotated()
+    planned, machine = module.clone(), tmp_path / "slow.toml"
+    unit = (ROOT / "tests" / "filecheck" / "passes" / "Inputs" / "unit.toml").read_text()
+    machine.write_text(unit.replace("f32 = { value = 1.0e18", "f32 = { value = 1.0e9"))  # worth cutting, small as it is
+    IlpShardPass(mesh="tp=2", restrict="tp=model", machine=str(machine)).apply(Context(), planned)
+    program, arrays, results = tmp_path / "step.mlir", tmp_path / "inputs.npz", tmp_path / "outputs.npz"
+    program.write_text(str(planned))
+    np.savez(arrays, **inputs)
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "PYTHONPATH": str(ROOT / ".ns"),
+    }
+    subprocess.run(
+        [sys.executable, "-c", SHARDED, str(program), str(arrays), str(results)], check=True, env=environment
+    )
+    outputs = dict(np.load(results))
+    assert int(outputs.pop("collectives")) > 0
+    assert_agree(expected, outputs, 1e-5)
+    ApplyShardingPass().apply(Context(), planned)
+    planned.verify()
+    check_module(planned)
+    assert_agree(expected, run(planned, inputs, dtype=np.float64), 1e-10)

@@ -1,0 +1,267 @@
+"""The torch operator table against onnx: each entry against the reference evaluation, and all of onnx's own node tests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32
+from xdsl.ir import Block, Operation
+
+from distir.backends.torch import operators
+from distir.backends.torch.elements import ElementTypes, plain_array
+from distir.backends.torch.layers import TABLE
+from distir.backends.torch.program import Program
+from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
+from distir.frontends.onnx import import_model
+from distir.interpreters.grad import run_grad
+from distir.interpreters.onnx.reference import run_onnx
+from distir.interpreters.walk import Walk
+
+Array = np.ndarray[Any, Any]
+CPU = torch.device("cpu")
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> Array:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def positive(*shape: int) -> Array:
+    return np.abs(floats(*shape)) + np.float32(0.1)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def scalar(value: int) -> Array:
+    return np.array(value, np.int64)
+
+
+def truths(*shape: int) -> Array:
+    return RNG.integers(0, 2, shape).astype(bool)
+
+
+ABSENT = None
+
+
+@dataclass
+class Case:
+    operator: str
+    operands: Sequence[Array | None]
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    results: int = 1
+    by_table: bool = True
+    """False where the entry leaves the case to the reference evaluation."""
+
+
+def case(operator: str, *operands: Array | None, results: int = 1, by_table: bool = True, **attributes: Any) -> Case:
+    return Case(operator, operands, attributes, results, by_table)
+
+
+X, Y, ROW = floats(3, 4), floats(3, 4), floats(4)
+IMAGE, KERNEL = floats(2, 4, 7, 6), floats(6, 2, 3, 2)
+CUBE = floats(2, 3, 5)
+
+GROUPED = {"q_num_heads": 6, "kv_num_heads": 2, "is_causal": 1}
+
+CASES = [
+    *(case(name, X) for name in ("Abs", "Ceil", "Cos", "Erf", "Exp", "Floor", "Identity", "IsNaN", "Neg", "Relu")),
+    *(case(name, X) for name in ("Reciprocal", "Round", "Sigmoid", "Sign", "Sin", "Softplus", "Tanh")),
+    *(case(name, positive(3, 4)) for name in ("Log", "Sqrt")),
+    case("IsNaN", np.array([np.nan, np.inf, 1], np.float32)),
+    case("Round", np.array([0.5, 1.5, 2.5, -0.5], np.float32)),
+    *(case(name, X, ROW) for name in ("Add", "Sub", "Mul", "Div", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")),
+    case("Equal", ints(1, 2, 3), ints(1, 3, 3)),
+    case("Div", ints(7, -7, 7, -7), ints(2, 2, -2, -2)),
+    *(case(name, truths(3, 4), truths(4)) for name in ("And", "Or", "Xor")),
+    case("Not", truths(5)),
+    case("Where", truths(3, 1), X, ROW),
+    case("Mod", ints(7, -7, 7, -7), ints(3, 3, -3, -3)),
+    case("Mod", X, Y, fmod=1),
+    case("Pow", positive(3, 4), Y),
+    case("Pow", ints(2, 3), np.array([2.0, 3.0], np.float32)),
+    *(case(name, X, ROW, floats(3, 1)) for name in ("Max", "Min", "Sum")),
+    case("Clip", X, np.float32(-0.5), np.float32(0.5)),
+    case("Clip", X, ABSENT, np.float32(0.5)),
+    case("Cast", X * 3, to=TensorProto.INT64),
+    case("Cast", X, to=TensorProto.FLOAT16),
+    case("Cast", X, to=TensorProto.BFLOAT16),
+    case("CastLike", ints(1, 2), floats(1)),
+    case("LeakyRelu", X, alpha=0.3),
+    case("Gelu", X),
+    case("Gelu", X, approximate="tanh"),
+    case("Swish", X, alpha=1.7),
+    case("MatMul", floats(2, 3, 4), floats(4, 5)),
+    case("Gemm", floats(4, 3), floats(5, 4), floats(5), alpha=0.5, beta=2.0, transA=1, transB=1),
+    case("Gemm", floats(3, 4), floats(4, 5), alpha=0.5),
+    case("Einsum", floats(2, 3, 4), floats(2, 5, 4), equation="bik,bjk->bij"),
+    *(case(f"Reduce{n}", CUBE, ints(0, -1), keepdims=0) for n in ("Sum", "Mean", "Max", "Min", "Prod", "L2")),
+    *(case(f"Reduce{n}", CUBE, ints(1)) for n in ("Sum", "Mean", "Max", "Min", "Prod", "SumSquare")),
+    case("ReduceSum", CUBE),
+    case("ReduceSum", CUBE, ABSENT, noop_with_empty_axes=1, by_table=False),
+    case("ReduceMean", np.array(3.0, np.float32), keepdims=0),
+    case("Softmax", CUBE, axis=1),
+    case("LogSoftmax", CUBE),
+    case("ArgMax", CUBE, axis=1, keepdims=0),
+    case("ArgMax", ints(1, 3, 3), select_last_index=1, by_table=False),
+    case("CumSum", CUBE, scalar(1)),
+    case("CumSum", CUBE, scalar(-1), exclusive=1, reverse=1),
+    case("TopK", CUBE, ints(2), axis=1, results=2),
+    case("TopK", CUBE, ints(3), largest=0, results=2),
+    case("Reshape", CUBE, ints(0, -1)),
+    case("Reshape", floats(0, 3), ints(3, 0), allowzero=1),
+    case("Transpose", CUBE, perm=[2, 0, 1]),
+    case("Transpose", CUBE),
+    case("Squeeze", floats(1, 3, 1), ints(0)),
+    case("Squeeze", floats(1, 3, 1)),
+    case("Unsqueeze", X, ints(-1, 1)),
+    case("Flatten", CUBE, axis=2),
+    case("Flatten", CUBE, axis=-1),
+    case("Flatten", CUBE, axis=0),
+    case("Expand", floats(3, 1), ints(2, 1, 4)),
+    case("Tile", X, ints(2, 3)),
+    case("Shape", CUBE, start=1),
+    case("Shape", CUBE, end=-1),
+    case("Concat", X, floats(3, 2), axis=-1),
+    case("Split", floats(5, 2), ints(1, 4), results=2),
+    case("Split", floats(2, 7), axis=1, num_outputs=3, results=3),
+    case("Slice", CUBE, ints(1, -4), ints(9, -1), ints(1, 2)),
+    case("Slice", CUBE, ints(-1, 4), ints(-99, 0), ints(1, -1), ints(-1, -2)),
+    case("Slice", X, ints(0), ints(0)),
+    case("Pad", X, ints(0, 1, 2, 3), np.float32(7)),
+    case("Pad", X, ints(1, 2), ABSENT, ints(-1)),
+    case("Pad", X, ints(1, 1, 1, 1), mode="reflect", by_table=False),
+    case("Trilu", X, scalar(1)),
+    case("Trilu", CUBE, upper=0),
+    case("Range", scalar(10), scalar(3), scalar(-2)),
+    case("ConstantOfShape", ints(2, 3)),
+    case("ConstantOfShape", ints(2), value=numpy_helper.from_array(ints(7))),
+    case("Gather", CUBE, np.array([[0, -1], [2, 1]]), axis=1),
+    case("Gather", X, scalar(-1)),
+    case("Gather", ROW, scalar(1)),
+    case("GatherElements", CUBE, np.array([[[0, -1, 1]], [[2, 1, 0]]]), axis=1),
+    case("GatherND", CUBE, np.array([[0, 1], [-1, -1]])),
+    case("GatherND", CUBE, np.array([[2, 0], [1, -1]]), batch_dims=1),
+    case("ScatterElements", X, np.array([[0, -1], [2, 1]]), floats(2, 2), axis=1),
+    case("ScatterElements", X, np.array([[0, 0]]), floats(1, 2), reduction="add"),
+    case("ScatterND", CUBE, np.array([[0, 1], [-1, -1]]), floats(2, 5)),
+    case("ScatterND", X, np.array([[0], [0]]), floats(2, 4), reduction="max"),
+    case("Conv", IMAGE, KERNEL, floats(6), group=2, strides=[2, 1], pads=[1, 0, 2, 1], dilations=[1, 2]),
+    case("Conv", IMAGE, floats(3, 4, 3, 3), auto_pad="SAME_UPPER", strides=[2, 2]),
+    case("Conv", floats(1, 2, 6), floats(3, 2, 2), auto_pad="SAME_LOWER"),
+    case("Conv", floats(1, 2, 5, 5), floats(3, 2, 2, 2), auto_pad="VALID"),
+    case("MaxPool", IMAGE, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
+    case("MaxPool", IMAGE, kernel_shape=[2, 2], results=2, by_table=False),
+    case("AveragePool", IMAGE, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
+    case("AveragePool", IMAGE, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    case("AveragePool", IMAGE, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1, by_table=False),
+    case("GlobalAveragePool", IMAGE),
+    case("BatchNormalization", IMAGE, floats(4), floats(4), floats(4), positive(4), epsilon=1e-3),
+    case("LayerNormalization", CUBE, floats(5), floats(5)),
+    case("LayerNormalization", CUBE, floats(3, 5), axis=1, epsilon=1e-2, results=3),
+    case("RMSNormalization", CUBE, floats(5)),
+    case("Dropout", X, results=2),
+    case("Attention", floats(2, 4, 3, 8), floats(2, 4, 5, 8), floats(2, 4, 5, 6), floats(3, 5), scale=0.3),
+    case("Attention", floats(2, 4, 5, 8), floats(2, 2, 5, 8), floats(2, 2, 5, 8), is_causal=1),
+    case("Attention", floats(2, 3, 24), floats(2, 3, 8), floats(2, 3, 8), truths(3, 3), **GROUPED),
+]
+
+
+def model_of(case: Case) -> onnx.ModelProto:
+    names = ["" if value is None else f"i{n}" for n, value in enumerate(case.operands)]
+    outputs = [f"o{n}" for n in range(case.results)]
+    node = helper.make_node(case.operator, names, outputs, **case.attributes)
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype), np.shape(value))
+        for name, value in zip(names, case.operands, strict=True)
+        if value is not None
+    ]
+    graph = helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name=name) for name in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())])
+    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+
+
+def run_torch(module: ModuleOp, operands: Sequence[Any], types: ElementTypes | None = None) -> list[Any]:
+    types = types or ElementTypes()
+    tensors = [types.tensor(value, CPU) if isinstance(value, np.ndarray) else value for value in operands]
+    results = Program(module, types, CPU).function("main")(tensors)
+    return [plain_array(r) if isinstance(r, torch.Tensor) else r for r in results]
+
+
+def run_reference(module: ModuleOp, operands: Sequence[Any]) -> Sequence[Any]:
+    return Walk(module, default=lambda op, values: tuple(run_onnx(op, values))).call("main", tuple(operands))
+
+
+def assert_close(got: Array, expected: Array, rtol: float, name: str) -> None:
+    assert got.dtype == expected.dtype, name
+    assert got.shape == expected.shape, name
+    kind = np.complex128 if expected.dtype.kind == "c" else np.float64
+    np.testing.assert_allclose(got.astype(kind), expected.astype(kind), rtol, rtol / 10, err_msg=name)
+
+
+def test_every_entry_has_a_case():
+    assert {case.operator for case in CASES} == set(TABLE)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.operator)
+def test_entry_equals_the_reference_evaluation(case: Case):
+    module = import_model(model_of(case))
+    operands = [np.asarray(value) for value in case.operands if value is not None]
+    expected = run_reference(module, operands)
+    fallbacks: list[Operation] = []
+
+    def spy(op: Operation, *rest: Any) -> Any:
+        fallbacks.append(op)
+        return run_onnx(op, *rest)
+
+    with patch("distir.backends.torch.operators.run_operator", spy):
+        results = run_torch(module, operands)
+    assert (not fallbacks) == case.by_table
+    half = any(np.asarray(r).dtype.itemsize == 2 for r in results)
+    for got, want in zip(results, expected, strict=True):
+        assert_close(got, np.asarray(want), 1e-2 if half else 2e-5, case.operator)
+
+
+def test_float64_widens_constants_casts_and_results():
+    case_ = Case("Cast", [X.astype(np.float16)], {"to": TensorProto.FLOAT})
+    module = import_model(model_of(case_))
+    third = np.full((3, 4), 1 / 3)
+    (result,) = run_torch(module, [third], ElementTypes(in_float64=True))
+    np.testing.assert_array_equal(result, third)
+    zeros = import_model(model_of(case("ConstantOfShape", ints(2, 3))))
+    assert run_torch(zeros, [ints(2, 3)], ElementTypes(in_float64=True))[0].dtype == np.float64
+
+
+def test_bfloat16_crosses_to_torch_and_back():
+    x = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
+    tensor = ElementTypes().tensor(x, CPU)
+    assert tensor.dtype == torch.bfloat16
+    assert tensor.tolist() == [[1.5, -2.0]]
+    assert plain_array(tensor).dtype == x.dtype
+    assert plain_array(tensor).tolist() == x.tolist()
+
+
+def test_grad_operators():
+    x, w, dy, count = CUBE, floats(5, 2), floats(2, 3, 2), np.array(6, np.float32)
+    arguments = Block(arg_types=[TensorType(f32, value.shape) for value in (x, w, dy, count)])
+    vx, vw, vdy, vcount = arguments.args
+    samples = {
+        MatmulGradOp.create(operands=[vx, vw, vdy], result_types=[vx.type, vw.type]): (x, w, dy),
+        ReluGradOp.create(operands=[vx, vx], result_types=[vx.type]): (x, x),
+        LossOp.create(operands=[vx, vx, vcount], result_types=[vx.type]): (x, x - 1, count),
+        LossGradOp.create(operands=[vx, vx, vcount], result_types=[vx.type]): (x, x - 1, count),
+        SgdOp(vw, vw, 0.1): (w, w * 3),
+    }
+    for op, operands in samples.items():
+        compute = operators.compile_operator(op, ElementTypes(), CPU)
+        results = compute([torch.from_numpy(value) for value in operands])
+        for got, want in zip(results, run_grad(op, operands), strict=True):
+            assert_close(plain_array(got), want.astype(np.float32), 1e-5, op.name)

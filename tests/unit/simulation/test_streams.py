@@ -1,0 +1,129 @@
+"""What streams of their own gain: gradient reduction beside the backward pass, on costs that a reader can add up."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin
+from xdsl.dialects.func import Func
+from xdsl.parser import Parser
+
+from distir.dialects.dist import AllReduceOp, Dist
+from distir.dialects.onnx import Onnx
+from distir.frontends.onnx import import_model
+from distir.interpreters.cost_models import make_cost_model
+from distir.interpreters.costs import Costs
+from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import Overlap, load_machine
+from distir.interpreters.proof import prove, prove_ranks
+from distir.interpreters.simulate import simulate, summarize
+from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.overlap_communication import OverlapCommunicationPass
+from distir.passes.project_to_rank import project
+from distir.tools.universe import DISTIR_UNIVERSE
+from examples import mlp_onnx
+from tests.unit import random_modules
+
+UNIT = Path(__file__).parents[2] / "filecheck" / "passes" / "Inputs" / "unit.toml"
+
+
+GRADIENT = 16 * 16 * 4
+"""Bytes of each of the four gradients."""
+
+
+def distributed(**options: object):
+    module = import_model(mlp_onnx.build([16] * 5, batch=32))
+    context = Context()
+    for name, dialect in DISTIR_UNIVERSE.all_dialects.items():
+        context.register_dialect(name, dialect)
+    DtpParallelizePass(**options).apply(context, module)
+    return module
+
+
+def test_all_reductions_but_the_last_are_hidden() -> None:
+    """Four layers, an operation 1 us and a message 0.5 us: of four reductions only that of the first layer's gradient, which
+    is made last, is left to wait for. A layer's backward is two operations, so no reduction waits for another."""
+    plain, beside = (
+        simulate(distributed(dp=2, overlap=overlap, bucket=0), load_machine(UNIT)) for overlap in (False, True)
+    )
+    assert plain.counts["dist.allreduce"] == beside.counts["dist.allreduce"] == 4
+    assert plain.makespan_picoseconds - beside.makespan_picoseconds == 3 * 500_000
+
+
+@pytest.mark.parametrize(
+    ("bucket", "messages"), [(GRADIENT, 4), (2 * GRADIENT, 2), (3 * GRADIENT, 2), (4 * GRADIENT, 1)]
+)
+def test_gradients_are_reduced_in_buckets(bucket: int, messages: int) -> None:
+    """A message takes 0.5 us however large it is here. Whatever the buckets are, the last one, with the first layer's gradient, is waited for: of
+    the 2 us of four reductions one after the other, 0.5 us is left."""
+    plain, beside = (simulate(distributed(dp=2, overlap=on, bucket=bucket), load_machine(UNIT)) for on in (False, True))
+    assert (plain.counts["dist.allreduce"], beside.counts["dist.allreduce"]) == (4, messages)
+    assert plain.makespan_picoseconds - beside.makespan_picoseconds == 3 * 500_000
+
+
+def test_a_bucket_of_a_tuple_costs_what_its_bytes_cost() -> None:
+    """One message of all bytes."""
+    machine = load_machine("dgx-a100")
+    model = make_cost_model("analytic", machine)
+    (op,) = (op for op in entry_function(distributed(dp=2, overlap=True)).walk() if isinstance(op, AllReduceOp))
+    assert Costs(model).of(op, (0, 1)).picoseconds == round(
+        model.collective_seconds("allreduce", 4 * GRADIENT, (0, 1)) * 1e12
+    )
+
+
+def test_the_proof_follows_tuples_through_reductions() -> None:
+    """Reductions of tuples are proven element by element, in the program of all devices and in those of ranks; a bucket
+    that is not reduced is found."""
+    sequential = import_model(mlp_onnx.build([16] * 5, batch=32))
+    prepare(Context(), sequential)
+    program = distributed(dp=2, overlap=True)
+    assert prove(sequential, program).holds
+    assert prove_ranks(sequential, [project(program, rank) for rank in range(2)]).holds
+    for op in [op for op in program.walk() if isinstance(op, AllReduceOp)]:
+        for operand, result in zip(op.operands, op.results, strict=True):
+            result.replace_all_uses_with(operand)
+        op.parent.erase_op(op)
+    assert not prove(sequential, program).holds
+
+
+@pytest.mark.filterwarnings("ignore:Constructing LpVariable:DeprecationWarning")
+@pytest.mark.parametrize("bucket", [0, 2 * GRADIENT, 1 << 20])
+@pytest.mark.parametrize("degrees", [{"dp": 4}, {"dp": 2, "tp": 2, "pp": 2, "microbatches": 4}])
+def test_summaries_of_streams_are_exact(degrees: dict[str, int], bucket: int) -> None:
+    module = distributed(**degrees, overlap=True, bucket=bucket)
+    oracle, summary = (f(module, "dgx-2", random_modules.Uneven) for f in (simulate, summarize))
+    assert summary.clocks == oracle.clocks
+    assert summary.peak_memory_bytes == oracle.peak_memory_bytes
+
+
+def test_what_a_message_costs_the_computation_beside_it() -> None:
+    """`simulate_streams.mlir` derives 3 us without a cost of overlap: on both devices an operation 0-1, then one of 1-2 beside
+    a message of 0.5 us. The message takes 20 % longer beside computation, 0.6 us, and half of that is lost to the
+    computation: 3.3 us, the message 1-1.6."""
+    text = (UNIT.parents[1] / "simulate_streams.mlir").read_text()
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Onnx):
+        context.load_dialect(dialect)
+    machine = replace(load_machine(UNIT), overlap=Overlap(compute_slowdown=0.5, communication_slowdown=0.2))
+    found = simulate(Parser(context, text).parse_module(), machine)
+    assert found.makespan_picoseconds == 3_300_000
+    assert found.clocks[0, "comm"] == 1_600_000
+    assert found.busy_seconds[0] == {"elementwise": 3e-6, "allreduce": 0.6e-6, "slowdown": 0.3e-6}
+
+
+@pytest.mark.filterwarnings("ignore:Constructing LpVariable:DeprecationWarning")
+def test_parameters_stored_in_parts_are_fetched_ahead() -> None:
+    """On the unit machine, an operation 1 us and a message 0.5 us. One after the other a layer takes 6 us, and the entry two operations more: 14 us.
+    Beside: the weight is there at 1.5 (the next layer's at 3), the layer's operations end at 3.5 (the next layer's at 6.5, since all that it
+    waits for is there), its gradients are reduced and negated until 8, while the entry's first operation runs; then they are added."""
+    text = (UNIT.parents[1] / "overlap_functions.mlir").read_text()
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Onnx):
+        context.load_dialect(dialect)
+    plain = Parser(context, text).parse_module()
+    beside = plain.clone()
+    OverlapCommunicationPass().apply(context, beside)
+    for simulated in (simulate, summarize):
+        found = [simulated(program, load_machine(UNIT)).makespan_picoseconds for program in (plain, beside)]
+        assert found == [14_000_000, 9_000_000]
