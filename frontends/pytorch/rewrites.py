@@ -33,19 +33,19 @@ def _new_tensor(graph: fx.Graph, node: fx.Node) -> fx.Node | None:
     aten, schema, value = torch.ops.aten, _schema(node), node.meta["val"]
     name = schema.name.removeprefix("aten::")
     if name == "copy_":
-        made = _call(graph, node, aten.clone.default, (node.args[1],))
+        made = call(graph, node, aten.clone.default, (node.args[1],))
     elif name == "zero_" or (name == "fill_" and schema.overload_name == "Scalar"):
         number = 0 if name == "zero_" else node.args[1]
-        made = _call(graph, node, aten.full.default, (list(value.shape), number), {"dtype": value.dtype})
+        made = call(graph, node, aten.full.default, (list(value.shape), number), {"dtype": value.dtype})
     else:
         functional = _functional(schema)
         if functional is None:
             return None
-        made = _call(graph, node, functional, node.args, {k: v for k, v in node.kwargs.items() if k != "out"})
+        made = call(graph, node, functional, node.args, {k: v for k, v in node.kwargs.items() if k != "out"})
     if made.meta["val"].dtype != value.dtype:
-        made = _call(graph, node, aten._to_copy.default, (made,), {"dtype": value.dtype})
+        made = call(graph, node, aten._to_copy.default, (made,), {"dtype": value.dtype})
     if made.meta["val"].shape != value.shape:
-        made = _call(graph, node, aten.expand.default, (made, list(value.shape)))
+        made = call(graph, node, aten.expand.default, (made, list(value.shape)))
     return made
 
 
@@ -62,7 +62,8 @@ def _functional(schema: Any) -> Any:
     return None
 
 
-def _call(graph: fx.Graph, like: fx.Node, target: Any, args: Any, kwargs: Any = None) -> fx.Node:
+def call(graph: fx.Graph, like: fx.Node, target: Any, args: Any, kwargs: Any = None) -> fx.Node:
+    """A call of an operator, where nodes are inserted now, from where the model has `like`."""
     made = graph.create_node("call_function", target, args, dict(kwargs or {}), name=target.overloadpacket.__name__)
     made.meta = dict(like.meta)
     operands, options = map_arg((args, dict(kwargs or {})), lambda node: node.meta["val"])

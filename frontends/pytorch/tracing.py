@@ -32,6 +32,7 @@ from distir.frontends.pytorch.rewrites import (
     without_writes,
     written_constants,
 )
+from distir.frontends.pytorch.rows import bags_by_row, rows_by_themselves
 from distir.frontends.pytorch.side_effects import Surroundings, is_left
 from distir.interpreters.weights import attach
 
@@ -67,6 +68,7 @@ def trace(function: TracedFunction) -> ModuleOp:
                 graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
     maxima_without_places(graph)
+    rows_by_themselves(graph)
     resampled_by_factors(graph)
     graph.graph.eliminate_dead_code()
     draws_first(graph)
@@ -94,7 +96,14 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         keys[:] = list(results)
         return list(results.values())
 
-    with restored_generator(), without_draws_of_python(function.name), autocast_on_cpu(), whole_attention(), _quiet():
+    with (
+        restored_generator(),
+        without_draws_of_python(function.name),
+        autocast_on_cpu(),
+        whole_attention(),
+        bags_by_row(),
+        _quiet(),
+    ):
         graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))
     without_writes(graph)
     return graph, keys

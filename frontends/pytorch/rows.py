@@ -1,0 +1,119 @@
+"""What a model computes for each row of the batch, written so that rows can be told apart: a traced graph, or a call of the model, goes in; operators that
+work on each row by itself come out in place of those that name rows by number or lay them end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, fx
+from torch.nn import functional as F
+
+from distir.frontends.pytorch.rewrites import call
+
+aten = torch.ops.aten
+READS, WRITES = (aten.index.Tensor, aten._unsafe_index.Tensor), (aten.index_put.default, aten._unsafe_index_put.default)
+
+
+def rows_by_themselves(graph: fx.GraphModule) -> None:
+    """`x[arange(rows), i]`, one element (or, with `i` of two dims, several) of each row, becomes `gather`, and what puts elements there, such as its
+    gradient, `scatter`."""
+    for node in list(graph.graph.nodes):
+        if node.target in (*READS, *WRITES) and (places := _places(node)) is not None:
+            with graph.graph.inserting_before(node):
+                made = _by_row(graph.graph, node, places)
+            node.replace_all_uses_with(made)
+            graph.graph.erase_node(node)
+
+
+def _places(node: fx.Node) -> fx.Node | None:
+    """The indices within each row, of an operator that names all rows by number; None if it does not."""
+    whole, indices = node.args[0], node.args[1]
+    if not isinstance(whole, fx.Node) or not isinstance(indices, list | tuple) or len(indices) != 2:
+        return None
+    numbers, places = indices
+    if not isinstance(numbers, fx.Node) or not isinstance(places, fx.Node) or whole.meta["val"].dim() < 2:
+        return None
+    shape, taken = tuple(numbers.meta["val"].shape), tuple(places.meta["val"].shape)
+    rows = whole.meta["val"].shape[0]
+    if places.meta["val"].is_floating_point() or places.meta["val"].dtype is torch.bool or _counted(numbers) != rows:
+        return None
+    return (
+        places
+        if (shape, taken) == ((rows,), (rows,)) or (shape, taken[:1], len(taken)) == ((rows, 1), (rows,), 2)
+        else None
+    )
+
+
+def _counted(node: fx.Node) -> int | None:
+    """How many numbers from 0 on a value has, in any shape; None if it has others."""
+    while node.target in (aten.unsqueeze.default, aten.view.default, aten._to_copy.default) and isinstance(
+        node.args[0], fx.Node
+    ):
+        node = node.args[0]
+    if getattr(node.target, "overloadpacket", None) is not aten.arange:
+        return None
+    start, end, step = {1: (0, *node.args, 1), 2: (*node.args, 1), 3: node.args}[len(node.args)]
+    return int(end) if (start, step) == (0, 1) and isinstance(end, int) else None  # pyright: ignore[reportArgumentType]
+
+
+def _by_row(graph: fx.Graph, node: fx.Node, places: fx.Node) -> fx.Node:
+    whole: Any = node.args[0]
+    shape = list(whole.meta["val"].shape)
+    taken = list(places.meta["val"].shape)
+    several = [*taken, 1][:2]
+    within = call(graph, node, aten.remainder.Scalar, (places, shape[1]))  # an index may count from the end
+    within = call(graph, node, aten.view.default, (within, [*several, *(1 for _ in shape[2:])]))
+    within = call(graph, node, aten.expand.default, (within, [*several, *shape[2:]]))
+    if node.target in READS:
+        made = call(graph, node, aten.gather.default, (whole, 1, within))
+        return made if len(taken) == 2 else call(graph, node, aten.squeeze.dim, (made, 1))
+    values = call(graph, node, aten.expand.default, (node.args[2], [*taken, *shape[2:]]))
+    if len(taken) == 1:
+        values = call(graph, node, aten.unsqueeze.default, (values, 1))
+    adds = len(node.args) > 3 and node.args[3]
+    return call(graph, node, aten.scatter_add.default if adds else aten.scatter.src, (whole, 1, within, values))
+
+
+@contextmanager
+def bags_by_row() -> Generator[None]:
+    """`embedding_bag` of bags that are rows of a matrix is a lookup and a sum, mean or maximum over each row."""
+    whole = F.embedding_bag
+
+    def by_row(
+        input: Tensor,  # as torch calls it
+        weight: Tensor,
+        offsets: Tensor | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        per_sample_weights: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Tensor:
+        if (
+            input.dim() != 2
+            or max_norm is not None
+            or scale_grad_by_freq
+            or (mode == "max" and padding_idx is not None)
+        ):
+            given = (offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights)
+            return whole(input, weight, *given, include_last_offset, padding_idx)
+        found = F.embedding(input, weight, padding_idx)
+        if per_sample_weights is not None:
+            found = found * per_sample_weights.unsqueeze(-1)
+        if mode == "max":
+            return found.amax(1)
+        if padding_idx is None:
+            return found.sum(1) if mode == "sum" else found.mean(1)
+        counts = (input != padding_idx % len(weight)).unsqueeze(-1)
+        total = torch.where(counts, found, 0).sum(1)
+        return total if mode == "sum" else total / counts.sum(1).clamp(min=1)
+
+    with patch.object(F, "embedding_bag", by_row):
+        yield
