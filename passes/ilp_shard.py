@@ -23,7 +23,7 @@ class IlpShardPass(ModulePass):
     and by time among those (`passes/sharding/division.py`); so they are without it where the fastest plan cuts nothing. A
     note on stderr says what a faster plan takes.
 
-    Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/sharding/pins.py`). Ensures:
+    Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/distribution/pins.py`). Ensures:
     `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
     sharding of every argument and result of functions. Raises DistirError if no plan fits the limit, with the least
     memory that one needs."""

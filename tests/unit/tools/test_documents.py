@@ -34,3 +34,14 @@ def test_readme_leads_to_every_page():
 def test_figures_are_those_of_the_tables():
     """If this fails: `python -m benchmarks.figures > docs/figures.md`."""
     assert (ROOT / "docs" / "figures.md").read_text("utf-8") == page()
+
+
+FOLDERS = "dialects|interpreters|frontends|passes|backends|tools|tests|examples|benchmarks|docs"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_are_there(path: Path):
+    """Files and folders of the repository that a page names."""
+    named = re.findall(rf"(?<![\w/.])((?:{FOLDERS})/[\w/.]*\w)", path.read_text("utf-8"))
+    gone = {name for name in named if not (ROOT / name).exists() and "my_" not in name}
+    assert gone == set()
