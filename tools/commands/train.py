@@ -77,6 +77,12 @@ def add_parser(subparsers: Any) -> None:
         default=100,
         help="steps from one to the next (default: 100); the last step has one",
     )
+    parser.add_argument(
+        "--format",
+        choices=("safetensors", "dcp"),
+        default="safetensors",
+        help="of checkpoints: whole arrays, or what torch.distributed.checkpoint reads, each rank its part (default: safetensors)",
+    )
     parser.add_argument("--keep", metavar="N", type=positive, default=2, help="how many checkpoints stay (default: 2)")
     parser.add_argument(
         "--restarts",
@@ -190,6 +196,8 @@ def _words(args: Namespace, predicted: float | None, log: Path) -> list[str]:
             str(args.checkpoint_every),
             "--keep",
             str(args.keep),
+            "--format",
+            args.format,
         ]
     options = {"--seed": args.seed, "--predicted": predicted, "-o": args.output}
     words += [word for name, value in options.items() if value is not None for word in (name, str(value))]

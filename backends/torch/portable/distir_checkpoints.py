@@ -2,6 +2,7 @@
 
     step_00000077/model.safetensors       parameters and buffers: what `load_state_dict` takes
     step_00000077/optimizer.safetensors   the optimizer's state
+    step_00000077/dcp/                    in place of both, if asked for: all of it in parts, as torch.distributed.checkpoint has it (`distir_parts`)
     step_00000077/checkpoint.json         the step, the seed, and of each file its size and SHA-256
 
 A checkpoint is written into a folder of another name, with fsync, and renamed: it is there whole or not at all. One whose files are not those that
@@ -26,6 +27,7 @@ from torch import Tensor
 
 MODEL, OPTIMIZER, SUMMARY = "model.safetensors", "optimizer.safetensors", "checkpoint.json"
 _STEP = re.compile(r"step_([0-9]{8,})")
+_PART = re.compile(r"dcp/(\.metadata|__[0-9]+_[0-9]+\.distcp)")
 
 
 def folders(folder: Path) -> list[Path]:
@@ -49,7 +51,7 @@ def damage(path: Path) -> str | None:
     try:
         summary = json.loads((path / SUMMARY).read_text("utf-8"))
         for name, told in summary["files"].items():
-            if name not in (MODEL, OPTIMIZER):
+            if name not in (MODEL, OPTIMIZER) and not _PART.fullmatch(name):
                 return f"{SUMMARY} names {name!r}"
             size = (path / name).stat().st_size
             if size != told["bytes"]:
@@ -70,8 +72,22 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def read(path: Path, summary: dict[str, Any], ports: Sequence[Any]) -> dict[int, Tensor]:
+    """By argument, its part of its value in a whole checkpoint. Raises ValueError for another shape."""
+    if "parts" in summary:
+        import distir_parts
+
+        return distir_parts.read(path / "dcp", summary["parts"], ports)
+    return distir_arrays.read([path / MODEL, path / OPTIMIZER], ports)
+
+
 def save(
-    folder: Path, summary: dict[str, Any], ports: Sequence[Sequence[Any]], values: Sequence[Tensor], keep: int
+    folder: Path,
+    summary: dict[str, Any],
+    ports: Sequence[Sequence[Any]],
+    values: Sequence[Tensor],
+    keep: int,
+    in_parts: bool = False,
 ) -> str | None:
     """Writes the checkpoint of a step, by all ranks together, and removes all but the last `keep`. Returns, on every rank, why it could not be written;
     then the others are as they were."""
@@ -91,22 +107,35 @@ def save(
             unfinished.mkdir()
         except OSError as error:
             failure = error.strerror or str(error)
-    for file, listed in names.items():
-        failed = distir_arrays.write(unfinished / file, ports, values, listed)
-        failure = failure or failed
+    files = list(names)
+    if in_parts:
+        told: list[Any] = [str(unfinished), failure]
+        dist.broadcast_object_list(told, 0)
+        if told[1] is None:  # the folder is there
+            import distir_parts
+
+            index, failure = distir_parts.write(
+                Path(told[0]) / "dcp", ports, values, [n for each in names.values() for n in each]
+            )
+            summary = {**summary, "parts": index}
+            files = sorted({"dcp/.metadata", *(f"dcp/{part[1]}" for part in index)})
+    else:
+        for file, listed in names.items():
+            failed = distir_arrays.write(unfinished / file, ports, values, listed)
+            failure = failure or failed
     if distir_runtime.RANK == 0:
         try:
             if failure is None:
-                _finish(folder, unfinished, name, summary, list(names))
+                _finish(folder, unfinished, name, summary, files)
                 for old in folders(folder)[keep:]:
                     shutil.rmtree(old, ignore_errors=True)
         except OSError as error:
             failure = error.strerror or str(error)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
-    told: list[Any] = [failure]
-    dist.broadcast_object_list(told, 0)
-    return told[0]
+    outcome: list[Any] = [failure]
+    dist.broadcast_object_list(outcome, 0)
+    return outcome[0]
 
 
 def _finish(folder: Path, unfinished: Path, name: str, summary: dict[str, Any], files: Sequence[str]) -> None:

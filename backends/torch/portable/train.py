@@ -187,6 +187,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="steps (default: only at the end)")
     parser.add_argument("--keep", type=int, default=2, metavar="N", help="checkpoints to keep (default: 2)")
+    parser.add_argument("--format", choices=("safetensors", "dcp"), default="safetensors", help="of checkpoints")
     parser.add_argument("--log", type=Path, metavar="F.jsonl", help="default: log.jsonl beside the checkpoints")
     parser.add_argument(
         "--log-every", type=int, default=1, metavar="N", help="steps between printed lines (default: 1)"
@@ -210,12 +211,11 @@ class Training:
             except DataError as error:
                 end(str(error))
         self.step, self.seed, files = 0, given.seed or 0, [FOLDER / "weights.safetensors"]
-        if given.checkpoint is not None:
-            files += self._resume(given.checkpoint)
+        found = self._resume(given.checkpoint) if given.checkpoint is not None else {}
         files += (
             [] if self.data is not None else [FOLDER / "inputs.safetensors", *([given.inputs] if given.inputs else [])]
         )
-        values = self._read(files)
+        values = self._read(files) | found
         if missing := [p["name"] for i, p in enumerate(program.arguments) if i not in values and not self._is_given(p)]:
             end(f"no value for {', '.join(missing)}: give --inputs F.npz or --data F")
         self.arguments: list[Any] = [values.get(i) for i in range(len(program.arguments))]
@@ -230,8 +230,8 @@ class Training:
         except (OSError, ValueError) as error:
             end(str(error))
 
-    def _resume(self, folder: Path) -> list[Path]:
-        """The files of the last whole checkpoint, which rank 0 finds."""
+    def _resume(self, folder: Path) -> dict[int, Tensor]:
+        """The arguments of the last whole checkpoint, which rank 0 finds."""
         told: list[Any] = [distir_checkpoints.newest(folder) if self.program.rank == 0 else None]
         dist.broadcast_object_list(told, 0)
         found, summary, notes = told[0]
@@ -239,12 +239,15 @@ class Training:
         for note in notes:
             self.say(f"{note}: {taken}")
         if found is None:
-            return []
+            return {}
         if not notes:
             self.say(taken)
         self.step = int(summary["step"])
         self.seed = int(summary["seed"]) if self.given.seed is None else self.given.seed
-        return [found / distir_checkpoints.MODEL, found / distir_checkpoints.OPTIMIZER]
+        try:
+            return distir_checkpoints.read(found, summary, self.program.arguments)
+        except (OSError, ValueError) as error:
+            end(str(error))
 
     def say(self, text: str) -> None:
         if self.program.rank == 0:
@@ -296,7 +299,9 @@ class Training:
     def _save(self, before: int) -> None:
         summary = {"step": self.step, "seed": self.seed, "data": self.given.data and self.given.data.name}
         arguments = self.program.ports("arguments")
-        failure = distir_checkpoints.save(self.given.checkpoint, summary, arguments, self.arguments, self.given.keep)
+        given = self.given
+        in_parts = given.format == "dcp"
+        failure = distir_checkpoints.save(given.checkpoint, summary, arguments, self.arguments, given.keep, in_parts)
         if failure is not None:
             last = f"the last one, of step {before}, is whole" if before else "there is none before it"
             end(f"the checkpoint of step {self.step} cannot be written to {self.given.checkpoint}: {failure}; {last}")
