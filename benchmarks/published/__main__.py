@@ -7,7 +7,7 @@ measured, and with `--columns all` the ratio of seconds with each cause switched
 each column.
 
 `megatron_2020.csv`: NVIDIA/Megatron-LM at 52819194, images/tables.tex. `torchtitan_2024.csv`: pytorch/torchtitan,
-benchmarks/llama3_h100_202412_torchtitan.md. CPU: about 20 s to import each model, up to 30 s to plan and simulate a row.
+benchmarks/llama3_h100_202412_torchtitan.md. `korthikanti_2022.csv`: arXiv 2205.05198, table 5 (held out). CPU: about 20 s to import each model, up to 30 s to plan and simulate a row.
 """
 
 from __future__ import annotations
