@@ -109,7 +109,7 @@ class SparseTable:
 
         found: list[Array] = []
         for classes, row in zip(self.classes, self.rows, strict=True):
-            least = np.full(int(classes.max()) + 1, np.inf)
+            least = np.full(int(classes.max()) + 2, np.inf)  # the last is of choices that are in no row, of class -1
             np.minimum.at(least, row.astype(np.intp), self.costs)
             found.append(least[classes])
         return tuple(found)
@@ -120,9 +120,9 @@ class SparseTable:
 
         is_left = np.ones(len(self.costs), dtype=bool)
         for v, classes, row in zip(self.scope, self.classes, self.rows, strict=True):
-            has_choice = np.zeros(int(classes.max()) + 1, dtype=bool)
+            has_choice = np.zeros(int(classes.max()) + 2, dtype=bool)
             has_choice[classes[left[v]]] = True
-            if not has_choice.all():
+            if not has_choice[:-1].all():
                 is_left &= has_choice[row]
         return self if is_left.all() else self.take(is_left)
 

@@ -268,3 +268,13 @@ def test_what_a_value_holds_is_counted_by_indicators(
         found = cheapest(chosen)
         assert found is not None
         assert network.cost(found) == sum(sizes[n] for n in held)
+
+
+def test_choices_that_are_in_no_row():
+    """Of class -1: they cost infinitely much, and leave no row."""
+    of_some = SparseTable.made((0,), (np.array([0, -1, 1]),), (np.array([0, 1], np.int32),), np.array([3.0, 4.0]), 0)
+    assert list(of_some.least[0]) == [3.0, inf, 4.0]
+    assert len(of_some.among({0: np.array([False, True, False])}).costs) == 0
+    of_none = SparseTable.made((0,), (np.array([-1, -1]),), (np.array([], np.int32),), np.array([]), 2)
+    assert list(of_none.least[0]) == [inf, inf]
+    assert len(of_none.among({0: np.array([True, True])}).costs) == 0
