@@ -42,7 +42,7 @@ RUNTIME = "distir_runtime"
 _IMPORTED = (
     *("AllGather", "AllReduce", "AllToAll", "Broadcast", "Exchange", "Gather", "Reduce", "ReduceScatter", "Scatter"),
     *("DEVICE", "RANK", "accumulate", "any_layout", "constant", "flat", "here", "inside", "kernel", "local_index"),
-    *("matmul_grad", "receive", "reusing", "scale", "send", "wait"),
+    *("matmul_grad", "receive", "receive_beside", "reusing", "scale", "send", "send_beside", "wait"),
 )
 _TOKEN = re.compile("\x00([0-9]+)\x00")
 
@@ -470,9 +470,14 @@ class _Writer:
     def _communication(self, op: rank.RankOp, x: Sequence[str]) -> str:
         match op:
             case rank.SendOp():
-                return f"send({x[0]}, {self._difference('peer', str(op.peer.value.data))})"
+                name = "send_beside" if rank.STREAM in op.attributes else "send"
+                return f"{name}({x[0]}, {self._difference('peer', str(op.peer.value.data))})"
             case rank.RecvOp():
-                return f"receive({self._difference('peer', str(op.peer.value.data))}, {self._shape(op.output)})"
+                name = "receive"
+                if rank.STREAM in op.attributes:
+                    name = "receive_beside"
+                    self.pending.add(op.output)
+                return f"{name}({self._difference('peer', str(op.peer.value.data))}, {self._shape(op.output)})"
             case rank.GroupOp():
                 beside = rank.STREAM in op.attributes and op.results
                 name = self._collective(op)

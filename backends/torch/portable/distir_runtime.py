@@ -30,6 +30,9 @@ KERNELS: Sequence[Callable[[list[Any]], list[Any]]] = ()
 """What the program has no text for in torch, by number: `distir.backends.torch.kernels` makes them."""
 
 _groups: dict[tuple[int, ...], Any] = {}
+_sent: list[tuple[Any, Tensor]] = []
+"""Messages on their way, with what they send."""
+_MOST_SENT = 64
 _REDUCE = {
     "sum": dist.ReduceOp.SUM,
     "mean": dist.ReduceOp.SUM,
@@ -61,6 +64,7 @@ def step(main: Callable[[list[Any]], list[Any]], arguments: list[Any], updates: 
     for argument in updates:
         arguments[argument] = None
     results = main(given)
+    all_sent()
     for argument, result in updates.items():
         arguments[argument] = results[result]
     return results
@@ -394,6 +398,26 @@ class Reduce(Collective):
 
 def send(x: Tensor, peer: int) -> None:
     dist.send(as_bytes(x), peer)
+
+
+def send_beside(x: Tensor, peer: int) -> None:
+    """Sends beside what follows."""
+    data = as_bytes(x)  # kept until it is sent: nothing is written where it is
+    _sent.append((dist.isend(data, peer), data))
+    if len(_sent) > _MOST_SENT:
+        _sent.pop(0)[0].wait()
+
+
+def receive_beside(peer: int, shape: Sequence[int], dtype: torch.dtype) -> Pending:
+    """Receives beside what follows, until `wait`."""
+    result = empty(shape, dtype)
+    return Pending([dist.irecv(as_bytes(result), peer)], lambda: result)
+
+
+def all_sent() -> None:
+    """Waits for what was sent beside other things."""
+    while _sent:
+        _sent.pop(0)[0].wait()
 
 
 def receive(peer: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -9,6 +9,8 @@ from xdsl.dialects.builtin import Builtin
 from xdsl.dialects.func import Func
 from xdsl.parser import Parser
 
+from distir.backends.torch.elements import ElementTypes
+from distir.backends.torch.source import Source
 from distir.dialects.dist import AllReduceOp, Dist
 from distir.dialects.onnx import Onnx
 from distir.frontends.onnx import import_model
@@ -127,3 +129,15 @@ def test_parameters_stored_in_parts_are_fetched_ahead() -> None:
     for simulated in (simulate, summarize):
         found = [simulated(program, load_machine(UNIT)).makespan_picoseconds for program in (plain, beside)]
         assert found == [14_000_000, 9_000_000]
+
+
+def test_messages_on_streams_run_beside_computation() -> None:
+    """Generated programs post what is on a stream, and wait for what they receive where it comes back to the main stream."""
+    program = distributed(pp=2, microbatches=2, overlap=True)
+    first, second = (Source.of(project(program, rank), ElementTypes()).likeness for rank in range(2))
+    assert "send_beside(" in first
+    assert "receive_beside(" in second
+    assert " send(" not in first + second
+    received = [line.split(" = ")[0].strip() for line in second.splitlines() if "= receive_beside(" in line]
+    assert received
+    assert all(f"{name} = wait({name})" in second for name in received)
