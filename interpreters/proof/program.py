@@ -16,7 +16,18 @@ from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, im
 from xdsl.ir import Operation
 
 from distir.dialects import rank
-from distir.dialects.dist import AccumulateOp, CallOp, ConcatOp, MoveOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist import (
+    AccumulateOp,
+    CallOp,
+    ConcatOp,
+    InsertOp,
+    MoveOp,
+    PackOp,
+    ScaleOp,
+    SliceOp,
+    UnpackOp,
+    ZerosOp,
+)
 from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.plugins import implementations
@@ -75,6 +86,10 @@ class LocalShards(InterpreterFunctions):
     @impl(ConcatOp)
     def concat(self, interpreter: Interpreter, op: ConcatOp, args: PythonValues) -> PythonValues:
         return (shards.concatenate(args, op.dim.value.data),)
+
+    @impl(InsertOp)
+    def insert(self, interpreter: Interpreter, op: InsertOp, args: PythonValues) -> PythonValues:
+        return (shards.inserted(args[0], args[1], op.dim.value.data, op.start.value.data),)
 
     @impl(AccumulateOp)
     def accumulate(self, interpreter: Interpreter, op: AccumulateOp, args: PythonValues) -> PythonValues:

@@ -51,6 +51,14 @@ def taken(value: Shard, dim: int, start: int, stop: int) -> Shard:
     return sliced(value, [(start, stop) if d == dim else (0, i.size) for d, i in enumerate(value.indices)])
 
 
+def inserted(value: Any, part: Any, dim: int, start: int) -> Shard:
+    """A value with this part in place of what it has from `start` on."""
+    found, entered = expect_shards([value, part])
+    stop, size = start + entered.indices[dim].size, found.indices[dim].size
+    around = [(0, start, None), (start, stop, entered), (stop, size, None)]
+    return joined([each or taken(found, dim, a, b) for a, b, each in around if a < b], dim)
+
+
 def scatter(dim: int, value: Any, extents: Sequence[int]) -> list[Shard]:
     """Consecutive parts of these extents; the last has the rest."""
     (whole,) = expect_shards([value])

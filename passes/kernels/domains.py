@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import AnyFloat, TensorType
 from xdsl.ir import Attribute, Block, Operation
 from xdsl.traits import Pure
 
-from distir.dialects.dist import AccumulateOp
+from distir.dialects.dist import AccumulateOp, FirstOnlyOp
 from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.groups import by_rank
 from distir.dialects.onnx.tensors import numpy_dtype
@@ -39,6 +39,7 @@ def fusible_of(op: Operation) -> Fusible | None:
         op.regions
         or not op.results
         or by_rank(op) is not None
+        or isinstance(op, FirstOnlyOp)
         or not (op.has_trait(Pure) or isinstance(op, AccumulateOp))
     ):
         return None

@@ -288,3 +288,36 @@ def test_a_sum_that_goes_through_a_function_twice(wrong: str):
         f"%g3 = dist.accumulate sum %g2, {wrong} : (6x6x@0, 6x6x@0) -> 6x6x@0\n  func.return %g3, %y",
     )
     assert bool(proof_of(LAYERS, again)) == (wrong == "%none")
+
+
+TANH = """
+func.func @main(%x: tensor<4x6xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<4x6xf32> {dist.name = "y", dist.role = "output"}) {
+  %y = onnx.Tanh %x : (tensor<4x6xf32>) -> tensor<4x6xf32>
+  func.return %y : tensor<4x6xf32>
+}"""
+ROWS_OF_MICROBATCHES = """
+func.func @main(%x: 4x6x@0 {dist.name = "x", dist.role = "input"}) -> (4x6x@0 {dist.name = "y", dist.role = "output"}) {
+  %z = dist.zeros : 4x6x@0
+  %a = dist.slice %x [0:2, 0:6] : 4x6x@0 -> 2x6x@0
+  %b = dist.slice %x [2:4, 0:6] : 4x6x@0 -> 2x6x@0
+  %0 = onnx.Tanh %a : (2x6x@0) -> 2x6x@0
+  %1 = onnx.Tanh %b : (2x6x@0) -> 2x6x@0
+  %r = dist.insert %0 into %z dim 0 at 0 : 2x6x@0, 4x6x@0 -> 4x6x@0
+  %s = dist.insert %1 into %r dim 0 at 2 : 2x6x@0, 4x6x@0 -> 4x6x@0
+  func.return %s : 4x6x@0
+}"""
+
+
+def test_rows_of_outputs_are_inserted_where_they_belong():
+    check(
+        TANH,
+        ROWS_OF_MICROBATCHES,
+        [
+            ("insert %0 into %z", "insert %1 into %z"),
+            ("at 2 ", "at 0 "),
+            ("at 2 ", "at 1 "),
+            ("return %s", "return %r"),
+            ("%1 into %r", "%1 into %z"),
+            ("%1 into %r", "%b into %r"),
+        ],
+    )

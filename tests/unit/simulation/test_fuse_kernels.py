@@ -12,7 +12,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from distir.dialects.dist.calls import is_kernel
+from distir.dialects.registry import program_context
 from distir.frontends.pytorch import import_step, training_step
+from distir.frontends.text import parse_program
 from distir.interpreters import reference
 from distir.interpreters.equivalence import verify
 from distir.interpreters.inputs import draw_inputs
@@ -196,3 +198,19 @@ def test_kernels_of_groups_run_on_each_device_and_keep_what_differs() -> None:
     assert kernels(module)
     assert verify(sequential, module).holds
     assert simulate(module, "dgx-a100").makespan_picoseconds == summarize(module, "dgx-a100").makespan_picoseconds
+
+
+def test_what_depends_on_the_place_along_an_axis_is_in_no_kernel() -> None:
+    """`dist.first_only` is zeros on all devices but the first."""
+    text = """builtin.module attributes {dist.devices = 2 : i64} {
+      dist.mesh @mesh = <["dp" = 2]>
+      func.func @main(%x: VEC {dist.name = "x"}) -> (VEC {dist.name = "y"}) {
+        %0 = "onnx.Relu"(%x) : (VEC) -> VEC
+        %1 = dist.first_only %0 over "dp" : VEC -> VEC
+        %2 = "onnx.Tanh"(%1) : (VEC) -> VEC
+        %y = "onnx.Neg"(%2) : (VEC) -> VEC
+        func.return %y : VEC
+      }
+    }""".replace("VEC", "tensor<4xf32, #dist.on<0:2>>")
+    module = fused(parse_program(program_context(), text, "module"), "inductor")
+    assert list(kernels(module).values()) == [["Tanh", "Neg"]]

@@ -1,0 +1,33 @@
+"""Random programs under random plans: whatever is distributed is valid, computes the same, is proven, and takes what was said.
+
+`python -m benchmarks.random_plans` draws more of them."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.random_plans import check, draw
+
+
+def run(numbers: range, folder: Path) -> Counter[str]:
+    found = Counter[str]()
+    for number in numbers:
+        case = draw(number, folder)
+        outcome = check(case)
+        found.update(outcome.counts)
+        found["refused" if outcome.refused else "distributed"] += 1
+    return found
+
+
+@pytest.mark.parametrize("first", [2, 27])
+def test_plans_keep_what_a_program_computes_and_take_what_was_said(first: int, tmp_path: Path) -> None:
+    found = run(range(first, first + 12), tmp_path)
+    assert found["distributed"] > 3, found
+
+
+@pytest.mark.long
+def test_many_plans(tmp_path: Path) -> None:
+    found = run(range(1000, 1300), tmp_path)
+    assert found["distributed"] > 180, found
+    assert found["proven"] > 0.95 * found["distributed"], found
