@@ -41,7 +41,7 @@ def parse_program(context: Context, text: str, name: str) -> ModuleOp:
     """The module of this text, verified. Raises a diagnostic of xDSL, or DistirError where its parser has none."""
     bound_lexer()
     try:
-        return ProgramParser(context, text, name).parse_verified()
+        module = ProgramParser(context, text, name).parse_verified()
     except (DiagnosticException, DistirError, ParseError, UnregisteredConstructException):
         raise
     except RecursionError as error:
@@ -51,3 +51,8 @@ def parse_program(context: Context, text: str, name: str) -> ModuleOp:
     except Exception as error:  # the parser of xDSL 0.74 has no diagnostic for some texts
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         raise DistirError(f"{name}: not a program: {type(error).__name__}: {reason}") from error
+    if 'loc("' in text:
+        from distir.interpreters.walk import names_from_locations
+
+        names_from_locations(module)
+    return module

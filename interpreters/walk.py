@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, NameLoc, NoneAttr, StringAttr, UnknownLoc
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.utils.exceptions import DiagnosticException
@@ -41,6 +41,20 @@ def model_name(op: Operation) -> str:
     layers that are one function, the first one's."""
     found = (op.attributes.get(name) for name in (MODULE, "onnx_node_name"))
     return next((name.data for name in found if isinstance(name, StringAttr)), "")
+
+
+def names_from_locations(module: ModuleOp) -> None:
+    """Gives operations with a location by name, `loc("blocks.3.mlp.up")`, that name, which passes carry."""
+    for op in module.walk():
+        if isinstance(op.location, NameLoc) and not model_name(op):
+            op.attributes[MODULE] = op.location.desc
+
+
+def locations_from_names(module: ModuleOp) -> None:
+    """Gives operations that the model names, and that have no location, one by that name."""
+    for op in module.walk():
+        if isinstance(op.location, UnknownLoc) and (name := model_name(op)):
+            op.location = NameLoc(StringAttr(name), NoneAttr())
 
 
 Default = Callable[[Operation, PythonValues], PythonValues]
@@ -163,10 +177,13 @@ class Walk(Interpreter):
                 return implementation(functions, self, op, operands).values
             if self.default is not None:
                 return self.default(op, operands)
-        except (DistirError, DiagnosticException):
+        except (DistirError, DiagnosticException) as error:
+            if type(error) is DistirError and (name := model_name(op)) and name not in str(error):
+                raise DistirError(f"{error} (in {name})") from error
             raise
         except Exception as error:
-            raise DistirError(f"{op.name}: {reason_of(error)}") from error
+            where = f" (in {name})" if (name := model_name(op)) else ""
+            raise DistirError(f"{op.name}: {reason_of(error)}{where}") from error
         raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
 
     def has(self, op: Operation) -> bool:

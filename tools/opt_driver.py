@@ -128,7 +128,12 @@ class DistirOptMain(xDSLOptMain):
     def _parse_program(self, stream: IO[bytes]) -> ModuleOp:
         self.starts.clear()
         parser = LinedParser(self.ctx, stream.read(), self.get_input_name(), self.starts)
-        return parser.parse_module(not self.args.no_implicit_module)
+        module = parser.parse_module(not self.args.no_implicit_module)
+        if 'loc("' in parser.lexer.input.content:
+            from distir.interpreters.walk import names_from_locations
+
+            names_from_locations(module)
+        return module
 
     def _import(self, extension: str, stream: IO[bytes]) -> ModuleOp:
         self.imported = True
@@ -221,6 +226,10 @@ class DistirOptMain(xDSLOptMain):
             from distir.frontends import weights
 
             weights.save(prog, self.args.output_file)
+        if self.args.print_debuginfo:
+            from distir.interpreters.walk import locations_from_names
+
+            locations_from_names(prog)
         text = super().output_resulting_program(prog)
         self.instrumentation.lap("Output")
         return text
