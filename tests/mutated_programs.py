@@ -1,5 +1,6 @@
 """Pairs of a sequential program and a distributed one, small, for mutation testing: MLP, GPT, convolutions, experts; training
-with SGD, momentum and AdamW; pipelines; two of JAX; uneven shards; ZeRO 2, 3 and state that is cut anyhow; plans of `ilp-shard`.
+with SGD, momentum and AdamW; pipelines, with several stages on a rank and with backward parts in two; recomputation; two of JAX; uneven
+shards; ZeRO 1, 2, 3 and state that is cut anyhow; plans of `ilp-shard`.
 
     sequential, distributed = PROGRAMS["gpt-adamw"](folder)
 """
@@ -259,5 +260,14 @@ PROGRAMS: dict[str, Callable[[Path], Pair]] = {
     "uneven": lambda _: _with_cut_state(mlp_adamw(batch=7, widths=(5, 9, 7)), {"a": 3}, 2),
     "mlp-zero-2": lambda _: _parallel(mlp_adamw(), dp=2, microbatches=2, sharding="ilp", zero=2),
     "gpt-zero-3-pipeline": lambda _: _parallel(gpt(_adamw), dp=2, pp=2, microbatches=2, sharding="ilp", zero=3),
+    "gpt-zero-1": lambda _: _parallel(gpt(_adamw, layers=1), dp=2, microbatches=2, sharding="ilp", zero=1),
+    "mlp-zero-bubble": lambda _: _parallel(mlp_adamw(), pp=2, microbatches=4, sharding="ilp", schedule="zb-h1"),
+    "mlp-interleaved": lambda _: _parallel(
+        mlp_adamw(widths=(6, 8, 8, 10, 4)), pp=2, microbatches=4, sharding="ilp", schedule="interleaved"
+    ),
+    "gpt-recomputed": lambda _: _parallel(gpt(_sgd), tp=2, microbatches=2, sharding="ilp", recompute="full"),
+    "gpt-recomputed-pipeline": lambda _: _parallel(
+        gpt(_sgd), dp=2, pp=2, microbatches=2, sharding="ilp", recompute="full", schedule="1f1b"
+    ),
     "gpt-planned": lambda folder: _planned(gpt(_adamw, layers=1), folder, mesh="dp=2,tp=2"),
 }

@@ -37,16 +37,16 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4))
 
 
-def step() -> ModuleOp:
-    made = model()
+def step(made: nn.Module | None = None) -> ModuleOp:
+    made = made or model()
     example = torch.randn(16, 8), torch.randint(0, 4, (16,))
     optimizer = torch.optim.AdamW(made.parameters(), lr=1e-2)
     return import_step(training_step(made, nn.functional.cross_entropy, optimizer), example)
 
 
-def program(folder: Path, **plan: int) -> Path:
+def program(folder: Path, of: nn.Module | None = None, **plan: int) -> Path:
     """The step under a plan, emitted; no plan is one rank."""
-    module = step()
+    module = step(of)
     values = dict(weights_of(module))
     if plan:
         DtpParallelizePass(**plan).apply(Context(), module)
@@ -106,6 +106,43 @@ def test_a_run_goes_on_on_another_plan(programs: Path, tmp_path: Path) -> None:
     expected = load_file(tmp_path / "whole" / "step_00000030" / "model.safetensors")
     for name, value in trained.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_files_that_are_not_what_a_run_needs_end_it_in_one_line(programs: Path, tmp_path: Path) -> None:
+    """Data of another kind, an input that is cut short, a checkpoint whose summary was changed, and one of another model."""
+    draw, cut = np.random.default_rng(0), tmp_path / "cut.npz"
+    np.savez(tmp_path / "kind.npz", input=np.full((200, 8), "a"), label=draw.integers(0, 4, 200))
+    np.savez(tmp_path / "fractions.npz", input=draw.random((200, 8)), label=draw.random(200))
+    cut.write_bytes((programs / "data.npz").read_bytes()[:-40])
+    kept = tmp_path / "kept"
+    train(programs / "one", words(programs, 1, checkpoint=kept), 1, say=lambda line: None)
+    summary = json.loads((kept / "step_00000001" / "checkpoint.json").read_text())
+    other = tmp_path / "other"
+    program(other, of=nn.Linear(8, 4))
+    for folder, given, message in (
+        ("one", ["--data", str(tmp_path / "kind.npz")], "kind.npz: input is of <U1, expected numbers"),
+        (
+            "one",
+            ["--data", str(tmp_path / "fractions.npz")],
+            "fractions.npz: label is of float64, expected whole numbers",
+        ),
+        ("one", ["--data", str(cut)], "cut.npz: cannot be read"),
+        ("one", ["--inputs", str(cut)], "cut.npz: cannot be read"),
+        ("other", words(programs, 2, checkpoint=kept), "has no 'weight': it is of another model or optimizer"),
+    ):
+        where = other if folder == "other" else programs / folder
+        more = given if "--steps" in given else [*given, "--steps", "2", "--backend", "gloo"]
+        with pytest.raises(DistirError, match=message):
+            train(where, more, 1, say=lambda line: None)
+    said: list[str] = []
+    for changed in ({"files": {}}, {"step": -3}, {"seed": True}):
+        (kept / "step_00000001" / "checkpoint.json").write_text(json.dumps(summary | changed))
+        train(programs / "one", words(programs, 1, checkpoint=kept), 1, say=said.append)
+    assert [line.split(":")[0] for line in said if "damaged" in line] == [
+        "checkpoint step_00000001 is damaged (checkpoint.json names no file)",
+        "checkpoint step_00000001 is damaged (checkpoint.json has step -3)",
+        "checkpoint step_00000001 is damaged (checkpoint.json has seed True)",
+    ]
 
 
 @pytest.mark.long

@@ -78,27 +78,41 @@ def placed(value: Any, port: Port) -> Tensor:
 
 def read(files: Sequence[Path], ports: Sequence[Port]) -> dict[int, Tensor]:
     """By argument, its part of its value in the files; a later file's counts. Raises ValueError for another shape."""
-    from safetensors import safe_open
-
     found: dict[int, Tensor] = {}
     for path in files:
-        if path.suffix == ".npz":
-            import numpy as np
+        if path.suffix == ".npz" or path.exists():
+            try:
+                found |= _read(path, ports)
+            except ValueError:
+                raise
+            except Exception as error:  # of a file that is cut short or damaged
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise ValueError(f"{path}: cannot be read: {reason}") from error
+    return found
 
-            arrays = np.load(path, allow_pickle=False)
-            there = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-            for i, port in enumerate(ports):
-                if port["name"] in there:
-                    check_shape(path, port, list(there[port["name"]].shape))
-                    found[i] = placed(there[port["name"]], port)
-        elif path.exists():
-            with safe_open(path, "pt") as file:
-                names = set(file.keys())
-                for i, port in enumerate(ports):
-                    if port["name"] in names:
-                        part = file.get_slice(port["name"])
-                        check_shape(path, port, part.get_shape())
-                        found[i] = placed(part if port["dims"] else file.get_tensor(port["name"]), port)
+
+def _read(path: Path, ports: Sequence[Port]) -> dict[int, Tensor]:
+    """The same from one file."""
+    found: dict[int, Tensor] = {}
+    if path.suffix == ".npz":
+        import numpy as np
+
+        arrays = np.load(path, allow_pickle=False)
+        there = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        for i, port in enumerate(ports):
+            if port["name"] in there:
+                check_shape(path, port, list(there[port["name"]].shape))
+                found[i] = placed(there[port["name"]], port)
+        return found
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        names = set(file.keys())
+        for i, port in enumerate(ports):
+            if port["name"] in names:
+                part = file.get_slice(port["name"])
+                check_shape(path, port, part.get_shape())
+                found[i] = placed(part if port["dims"] else file.get_tensor(port["name"]), port)
     return found
 
 

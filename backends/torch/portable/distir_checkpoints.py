@@ -50,6 +50,8 @@ def damage(path: Path) -> str | None:
     """What is wrong with a checkpoint; None if it is whole."""
     try:
         summary = json.loads((path / SUMMARY).read_text("utf-8"))
+        if "parts" not in summary and summary["files"].keys() != {MODEL, OPTIMIZER}:
+            return f"{SUMMARY} names {', '.join(map(repr, summary['files'])) or 'no file'}"
         for name, told in summary["files"].items():
             if name not in (MODEL, OPTIMIZER) and not _PART.fullmatch(name):
                 return f"{SUMMARY} names {name!r}"
@@ -58,8 +60,9 @@ def damage(path: Path) -> str | None:
                 return f"{name} has {size} bytes of {told['bytes']}"
             if _hash(path / name) != told["sha256"]:
                 return f"{name} is not what was written"
-        if not all(isinstance(summary[name], int) for name in ("step", "seed")):
-            return f"{SUMMARY} cannot be read"
+        for name in ("step", "seed"):
+            if type(summary[name]) is not int or summary[name] < 0:
+                return f"{SUMMARY} has {name} {summary[name]!r}"
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -73,12 +76,17 @@ def _hash(path: Path) -> str:
 
 
 def read(path: Path, summary: dict[str, Any], ports: Sequence[Any]) -> dict[int, Tensor]:
-    """By argument, its part of its value in a whole checkpoint. Raises ValueError for another shape."""
+    """By argument, its part of its value in a whole checkpoint. Raises ValueError for another shape, and for one that is not there."""
     if "parts" in summary:
         import distir_parts
 
-        return distir_parts.read(path / "dcp", summary["parts"], ports)
-    return distir_arrays.read([path / MODEL, path / OPTIMIZER], ports)
+        found = distir_parts.read(path / "dcp", summary["parts"], ports)
+    else:
+        found = distir_arrays.read([path / MODEL, path / OPTIMIZER], ports)
+    for i, port in enumerate(ports):
+        if port["role"] in ("parameter", "buffer", "state") and i not in found:
+            raise ValueError(f"checkpoint {path} has no '{port['name']}': it is of another model or optimizer")
+    return found
 
 
 def save(

@@ -78,6 +78,11 @@ class Samples:
                 raise DataError(
                     f"{path}: a sample of {name} has shape {list(arrays[name].shape[1:])}, expected {list(shape[1:])}"
                 )
+            whole = next(port.get("dtype") for port in ports if port["name"] == name) in ("int64", "int32", "bool")
+            if arrays[name].dtype.kind not in ("biu" if whole else "biuf"):
+                raise DataError(
+                    f"{path}: {name} is of {arrays[name].dtype}, expected {'whole numbers' if whole else 'numbers'}"
+                )
         counts, sizes = {len(arrays[name]) for name in shapes}, {shape[0] for shape in shapes.values()}
         if len(counts) != 1 or len(sizes) != 1:
             raise DataError(f"{path}: expected as many samples of each of {', '.join(sorted(shapes))}")
