@@ -1,5 +1,5 @@
 """Damaged inputs of every parser, all from seeds: truncated and bit-flipped ONNX and weights files, mutated program text of all levels,
-machine files, pass pipelines and command lines.
+machine files, pass pipelines, command lines, plan files, other tools' configurations, tables of schedules, and data, inputs and checkpoints of a training.
 
     python benchmarks/fuzz.py [--cases 10000] [--first 0]
 
@@ -11,6 +11,7 @@ memory is limited; what fails is printed with its seed.
 import argparse
 import faulthandler
 import gc
+import importlib
 import io
 import multiprocessing
 import os
@@ -18,6 +19,7 @@ import random
 import re
 import resource
 import runpy
+import sys
 import time
 import traceback
 import warnings
@@ -41,6 +43,7 @@ LIMIT_SECONDS = 10.0
 CASES_OF_A_PROCESS = 5000
 """What one case leaves in memory (libraries' caches) is no fault of the next."""
 EXAMPLES = Path(__file__).parents[1] / "examples"
+PORTABLE = Path(__file__).parents[1] / "backends" / "torch" / "portable"
 
 CONTROL_FLOW = """
 <ir_version: 10, opset_import: ["" : 17, "local" : 1]>
@@ -179,6 +182,21 @@ RANK = """builtin.module attributes {rank.rank = 0 : i64, dist.devices = 2 : i64
   }
 }
 """
+PLAN = """{"distir_plan": 1, "distir": "0.2", "model": {"path": "mlp.mlir", "shapes": {"x": [4, 4], "z": [4, 2]}},
+ "machine": {"name": "dgx-2", "settings": [], "cost_model": "analytic"},
+ "settings": {"dp": 2, "tp": 1, "pp": 1, "microbatches": 1, "schedule": null, "batch_size": 4, "zero": 0, "recompute": "none"},
+ "figures": {"throughput": 0.5}}"""
+SCHEDULES = (
+    "0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n",
+    "0F0,0SEND_F0,0F1,0RECV_B0,0I0,0W0,0B1\n1RECV_F0,1F0,(1F1;1B0)OVERLAP_F_B,1B1,1REDUCE_GRAD\n",
+)
+CONFIGURATIONS = (
+    ("megatron", "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 2 --global-batch-size 16 --use-distributed-optimizer"),
+    ("torchtitan", '[parallelism]\ntensor_parallel_degree = 2\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "1F1B"\n[training]\nlocal_batch_size = 8\n'),
+    ("deepspeed", '{"train_batch_size": 16, "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'),
+    ("accelerate", "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\nnum_processes: 8\n"),
+)  # fmt: skip
+CHECKPOINT = """{"step": 7, "seed": 0, "data": "t.txt", "files": {"model.safetensors": {"bytes": 100, "sha256": "00"}, "optimizer.safetensors": {"bytes": 0, "sha256": "00"}}}"""
 PIPELINES = (
     "onnx-fold-shapes,outline-repeats,shardcombine-annotate",
     'ilp-shard{axes=dp=2 machine="dgx-2" time-limit=5 memory-limit=1000000}',
@@ -237,7 +255,17 @@ class Inputs:
             "machine": self.machine,
             "pipeline": self.pipeline,
             "command": self.command,
+            "plan": self.plan,
+            "schedule": self.schedule,
+            "configuration": self.configuration,
+            "data": self.data,
+            "checkpoint": self.checkpoint,
         }
+        numbers = io.BytesIO()
+        np.savez(numbers, x=np.ones((8, 4), np.float32), y=np.arange(8))
+        row = io.BytesIO()
+        np.save(row, np.arange(40, dtype=np.uint16))
+        self.arrays = [(".npz", numbers.getvalue()), (".npy", row.getvalue()), (".safetensors", self.weights[0]), (".bin", bytes(80)), (".txt", b"words " * 9)]  # fmt: skip
 
     def onnx_file(self, dice: random.Random) -> None:
         from distir.frontends.onnx import import_model
@@ -285,11 +313,75 @@ class Inputs:
     def command(self, dice: random.Random) -> int:
         from distir.tools.commands.main import run_command
 
-        words = dice.choice(COMMANDS).split()
+        words = list[str](dice.choice(COMMANDS).split())
         for _ in range(dice.randint(1, 2)):
             at = dice.randrange(len(words))
             words[at] = mutated(words[at], dice).replace("/", "")
         return run_command(words)
+
+    def plan(self, dice: random.Random) -> int:
+        from distir.tools.commands.main import run_command
+
+        path = self.folder / "case.json"
+        path.write_text(mutated(PLAN, dice), "utf-8")
+        return run_command(
+            ["plan", *dice.choice((("show",), ("apply", "--model", "mlp.mlir", "-o", "out.mlir"))), str(path)]
+        )
+
+    def schedule(self, dice: random.Random) -> None:
+        from distir.passes.distribution.pipeline.table import read_table
+
+        path = self.folder / "case.csv"
+        path.write_text(mutated(dice.choice(SCHEDULES), dice), "utf-8")
+        read_table(path).in_flight()
+
+    def configuration(self, dice: random.Random) -> None:
+        from distir.tools.plan_formats import read_config
+
+        tool, text = dice.choice(CONFIGURATIONS)
+        path = self.folder / "case.config"
+        path.write_text(mutated(text, dice), "utf-8")
+        read_config(tool, str(path), dice.choice((None, 8, 16)))
+
+    def data(self, dice: random.Random) -> None:
+        from distir.backends.torch.portable.distir_data import DataError, open_data
+        from distir.dialects.errors import DistirError
+        from distir.tools.commands.values import read_arrays
+
+        suffix, content = dice.choice(self.arrays)
+        path = self.folder / f"case{suffix}"
+        path.write_bytes(damaged(content, dice))
+        ports = [{"name": "x", "role": "input", "dtype": "float32", "shape": [4, 4]}, {"name": "y", "role": "label", "dtype": "int64", "shape": [4]}]  # fmt: skip
+        tokens = [
+            {"name": n, "role": r, "dtype": "int64", "shape": [2, 5]} for n, r in (("x", "input"), ("y", "label"))
+        ]
+        try:
+            open_data(path, ports if suffix in (".npz", ".safetensors") else tokens).batch(0, 1)
+        except DataError:
+            if suffix != ".npz":
+                raise DistirError("refused") from None
+        if suffix == ".npz":
+            read_arrays(str(path), ["x", "y"])
+
+    def checkpoint(self, dice: random.Random) -> None:
+        from distir.dialects.errors import DistirError
+
+        if str(PORTABLE) not in sys.path:
+            sys.path.append(str(PORTABLE))
+        distir_arrays, distir_checkpoints = map(importlib.import_module, ("distir_arrays", "distir_checkpoints"))
+        folder = self.folder / "checkpoints" / "step_00000007"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_bytes(damaged(self.weights[0], dice))
+        (folder / "optimizer.safetensors").write_bytes(b"")
+        (folder / "checkpoint.json").write_text(mutated(CHECKPOINT, dice), "utf-8")
+        path, _, _ = distir_checkpoints.newest(folder.parent)
+        port = {"name": "a", "role": "parameter", "dtype": "float32", "shape": [2, 3], "ranges": [], "dims": []}
+        try:
+            distir_arrays.read([folder / "model.safetensors"], [port])
+        except (OSError, ValueError):
+            raise DistirError("refused") from None
+        if path is None:
+            raise DistirError("refused")
 
     def attempt(self, number: int) -> str:
         """`accepted` or `refused`; anything else is raised."""
@@ -312,7 +404,10 @@ class Inputs:
         return "refused" if status else "accepted"
 
 
-KINDS = ("text", "ONNX file", "program of level 2 to 4", "weights", "machine", "pipeline", "command")
+KINDS = (
+    *("text", "ONNX file", "program of level 2 to 4", "weights", "machine", "pipeline", "command"),
+    *("plan", "schedule", "configuration", "data", "checkpoint"),
+)
 
 
 def kind_of(number: int) -> str:

@@ -18,13 +18,17 @@ from xdsl.ir import Operation
 from distir.dialects import rank
 from distir.dialects.dist import (
     AccumulateOp,
+    BatchRowsOp,
     CallOp,
     ConcatOp,
     InsertOp,
+    MicrobatchesOp,
     MoveOp,
     PackOp,
+    PutRowsOp,
     ScaleOp,
     SliceOp,
+    TakeRowsOp,
     UnpackOp,
     ZerosOp,
 )
@@ -42,6 +46,7 @@ from distir.interpreters.proof.values import (
     Failure,
     Inside,
     LocalIndex,
+    Number,
     Outside,
     Packed,
     Positions,
@@ -58,7 +63,7 @@ from distir.interpreters.proof.values import (
     zeros,
 )
 from distir.interpreters.proof.weights import Symbol
-from distir.interpreters.reference_dist import CommunicationFunctions
+from distir.interpreters.reference_dist import CommunicationFunctions, extents
 from distir.interpreters.reference_rank import RankFunctions
 from distir.interpreters.walk import Enter, Suspended, Walk
 
@@ -86,6 +91,22 @@ class LocalShards(InterpreterFunctions):
     @impl(ConcatOp)
     def concat(self, interpreter: Interpreter, op: ConcatOp, args: PythonValues) -> PythonValues:
         return (shards.concatenate(args, op.dim.value.data),)
+
+    @impl(TakeRowsOp)
+    def take_rows(self, interpreter: Interpreter, op: TakeRowsOp, args: PythonValues) -> PythonValues:
+        value, (number,) = args[0], args[1:]
+        dim, (rows,) = op.dim.value.data, extents(op.result_types, op.dim.value.data)
+        return (shards.taken(expect_shards([value])[0], dim, number.value * rows, (number.value + 1) * rows),)
+
+    @impl(BatchRowsOp)
+    def batch_rows(self, interpreter: Interpreter, op: BatchRowsOp, args: PythonValues) -> PythonValues:
+        return args
+
+    @impl(PutRowsOp)
+    def put_rows(self, interpreter: Interpreter, op: PutRowsOp, args: PythonValues) -> PythonValues:
+        whole, rows, number = args
+        dim, (extent,) = op.dim.value.data, extents([op.rows.type], op.dim.value.data)
+        return (shards.inserted(whole, rows, dim, number.value * extent),)
 
     @impl(InsertOp)
     def insert(self, interpreter: Interpreter, op: InsertOp, args: PythonValues) -> PythonValues:
@@ -142,8 +163,18 @@ class CallsOfShards(InterpreterFunctions):
         name = op.callee.string_value()
         return (Enter(name, args),) if interpreter.is_rank else interpreter.results_of(name, args)
 
+    @impl(MicrobatchesOp)
+    def microbatches(self, interpreter: Interpreter, op: MicrobatchesOp, args: PythonValues) -> PythonValues:
+        assert isinstance(interpreter, Prover)
+        same, name = args[: len(op.same)], op.callee.string_value()
+        carried = args[len(same) :]
+        for number in range(op.times):
+            counters = (Number(number),) * (len(interpreter.function(name).args) - len(args))
+            carried = interpreter.results_of(name, (*same, *carried, *counters))
+        return carried
 
-TRANSPARENT = (CallOp, func.CallOp, PackOp, UnpackOp, MoveOp)
+
+TRANSPARENT = (CallOp, func.CallOp, MicrobatchesOp, PackOp, UnpackOp, MoveOp)
 """What passes values on, of which nothing may be known."""
 
 

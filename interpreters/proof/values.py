@@ -195,6 +195,13 @@ class Unknown(Value):
     failure: Failure
 
 
+@dataclass(frozen=True)
+class Number(Value):
+    """Which microbatch a loop is at."""
+
+    value: int
+
+
 @dataclass(frozen=True, eq=False)
 class Shard(Value):
     """Some indices of each dim of a term, and which addend of it. Interned: compared by identity."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -94,7 +93,9 @@ def read_arrays(path: str, names: Sequence[str] | None) -> dict[str, Array]:
             arrays = {name: loaded[name] for name in cast(Sequence[str], loaded.files)}
     except OSError as error:
         raise DistirError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
+    except DistirError:
+        raise
+    except Exception as error:  # numpy and zipfile raise many kinds
         raise DistirError(f"{path}: not an .npz file of plain arrays, or cut short ({error})") from error
     if names is not None and (unknown := [name for name in arrays if name not in names]):
         raise DistirError(f"{path}: no input '{unknown[0]}'; the inputs are {', '.join(names)}")

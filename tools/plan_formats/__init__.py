@@ -114,7 +114,9 @@ def share(total: int, part: int, what: str) -> int:
 def whole(value: object, name: str, least: int = 1) -> int:
     """A number of a configuration. Raises DistirError."""
     text = str(value)
-    number = int(text) if text.lstrip("-").isdecimal() and len(text) < 16 and not isinstance(value, bool) else None
+    number = (
+        int(text) if text.removeprefix("-").isdecimal() and len(text) < 16 and not isinstance(value, bool) else None
+    )
     if number is None or number < least:
         raise DistirError(f"{name}: expected a whole number of at least {least}, got '{text[:60]}'")
     return number

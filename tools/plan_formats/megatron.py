@@ -95,7 +95,7 @@ def _arguments(text: str) -> tuple[dict[str, Any], list[str]]:
         raise DistirError(f"not an argument line: {error}") from error
     said: dict[str, Any] = {}
     others: list[str] = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")

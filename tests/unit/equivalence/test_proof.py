@@ -3,23 +3,24 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation
 
-from distir.dialects.dist import AllReduceOp, SliceOp, ZerosOp
+from distir.dialects.dist import AccumulateOp, AllReduceOp, MicrobatchesOp, SliceOp, ZerosOp
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.proof import Proof, prove, prove_ranks
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
-from distir.passes.dtp_parallelize import prepare
+from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.project_to_rank import project
 from tests.end_to_end.test_equivalence import SAMPLE, THIRDS, Degrees
 from tests.mutants import mutants
-from tests.mutated_programs import PROGRAMS
+from tests.mutated_programs import PROGRAMS, copied, mlp_adamw
 from tests.small_models import Model, gpt2, mlp
 
 
@@ -55,6 +56,47 @@ def test_programs_with_state_offsets_and_windows(name: str, tmp_path: Path):
     prepare(Context(), prepared)
     for proof in both(prepared, distributed):
         assert proof, proof.failures
+
+
+def staged(sequential: ModuleOp, **plan: Any) -> ModuleOp:
+    """The program of a plan before it is scheduled: a loop over microbatches, on the devices of one stage."""
+    module = copied(sequential)
+    for each in DtpParallelizePass(sharding="ilp", **plan).pipeline():
+        if isinstance(each, PipelineSchedulePass):
+            break
+        each.apply(Context(), module)
+    return module
+
+
+STAGED: dict[str, tuple[Callable[[], ModuleOp], dict[str, Any]]] = {
+    "outputs of rows": (lambda: mlp(batch=8).module, {"dp": 2, "pp": 2, "microbatches": 2}),
+    "zero": (mlp_adamw, {"dp": 2, "microbatches": 2, "zero": 3}),
+    "split backward": (mlp_adamw, {"pp": 2, "microbatches": 4, "schedule": "zb-h1"}),
+    "recomputed": (mlp_adamw, {"tp": 2, "pp": 2, "microbatches": 2, "recompute": "full"}),
+}
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_loops_over_microbatches_are_proven(name: str):
+    """And what is scheduled of them; a loop that runs once less, or a sum that misses an addend, is not."""
+    model, plan = STAGED[name]
+    sequential = model()
+    prepared, module = copied(sequential), staged(sequential, **plan)
+    prepare(Context(), prepared)
+    proof = prove(prepared, module)
+    assert proof, proof.failures
+    if name == "outputs of rows":
+        scheduled = copied(sequential)
+        DtpParallelizePass(sharding="ilp", **plan).apply(Context(), scheduled)
+        for proof in both(prepared, scheduled):
+            assert proof, proof.failures
+    (loop,) = (op for op in module.walk() if isinstance(op, MicrobatchesOp))
+    loop.count = IntegerAttr(loop.times - 1, i64)
+    assert not prove(prepared, module)
+    loop.count = IntegerAttr(loop.times + 1, i64)
+    sum_ = next(op for op in module.walk() if isinstance(op, AccumulateOp) and len(op.operands) == 2)
+    sum_.results[0].replace_all_uses_with(sum_.operands[0])
+    assert not prove(prepared, module)
 
 
 def test_time_follows_distinct_bodies():

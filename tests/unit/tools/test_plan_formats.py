@@ -168,6 +168,7 @@ def test_a_configuration_gives_the_plan_that_it_was_written_for(tool: str, plan:
     ("tool", "text", "said"),
     [
         ("megatron", "--tensor-model-parallel-size $TP", "--tensor-model-parallel-size: expected a whole number of at least 1, got '$TP'"),
+        ("megatron", "--tensor-model-parallel-size --1 --", "--tensor-model-parallel-size: expected a whole number of at least 1, got '--1'"),
         ("megatron", "--pipeline-model-parallel-size 2", "do not say how many devices there are: give --devices N"),
         ("megatron", "--world-size 6 --tensor-model-parallel-size 4", "6 devices of tensor x pipeline x context parallel ranks: 6 is no multiple of 4"),
         ("megatron", "--world-size 4 --micro-batch-size '", "not an argument line"),
