@@ -5,7 +5,8 @@
 Instances are not drawn as discovery draws: calls of torch's own samples, and the node tests of ONNX, with one or two of their numbers
 changed (zero, negative, just within and just beyond the dims, up to 2^31, thresholds that no usual float reaches), or with dims that are
 twice or three times as long. Each is asked for its rule and run whole and in two and three uneven shards in doubles, on its own operands, on
-others, on larger ones and on whole numbers. Prints every rule that does not hold, and every operator that crashes or is slow."""
+others, on larger ones and on whole numbers; then as a program that `apply-sharding` lowers, by strategies that the rule allows on meshes of two and
+three devices. Prints every rule that does not hold, and every operator that crashes or is slow."""
 
 from __future__ import annotations
 
@@ -24,27 +25,35 @@ import numpy as np
 import torch
 from onnx import ModelProto, helper, numpy_helper
 from torch.utils._pytree import tree_flatten, tree_unflatten
-from xdsl.dialects.builtin import TensorType
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
+from distir.dialects.errors import DistirError
+from distir.dialects.sharding import MeshOp, Rule, RuleAttr, StrategyAttr
 from distir.frontends.onnx import import_model
-from distir.interpreters import isolation
+from distir.interpreters import isolation, reference
 from distir.interpreters.mixed import infer
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.mesh import Mesh
+from distir.passes.distribution.options import options
 from distir.passes.shardcombine import discovery as discovery_module
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
 from tests.unit.aten_instances import LARGEST, Call, operation, recorded
 from tests.unit.node_rules import single_operator_tests, variants
-from tests.unit.shard_executor import violations
+from tests.unit.shard_executor import agree, violations
 
 Instance = tuple[Operation, Sequence[Any]]
 """An operation with operands on which it runs."""
 _INTEGERS = (0, 1, -1, 2, 3, 5, 31, -31, 63, -63, 100, -100, 1025, -1500, 2**31 - 1, 2**31, -(2**31))
 _FLOATS = (0.0, 1.0, -1.0, 1e-30, 1e-3, 0.5, 7.0, 100.0, -100.0, 1e4, 1e30, -1e30)
 _SLOW_SECONDS = 30
+_STRATEGIES = 4
+"""Of one operation on one mesh, that are lowered."""
 
 
 @dataclass
@@ -54,6 +63,8 @@ class Outcome:
     instances: int = 0
     operators: Counter[str] = field(default_factory=Counter[str])
     tried: int = 0
+    lowered: int = 0
+    """Programs that were lowered and run."""
     refused: int = 0
     """Instances that the operator itself does not accept."""
     false: list[str] = field(default_factory=list[str])
@@ -204,8 +215,77 @@ def asked(instance: Callable[[], Instance], seed: int) -> str:
             continue
         false += found.violations
         tried += found.factors + found.windows + found.offsets + found.partials
+    made, wrong = lowered(op, rule, operands, rng)
+    false += wrong
     text = f"{op.name} {dict(op.properties)} on {[getattr(a, 'shape', None) for a in operands]}: {rule}: {false[:2]}"
-    return json.dumps({"false": text if false else "", "tried": tried, "seconds": seconds})
+    return json.dumps({"false": text if false else "", "tried": tried, "seconds": seconds, "lowered": made})
+
+
+def lowered(op: Operation, rule: Rule, operands: Sequence[Any], rng: np.random.Generator) -> tuple[int, list[str]]:
+    """How many programs of this operation alone ran in shards, by some of the strategies that its rule allows on two and three devices, and
+    what they computed that it does not."""
+    if op.regions:
+        return 0, []
+    whole, inputs = _program(op, rule, operands)
+    try:
+        expected = reference.run(whole, inputs, dtype=np.float64)
+    except DistirError:
+        return 0, []
+    made, wrong = 0, list[str]()
+    for size in (2, 3):
+        (sharded,) = (each for each in whole.walk() if "dist.rule" in each.attributes)
+        possible = options(sharded, size, [], uneven=True, overlapping=True)[1:]
+        for i in rng.choice(len(possible), min(len(possible), _STRATEGIES), replace=False) if possible else ():
+            option, module = possible[int(i)], whole.clone()
+            (placed,) = (each for each in module.walk() if "dist.rule" in each.attributes)
+            if Mesh((("a", size),), uneven=True).conflict((*option.operands, *option.results)[:1]) is not None:
+                continue
+            placed.attributes["dist.strategy"] = StrategyAttr.of("mesh", {"a": option.choice})
+            assert module.body.block.first_op is not None
+            module.body.block.insert_op_before(MeshOp("mesh", {"a": size}), module.body.block.first_op)
+            what = f"lowered by {option.choice} over {size}"
+            try:
+                ApplyShardingPass().apply(Context(), module)
+                module.verify()
+                found = reference.run(module, inputs, dtype=np.float64)
+            except DistirError as error:
+                if "differ" in str(error) or "disagree" in str(error):
+                    wrong.append(f"{what}: {error}")
+                continue
+            except Exception as error:
+                wrong.append(f"{what}: {type(error).__name__}: {error}")
+                continue
+            made += 1
+            scale = max(
+                (float(np.nanmax(np.abs(a))) for a in inputs.values() if a.dtype.kind == "f" and a.size), default=0
+            )
+            wrong += [f"{what}: {name} differs" for name, a in expected.items() if not agree(found[name], a, scale)]
+    return made, wrong
+
+
+def _program(op: Operation, rule: Rule, operands: Sequence[Any]) -> tuple[ModuleOp, dict[str, Any]]:
+    """A module whose entry does nothing but this operation, which has this rule, and the entry's inputs."""
+    given = {
+        value: array
+        for value, array in zip(op.operands, operands, strict=True)
+        if not (isinstance(value.owner, Operation) and not value.owner.operands)
+    }
+    results = [result for result in op.results if isinstance(result.type, TensorType)]
+    main = FuncOp("main", ([value.type for value in given], [result.type for result in results]))
+    values: dict[SSAValue, SSAValue] = dict(zip(given, main.body.block.args, strict=True))
+    for value in op.operands:
+        if value not in values:
+            assert isinstance(value.owner, Operation)
+            copy = value.owner.clone()
+            main.body.block.add_op(copy)
+            values |= dict(zip(value.owner.results, copy.results, strict=True))
+    copy = op.clone(values)
+    copy.attributes["dist.rule"] = RuleAttr(rule)
+    main.body.block.add_ops([copy, ReturnOp(*(copy.results[result.index] for result in results))])
+    for kind, count in (("arg_attrs", len(given)), ("res_attrs", len(results))):
+        names = [DictionaryAttr({"dist.name": StringAttr(f"{kind[0]}{i}")}) for i in range(count)]
+        main.properties[kind] = ArrayAttr(names)
+    return ModuleOp([main]), {f"a{i}": array for i, array in enumerate(given.values())}
 
 
 def _redrawn(array: Any, number: int, rng: np.random.Generator) -> Any:
@@ -243,6 +323,7 @@ def sweep(
             told = json.loads(found)
             outcome.operators[name] += 1
             outcome.tried += told["tried"]
+            outcome.lowered += told["lowered"]
             outcome.false += [told["false"]] if told["false"] else []
             outcome.slow += [f"{name}: {told['seconds']:.0f} s"] if told["seconds"] > _SLOW_SECONDS else []
     return outcome
@@ -272,7 +353,7 @@ def main() -> None:
         accepted = outcome.operators.total()
         print(
             f"{dialect}: {outcome.instances} instances, {accepted} accepted, of {len(outcome.operators)} operators; "
-            f"{outcome.tried} factors and partial operands run; {len(outcome.false)} do not hold"
+            f"{outcome.tried} factors and partial operands run, {outcome.lowered} programs lowered and run; {len(outcome.false)} do not hold"
         )
     sys.stdout.flush()
 
