@@ -28,6 +28,6 @@ def test_plans_keep_what_a_program_computes_and_take_what_was_said(first: int, t
 
 @pytest.mark.long
 def test_many_plans(tmp_path: Path) -> None:
-    found = run(range(1000, 1300), tmp_path)
-    assert found["distributed"] > 180, found
-    assert found["proven"] > 0.95 * found["distributed"], found
+    found = run(range(100, 190), tmp_path)
+    assert found["distributed"] > 50, found
+    assert found["proven"] > 0.9 * found["distributed"], found
