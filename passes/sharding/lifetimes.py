@@ -143,7 +143,7 @@ class Lifetimes:
                 return max((self._ends[op.results[i]] for i in aliases), default=(2 * k + 1, inf))
             return (*here, *inside)
         if is_view(op) and operand == 0:
-            return max(here, self._ends[op.results[0]])
+            return max(here, *(self._ends[result] for result in op.results))
         return here
 
     def holder(self, result: OpResult) -> SSAValue | None:
@@ -166,7 +166,7 @@ class Lifetimes:
 
 def root(value: SSAValue) -> SSAValue:
     """The value in whose memory a view of it lies."""
-    while isinstance(value, OpResult) and is_view(value.op) and value.index == 0:
+    while isinstance(value, OpResult) and is_view(value.op):
         value = value.op.operands[0]
     return value
 

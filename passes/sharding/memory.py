@@ -354,9 +354,8 @@ class Walk:
             else:
                 for number in step.operands:
                     self.use(held[number])
-                for i, (number, size, value) in enumerate(step.results):
-                    is_alias = step.is_view and i == 0
-                    held[number] = held[step.operands[0]] if is_alias else self.allocate(value, size)
+                for number, size, value in step.results:
+                    held[number] = held[step.operands[0]] if step.is_view else self.allocate(value, size)
                 self.extras[len(self.points)] = step.extra
                 self.add_point(path, op, None)
         return [held[number] for number in body.returned]

@@ -152,8 +152,8 @@ class MemoryTables:
             birth = self._lifetimes.birth(op)
             if birth > frame.position:
                 continue
-            for i, result in enumerate(op.results):
-                self._add_value(found, result, frame, birth, not (is_view(op) and i == 0))
+            for result in op.results:
+                self._add_value(found, result, frame, birth, not is_view(op))
 
     def _add_value(self, found: PointTables, value: SSAValue, frame: Frame, birth: Position, has_memory: bool) -> None:
         position, is_argument = frame.position, birth == ()

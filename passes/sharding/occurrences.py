@@ -236,14 +236,11 @@ class Occurrences:
             for k, i in enumerate(read_by(op))
         ]
         here = position if is_constant(op) else (*position, *RUN)
-        results = [
-            self._add(Occurrence(r, microbatch, stage, here, has_memory=not (is_view(op) and i == 0)))
-            for i, r in enumerate(op.results)
-        ]
+        results = [self._add(Occurrence(r, microbatch, stage, here, has_memory=not is_view(op))) for r in op.results]
         for i, at in read:
             at.end = here
             if is_view(op) and i == 0:
-                at.passed.append(results[0])
+                at.passed += results
         if not self._is_zero(op.results[0]):
             self.runs.append(Run(op, microbatch, stage, here))
 

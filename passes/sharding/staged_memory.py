@@ -181,8 +181,8 @@ class StagedWalk:
             return
         for number in event.operands:
             self._use(at, number)
-        for i, number in enumerate(event.results):
-            if is_view(op) and i == 0:
+        for number in event.results:
+            if is_view(op):
                 self._numbers[number] = self._numbers[event.operands[0]]
             else:
                 self._allocate(at, number)
