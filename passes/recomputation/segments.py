@@ -148,7 +148,7 @@ def keep_what_is_dear(segment: Segment) -> set[SSAValue]:
         for value in values_read(op):
             graph.add_edge(op, value)
         for result in op.results:
-            if is_view(op) or is_constant_expression(op):
+            if is_repeatable(op) and (is_view(op) or is_constant_expression(op)):
                 graph.add_edge(result, op)
             elif result not in segment.held:
                 graph.add_edge(result, op, capacity=type_bytes(result.type) * picoseconds)

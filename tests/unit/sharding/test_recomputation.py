@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy, dropout, gelu
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, TensorType, f32
+from xdsl.ir import Block as IRBlock
 
+from distir.dialects.dist import AccumulateOp
+from distir.dialects.dist.microbatches import BatchRowsOp
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.cost_models import make_cost_model
@@ -29,6 +32,7 @@ from distir.interpreters.simulate import summarize
 from distir.interpreters.weights import weights_of
 from distir.passes.outline_repeats import OutlineRepeatsPass
 from distir.passes.recomputation.policies import NothingOfThatName
+from distir.passes.recomputation.segments import Segment, keep_what_is_dear
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.structure import callee_of, functions
 from distir.tools.api import search
@@ -178,3 +182,12 @@ def test_a_search_chooses_what_is_repeated(sharding: str, degrees: dict[str, str
     assert max(simulated.peak_memory_bytes.values()) == best.figures.peak_memory_bytes < kept.figures.peak_memory_bytes
     for name, value in run(best.program, given, dtype=np.float64).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_a_view_that_cannot_be_repeated_is_kept() -> None:
+    """Rows of a microbatch are taken where `pipeline-stages` says: the cut had no finite cost."""
+    given_, other = (IRBlock(arg_types=[TensorType(f32, [64])]).args[0] for _ in range(2))
+    rows = BatchRowsOp(given_, 0)
+    ops = [rows, made := AccumulateOp([rows.output, other])]
+    segment = Segment(ops, [rows.output, made.results[0]], {given_: 0, other: 0}, lambda op: 1)
+    assert rows.output in keep_what_is_dear(segment)
