@@ -151,6 +151,12 @@ class StagedSearch:
     def outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome] = ()) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted, as far as there is time. What is `known` of other plans says which to look at soon, and
         what is too slow."""
+        try:
+            yield from self._outcomes(configurations, known)
+        finally:
+            self._end = inf
+
+    def _outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome]) -> Iterator[Outcome]:
         start = monotonic()
         self._end = start + self.seconds
         queue = BestFirst(self.wanted or len(configurations) + len(known) + 1, self.fastest)
@@ -175,7 +181,6 @@ class StagedSearch:
             for c in found[1]:
                 del waiting[c]
                 yield self._noted(queue, c)
-        self._end = inf
         for outcome in queue.slower():
             del waiting[outcome.configuration]
             yield outcome
