@@ -191,8 +191,16 @@ class Order:
             return self.places[value][0]
         if self.is_same(value):
             return stage
-        home = self.home(value)
-        return stage if home is None else home
+        if (home := self.home(value)) is not None:
+            return home
+        sources = made_of(value.op) if isinstance(value, OpResult) else ()
+        return next((at for v in sources if (at := self._nearest(v, stage)) != stage), stage)
+
+    def _nearest(self, value: SSAValue, stage: int) -> int:
+        """Where a value that arguments alone make is there, or comes from: what is made of an argument that a stage does not hold is made where the
+        argument is, as `timeline` has it."""
+        is_held = isinstance(value, BlockArgument) and value.block is self.main and stage in self.places[value]
+        return stage if is_held else self.origin(value, stage)
 
     def resolved(self, value: SSAValue, microbatch: int | None) -> tuple[SSAValue, int | None]:
         """What an argument of the body is in a microbatch, and a result of the loop in the last one. What is carried goes from one

@@ -26,6 +26,11 @@ def test_plans_keep_what_a_program_computes_and_take_what_was_said(first: int, t
     assert found["distributed"] > 3, found
 
 
+def test_a_stored_part_that_another_stage_needs_takes_what_was_said(tmp_path: Path) -> None:
+    """A parameter that is updated is on one stage: without a loop it is made whole there, and sent."""
+    assert run(range(1239, 1240), tmp_path)["predicted"] == 1
+
+
 @pytest.mark.long
 def test_many_plans(tmp_path: Path) -> None:
     found = run(range(100, 190), tmp_path)
