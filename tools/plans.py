@@ -278,7 +278,8 @@ class Plans(Sequence[Plan]):
         dropped = Counter(kind_of(o.dropped) for o in self.outcomes if o.dropped is not None)
         simulated = sum(o.figures is not None or kind_of(o.dropped) == IMPOSSIBLE for o in self.outcomes)
         others = "".join(f"; {n} {kind}" for kind, n in dropped.items())
-        return f"{simulated} of {self.planned} plans simulated{others}"
+        early = "; stopped before its end" if self.interrupted else ""
+        return f"{simulated} of {self.planned} plans simulated{others}{early}"
 
     def _nothing_fits(self) -> str:
         from distir.passes.search.configurations import UNSEEN

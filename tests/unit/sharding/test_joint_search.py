@@ -9,6 +9,7 @@ import pytest
 from distir.frontends.pytorch import import_step
 from distir.passes.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
 from distir.tools.distir import main
+from distir.tools.plans import Plans
 from examples import mlp_pytorch
 
 SEARCH = "--machine dgx-a100 --devices 2 --microbatches 2 --schedules 1f1b --top 99 --json".split()
@@ -75,6 +76,11 @@ def test_no_time_at_all(model: str, capsys: pytest.CaptureFixture[str]) -> None:
         main(["search", model, *SEARCH[:-1], "--sharding", "ilp", "--time-limit", "0.000001", "-o", "none.mlir"]) == 1
     )
     assert "no plan was found: 5 were not looked at within 1e-06 s: allow more time" in capsys.readouterr().err
+
+
+def test_a_search_that_was_stopped_says_so() -> None:
+    plans = Plans((), (outcome("dtp", None, "takes at least 2 s"),), 1, interrupted=True)
+    assert plans.summary() == "0 of 1 plans simulated; 1 are slower; stopped before its end"
 
 
 @pytest.mark.parametrize("seconds", ["0", "nan", "-1"])
