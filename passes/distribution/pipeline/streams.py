@@ -23,6 +23,7 @@ from distir.dialects.dist import AccumulateOp, CallOp, MoveOp, PackOp, SendOp, U
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, placements, relocated
 from distir.dialects.dist.calls import is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
+from distir.dialects.errors import DistirError
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.buckets import fill_buckets
 from distir.passes.structure import functions
@@ -40,7 +41,10 @@ BUCKET_BYTES = 25 * 2**20
 
 
 def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES) -> None:
-    """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes."""
+    """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes. Raises DistirError
+    for fewer than none."""
+    if bucket_bytes < 0:
+        raise DistirError(f"bucket: expected at least 0 bytes, got {bucket_bytes}")
     positions = _open_last_calls(module, entry)
     _forward_tuples(entry)
     _reorder(entry, positions)

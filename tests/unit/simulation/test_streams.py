@@ -12,6 +12,7 @@ from xdsl.parser import Parser
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.source import Source
 from distir.dialects.dist import AllReduceOp, Dist
+from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
 from distir.frontends.onnx import import_model
 from distir.interpreters.cost_models import make_cost_model
@@ -141,3 +142,9 @@ def test_messages_on_streams_run_beside_computation() -> None:
     received = [line.split(" = ")[0].strip() for line in second.splitlines() if "= receive_beside(" in line]
     assert received
     assert all(f"{name} = wait({name})" in second for name in received)
+
+
+def test_buckets_of_fewer_bytes_than_none_are_refused() -> None:
+    module = import_model(mlp_onnx.build([16] * 3, batch=8))
+    with pytest.raises(DistirError, match="bucket: expected at least 0 bytes, got -1"):
+        DtpParallelizePass(dp=2, overlap=True, bucket=-1).apply(Context(), module)
