@@ -156,6 +156,7 @@ class Costs:
         self._domain = CostWalk(ModuleOp([]), default=self._compute, model=model)
         self._domain.register([CostFunctions(model), *implementations("costs"), *functions])
         self._memo: dict[tuple[Operation, tuple[int, ...]], Cost] = {}
+        self._assumed: dict[Operation, tuple[str, ...]] = {}
 
     def of(self, op: Operation, participants: tuple[int, ...]) -> Cost:
         """The cost of an operation whose values live on these machine devices, which is remembered with the operation. Raises
@@ -173,6 +174,16 @@ class Costs:
             participants = cast("DenseArrayBase[Any]", op.attributes[PARTICIPANTS]).get_values()
         ((kind, seconds),) = self._domain.run(op, participants)
         return Cost(kind, round(seconds * PICOSECONDS))
+
+    def assumed(self, op: Operation) -> tuple[str, ...]:
+        """The operators that run in an operation on one device of which nothing says what they do: a flop for each element is assumed."""
+        if op not in self._assumed:
+            kernel = kernel_of(op)
+            ops = (op,) if kernel is None else kernel.body.block.ops
+            names = {each.name for each in ops if not isinstance(each, ReturnOp) and work_of(each).is_assumed}
+            own = names and self.model.operation_seconds(op, (0,)) is not None
+            self._assumed[op] = () if own else tuple(sorted(names))
+        return self._assumed[op]
 
     def spent(self, ops: Iterable[tuple[Operation, int]]) -> dict[tuple[int, str], int]:
         """What operations take that each run on one device, by device and kind: picoseconds."""

@@ -38,6 +38,8 @@ class ModelWork:
     flops: Mapping[str, int]
     """Of contractions, by the element type of their operands; a multiplication and an addition are two."""
     tokens: Tokens | None
+    executed: Mapping[Operation, int] = field(default_factory=dict[Operation, int])
+    """How often each operation of its functions computes something new."""
 
     @property
     def total_flops(self) -> int:
@@ -58,7 +60,7 @@ def model_work(module: ModuleOp, batch: Mapping[int, int]) -> ModelWork:
     walk = Walk(module, default=numbers.run).register([_Calls()])
     entry = entry_function(module)
     walk.call(entry.sym_name.data, tuple(numbers.fresh() for _ in entry.body.block.args))
-    return ModelWork(dict(numbers.flops), tokens_of(arguments_of(entry), batch))
+    return ModelWork(dict(numbers.flops), tokens_of(arguments_of(entry), batch), dict(numbers.executed))
 
 
 def tokens_of(ports: list[Port], batch: Mapping[int, int]) -> Tokens | None:
@@ -84,6 +86,7 @@ class _Numbers:
     """Values as numbers, equal where the same operation computes them from equal ones. What is made first is counted."""
 
     flops: Counter[str] = field(default_factory=Counter[str])
+    executed: Counter[Operation] = field(default_factory=Counter[Operation])
     _known: dict[tuple[object, ...], PythonValues] = field(default_factory=dict[tuple[object, ...], PythonValues])
     _work: dict[Operation, tuple[str, int]] = field(default_factory=dict[Operation, tuple[str, int]])
     _count: int = 0
@@ -98,6 +101,7 @@ class _Numbers:
         key = (op.name, args, frozenset(op.properties.items()), attributes, tuple(op.result_types), inner)
         if (known := self._known.get(key)) is None:
             known = self._known[key] = tuple(self.fresh() for _ in op.results)
+            self.executed[op] += 1
             dtype, flops = self._work_of(op)
             if flops:
                 self.flops[dtype] += flops

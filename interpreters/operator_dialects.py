@@ -7,6 +7,7 @@ joins by `register_meaning`, single operations by `register_implementations` (`d
     checked     run(op, arrays) -> arrays                       as reference, raising on an index out of range (discovery, draws)
     kept        kept(op, arrays) -> {operand: array}            integers that another operator gave on the others (discovery)
     work        work(op) -> Work | None                         flops of contractions; None: the default holds
+    is_loops    is_loops(op) -> bool                            whether that default, a flop for each element, is about what it does
 
 Modules are imported when an operation of the dialect is first met: a program without `aten` never imports torch."""
 
@@ -34,6 +35,8 @@ class Meaning(NamedTuple):
     """None: every integer may be any in range."""
     work: str | None = None
     """None: `distir.interpreters.work` has them."""
+    is_loops: str | None = None
+    """None: of what has no work of its own it is not known, which tools say."""
     is_forkable: bool = True
     """Whether a fork of this process can run it: not where its library has threads of its own."""
 
@@ -47,6 +50,7 @@ MEANINGS: Registry[Meaning] = Registry(
             exact="distir.interpreters.aten.exact:run_exactly",
             kept="distir.interpreters.aten.gradients:kept_integers",
             work="distir.interpreters.aten.work:aten_work",
+            is_loops="distir.interpreters.aten.work:is_loops",
         ),
         "attention": Meaning(
             reference="distir.interpreters.attention:run_attention",
@@ -56,18 +60,24 @@ MEANINGS: Registry[Meaning] = Registry(
         "grad": Meaning(
             reference="distir.interpreters.grad:run_grad",
             types="distir.interpreters.grad:grad_types",
+            is_loops="distir.interpreters.work:always",
         ),
         "jax": Meaning(
             reference="distir.interpreters.jax.primitives:run_jax",
             types="distir.interpreters.jax.primitives:infer_jax",
             checked="distir.interpreters.jax.primitives:run_jax_in_range",
             work="distir.interpreters.jax.work:jax_work",
+            is_loops="distir.interpreters.jax.work:is_loops",
             is_forkable=False,
         ),
-        "onnx": Meaning(reference="distir.interpreters.onnx.reference:run_onnx"),
+        "onnx": Meaning(
+            reference="distir.interpreters.onnx.reference:run_onnx",
+            is_loops="distir.interpreters.onnx.work:is_loops",
+        ),
         "random": Meaning(
             reference="distir.interpreters.random:run_random",
             types="distir.interpreters.random:random_types",
+            is_loops="distir.interpreters.work:always",
         ),
     },
 )

@@ -87,6 +87,8 @@ class Work:
     """Read and written, each operand and result once."""
     contractions: tuple[Contraction, ...] = ()
     """What the flops are made of, where they are matrix products of known shapes."""
+    is_assumed: bool = False
+    """Whether nothing says what the operator does: a flop for each element is assumed."""
 
 
 VIEWS = frozenset(
@@ -98,6 +100,10 @@ a transpose of a square, so these are listed."""
 
 CONSTANTS = frozenset([OPERATORS["Constant"], OPERATORS["Shape"], OPERATORS["Size"], NoValue, HeldOp])
 """Their results are there before the program runs: values written in it, static shapes, parameters."""
+
+
+OWN = ("dist", "rank")
+"""Dialects of which all operations without flops of their own do a few for each element."""
 
 
 MOVES = (SliceOp, TakeRowsOp, ConcatOp, ZerosOp, LocalIndexOp, InsideOp)
@@ -169,7 +175,13 @@ def default_work(op: Operation, types: PythonValues) -> tuple[Work]:
         return (work,)
     if _only_moves(op):
         return (Work(Kind.DATA_MOVEMENT, 0, moved_bytes(op)),)
-    return (Work(Kind.ELEMENTWISE, sum(_result_elements(op)), moved_bytes(op)),)
+    is_known = op.dialect_name() in OWN if meaning is None else meaning.is_loops and function_of(meaning.is_loops)(op)
+    return (Work(Kind.ELEMENTWISE, sum(_result_elements(op)), moved_bytes(op), is_assumed=not is_known),)
+
+
+def always(op: Operation) -> bool:
+    """`Meaning.is_loops` of a dialect whose operators all are."""
+    return True
 
 
 def moved_bytes(op: Operation) -> int:

@@ -4,6 +4,7 @@ and what the fullest device holds by kind: each when it is asked for."""
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,6 +50,22 @@ class PlanSource:
             base = self.search.base(batch)
             self._works[batch] = model_work(base, parse_batch(self.search.batch, entry_function(base)))
         return self._works[batch]
+
+    def assumed(self, batch: int) -> dict[str, float]:
+        """The model's operators of which nothing says what they do, each with its share of what the model takes on one device."""
+        from distir.interpreters.cost_models import make_cost_model
+        from distir.interpreters.costs import Costs
+
+        costs = Costs(make_cost_model(self.search.cost_model, self.search.machine))
+        executed = self.work(batch).executed
+        if not any(map(costs.assumed, executed)):
+            return {}
+        times = {op: count * costs.of(op, (0,)).picoseconds for op, count in executed.items()}
+        total, found = max(sum(times.values()), 1), Counter[str]()
+        for op, picoseconds in times.items():
+            for name in costs.assumed(op):
+                found[name] += picoseconds
+        return {name: picoseconds / total for name, picoseconds in found.most_common()}
 
     def memory_by_kind(self, configuration: Configuration, figures: Figures) -> Mapping[str, int]:
         """What the fullest device holds at its peak: weights, gradients, optimizer state and activations."""

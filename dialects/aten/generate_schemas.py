@@ -3,15 +3,19 @@
     python -m distir.dialects.aten.generate_schemas
 
 Run it when torch is upgraded. The dialect reads this instead of importing torch, which takes longer than a whole run of
-`distir-opt`. An operator that draws random numbers has `random` before its schema.
+`distir-opt`. An operator that draws random numbers has `random` before its schema; one that does a few flops for each element, by its tags or
+since Inductor makes loops of it, `loops`.
 """
 
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._inductor.decomposition import decompositions
+from torch._inductor.lowering import lowerings
 
 _C: Any = getattr(torch, "_C")
+LOOPS = {torch.Tag.pointwise, torch.Tag.reduction, torch.Tag.view_copy, torch.Tag.nondeterministic_seeded}
 
 
 def schema_lines() -> list[str]:
@@ -28,8 +32,20 @@ def schema_lines() -> list[str]:
         if not getattr(_C, "_dispatch_has_kernel")(overload.name()):
             continue
         random = torch.Tag.nondeterministic_seeded in overload.tags
-        lines.append(f"{'random ' if random else ''}{schema}")
-    return sorted(lines, key=lambda line: line.removeprefix("random "))
+        lines.append(f"{'random ' if random else ''}{'loops ' if _is_loops(name, overload) else ''}{schema}")
+    return sorted(lines, key=lambda line: line[line.index("aten::") :])
+
+
+def _is_loops(name: str, overload: Any) -> bool:
+    if not LOOPS.isdisjoint(overload.tags):
+        return True
+    if (of_lists := name.removeprefix("_foreach_")) != name:
+        packet = getattr(torch.ops.aten, of_lists, None)
+        return packet is not None and any(_is_loops(of_lists, getattr(packet, each)) for each in packet.overloads())
+    if (lowering := lowerings.get(overload)) is not None:
+        return not getattr(lowering, "_is_fallback_handler", False)
+    composite = getattr(_C, "_dispatch_has_kernel_for_dispatch_key")(overload.name(), "CompositeImplicitAutograd")
+    return overload in decompositions and not composite
 
 
 def main() -> None:

@@ -49,11 +49,13 @@ class Argument:
 
 
 class Schema:
-    """One overload: `qualified_name` as in `add.Tensor`, `mm`; `is_random` if it draws random numbers."""
+    """One overload: `qualified_name` as in `add.Tensor`, `mm`; `is_random` if it draws random numbers, `is_loops` if it does a few flops for
+    each element that it reads or writes."""
 
     def __init__(self, line: str):
-        self.is_random = line.startswith("random ")
-        self.text = line.removeprefix("random ")
+        marks, _, rest = line.partition("aten::")
+        self.is_random, self.is_loops = "random " in marks, "loops " in marks
+        self.text = f"aten::{rest}"
         head = self.text.partition("(")[0].removeprefix("aten::")
         self.packet, _, overload = head.partition(".")
         self.overload = overload or "default"

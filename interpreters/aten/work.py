@@ -39,6 +39,11 @@ def aten_work(op: Operation) -> Work | None:
     return Work(Kind.MATMUL, sum(each.flops for each in found), moved_bytes(op), tuple(found))
 
 
+def is_loops(op: Operation) -> bool:
+    """Whether an operator that is no contraction does a few flops for each element."""
+    return isinstance(op, AtenOperation) and op.schema.is_loops
+
+
 def _formula(op: AtenOperation) -> Any:
     return flop_registry.get(overload(op.schema).overloadpacket)
 

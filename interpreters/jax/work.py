@@ -27,6 +27,21 @@ def jax_work(op: Operation) -> Work | None:
     return Work(Kind.MATMUL, product.flops, moved_bytes(op), (product,))
 
 
+NOT_LOOPS = frozenset(
+    """
+    approx_top_k cholesky cond custom_linear_solve eig eigh fft hessenberg householder_product lu qr schur
+    select_and_gather_add select_and_scatter select_and_scatter_add svd triangular_solve tridiagonal
+    tridiagonal_solve ragged_all_to_all stage while
+    """.split()
+)
+"""Primitives that do more than a few flops for each element that they read or write, or how much depends on values."""
+
+
+def is_loops(op: Operation) -> bool:
+    """Whether a primitive that is no contraction does a few flops for each element."""
+    return op.name.removeprefix("jax.") not in NOT_LOOPS
+
+
 def _dot_general(op: Operation) -> Contraction:
     """Free dims of the first operand are rows, of the second columns."""
     contracted, batch = decode(op.properties["dimension_numbers"])

@@ -36,6 +36,8 @@ class Item(NamedTuple):
     """What the model calls them; for what has no name there what its function's operations have in common, else `(function)`."""
     operation: str
     kind: str
+    assumed: tuple[str, ...] = ()
+    """The operators in it of which nothing says what they do."""
 
     @property
     def communicates(self) -> bool:
@@ -79,7 +81,9 @@ class Adder:
                 self.of(inside)
                 calls[inside.frame, inside.function.name] += 1
             elif not stage.moves:
-                item = Item(module_of(stage.op) or unnamed, stage.op.name, stage.kind)
+                computes = stage.kind in COMPUTE and len(stage.streams) == 1
+                assumed = self.expansion.program.known.library.costs.assumed(stage.op) if computes else ()
+                item = Item(module_of(stage.op) or unnamed, stage.op.name, stage.kind, assumed)
                 times[item] += stage.picoseconds * len(stage.streams)
                 if stage.slows:
                     times[item._replace(kind=SLOWDOWN)] += stage.slowdown * len(stage.slows)
@@ -141,6 +145,16 @@ def breakdown(expansion: Expansion, peak: Peak | None, by: By) -> list[Part]:
     names = [n for n in dict.fromkeys((*total, *memory)) if total[n] or memory[n]]
     parts = [Part(n, total[n], communication[n], memory[n]) for n in names]
     return sorted(parts, key=lambda part: (-part.picoseconds, -part.bytes, part.name))
+
+
+def assumed_shares(expansion: Expansion) -> dict[str, float]:
+    """The operators of which nothing says what they do, each with its share (of a kernel: that of the kernel) of what all devices are busy with."""
+    times = Adder(expansion).of(expansion.entry())
+    total, found = max(sum(times.values()), 1), Counter[str]()
+    for item, picoseconds in times.items():
+        for name in item.assumed:
+            found[name] += picoseconds
+    return {name: picoseconds / total for name, picoseconds in found.most_common()}
 
 
 def _modules(holdings: Iterable[Holding], entry: str) -> list[str]:

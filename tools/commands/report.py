@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from argparse import ArgumentParser
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
@@ -94,6 +94,11 @@ def bytes_text(count: float) -> str:
         if count >= size:
             return f"{count / size:.4g} {unit}"
     return f"{count:.0f} bytes"
+
+
+def assumed_text(shares: Mapping[str, float]) -> str:
+    """Operators of which nothing says what they do, each with its share of the time; empty if there is none."""
+    return ", ".join(f"{name} ({share:.1%} of the time)" for name, share in shares.items())
 
 
 def facts_of(machine: str, cost_model: str) -> dict[str, str]:

@@ -17,7 +17,16 @@ from distir.interpreters.byte_sizes import parse_bytes
 from distir.tools.commands.cache import add_no_cache
 from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import add_model_arguments
-from distir.tools.commands.report import add_settings, bytes_text, check_output, facts_of, print_table, say, write_whole
+from distir.tools.commands.report import (
+    add_settings,
+    assumed_text,
+    bytes_text,
+    check_output,
+    facts_of,
+    print_table,
+    say,
+    write_whole,
+)
 from distir.tools.constraints import Degrees, add_constraints, integers
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
@@ -238,6 +247,7 @@ def run(args: Namespace) -> int:
         if plans:
             kinds = [f"{name} {bytes_text(count)}" for name, count in plans.best.memory_by_kind.items()]
             facts["memory of the best plan"] = ", ".join(kinds)
+            facts["a flop for each element is assumed of"] = assumed_text(_assumed(plans))
         page = search_report(title, plans.outcomes, best, search.memory_limit_bytes, analysis, facts, more)
         write_whole(args.report, lambda stream: stream.write(page.encode()))
         say(f"wrote the report to {args.report}", say_to)
@@ -431,6 +441,13 @@ def print_plans(plans: Plans, top: int) -> None:
     work = plans[0].source.work(best.batch)
     if work.tokens is not None:
         say(f"{work.tokens.per_sample} tokens per sample, by the dims of '{work.tokens.input}'")
+    if assumed := assumed_text(_assumed(plans)):
+        say(f"assumed: a flop for each element, of {assumed} on one device")
+
+
+def _assumed(plans: Plans) -> dict[str, float]:
+    """At the batch size of the best plan; nothing without one."""
+    return plans[0].source.assumed(plans[0].configuration.batch) if plans else {}
 
 
 def _figures(plans: Plans, top: int) -> dict[str, Any]:
@@ -439,6 +456,7 @@ def _figures(plans: Plans, top: int) -> dict[str, Any]:
     return {
         "plans": [plan.as_dict() for plan in plans[:top]],
         "front": [plan.rank for plan in plans.front()],
+        "assumed": _assumed(plans),
         "planned": plans.planned,
         "fitting": len(plans),
         "interrupted": plans.interrupted,

@@ -17,6 +17,7 @@ from distir.tools.commands.help import HelpFormatter
 from distir.tools.commands.model import load_executable
 from distir.tools.commands.report import (
     add_settings,
+    assumed_text,
     bytes_text,
     check_output,
     facts_of,
@@ -140,6 +141,7 @@ class Simulated:
         from distir.backends.report import simulation_report
 
         facts = {"command": command, "program": self.name, **facts_of(self.analysis.machine.name, self.cost_model)}
+        facts["a flop for each element is assumed of"] = assumed_text(self.figures["assumed"])
         page = simulation_report(
             self.name, self.analysis, self.figures["batch_size"], _explanation(self.program), facts
         )
@@ -247,6 +249,7 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
     from distir.dialects.dist import Dist
     from distir.dialects.dist.communication import CommunicationOp
     from distir.interpreters.costs import PICOSECONDS
+    from distir.interpreters.simulate.breakdown import assumed_shares
 
     summary, machine = analysis.summary, analysis.machine
     makespan = summary.makespan_picoseconds
@@ -268,6 +271,7 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
         "fits_in_memory": reserved <= capacity,
         "communication_count": {name.removeprefix("dist."): summary.counts[name] for name in messages},
         "share": share_of(analysis),
+        "assumed": assumed_shares(analysis.expansion),
         "peaks": described,
     }
 
@@ -336,6 +340,8 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     if figures["throughput_per_second"] is not None:
         throughput = f"{figures['throughput_per_second']:.4g} samples/s (batch {figures['batch_size']})"
         rows.insert(3, ("throughput", throughput))
+    if figures["assumed"]:
+        rows.append(("assumed", f"a flop for each element, of {assumed_text(figures['assumed'])}"))
     if reserved != most:
         rows.append(("reserved", f"{bytes_text(reserved)} at the peak, with what allocator and libraries take{excess}"))
     return rows
