@@ -84,6 +84,7 @@ class ApplyShardingPass(ModulePass):
             lower(Shards)
             op.body.block.erase_op(mesh_op)
         op.attributes["dist.devices"] = IntegerAttr(mesh.devices, i64)
+        op.attributes["dist.axes"] = mesh_op.axes
 
 
 def _forget_shardings(function: FuncOp, devices: int) -> None:

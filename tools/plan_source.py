@@ -1,21 +1,18 @@
 """Where plans come from. In goes a search that is over, with its model; out come, for any of its configurations, the program, the work of the model,
-and what the fullest device holds by kind: each when it is asked for."""
+and what its memory and communication are: each when it is asked for."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from distir.interpreters.simulate.breakdown import AXES
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from distir.interpreters.model_work import ModelWork
-    from distir.passes.search.configurations import Configuration, Figures
+    from distir.passes.search.configurations import Configuration, Details, Figures
     from distir.passes.search.shared_search import AnySearch, SharedSearch
 
 
@@ -30,14 +27,11 @@ class PlanSource:
     _works: dict[int, ModelWork] = field(default_factory=dict[int, "ModelWork"])
 
     def program(self, configuration: Configuration) -> ModuleOp:
-        """The program of a plan, with the values that the model came with, and the axes of its devices."""
-        from distir.dialects.sharding import AxesAttr
+        """The program of a plan, with the values that the model came with."""
         from distir.interpreters.weights import attach, weights_of
 
         program = self.search.program(configuration)
         attach(program, weights_of(self.model))
-        axes = (("pp", configuration.pp), ("dp", configuration.dp), ("tp", configuration.tp))
-        program.attributes[AXES] = AxesAttr(axes)
         return program
 
     def work(self, batch: int) -> ModelWork:
@@ -67,6 +61,6 @@ class PlanSource:
                 found[name] += picoseconds
         return {name: picoseconds / total for name, picoseconds in found.most_common()}
 
-    def memory_by_kind(self, configuration: Configuration, figures: Figures) -> Mapping[str, int]:
-        """What the fullest device holds at its peak: weights, gradients, optimizer state and activations."""
-        return figures.memory_by_kind or self.search.memory_by_kind(configuration)
+    def details(self, configuration: Configuration, figures: Figures) -> Details:
+        """What a plan's memory and communication are."""
+        return figures.details or self.search.details(configuration)

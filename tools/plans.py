@@ -12,12 +12,12 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, overload
 
 from distir.dialects.errors import DistirError
-from distir.tools.commands.report import bytes_text, seconds_text, shown, table_text
+from distir.tools.commands.report import along_text, bytes_text, seconds_text, shown, table_text
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from distir.passes.search.configurations import Configuration, Figures, Outcome
+    from distir.passes.search.configurations import Configuration, Details, Figures, Outcome
     from distir.tools.plan_source import PlanSource
 
 
@@ -37,7 +37,7 @@ class Table:
 
     def within(self, width: int, *columns: str) -> Table:
         """Without as many of these columns, in turn, as it takes to be no wider."""
-        for column in columns:
+        for column in [each for each in columns if each in self.columns]:
             if max(map(len, str(self).splitlines())) <= width:
                 break
             self = self.without(column)
@@ -114,9 +114,23 @@ class Plan:
         return work.total_flops / (self.figures.latency_seconds * peak) if peak else None
 
     @cached_property
+    def _details(self) -> Details:
+        return self.source.details(self.configuration, self.figures)
+
+    @property
     def memory_by_kind(self) -> Mapping[str, int]:
         """What the fullest device holds at its peak: weights, gradients, optimizer state and activations."""
-        return self.source.memory_by_kind(self.configuration, self.figures)
+        return self._details.memory_by_kind
+
+    @property
+    def exposed_shares(self) -> dict[str, float]:
+        """By axis (dp, tp, pp), the share of device time in communication beside which the device computes nothing."""
+        return {axis: self._details.communication.get(axis, (0.0, 0.0))[0] for axis in DEGREES}
+
+    @property
+    def hidden_shares(self) -> dict[str, float]:
+        """By axis, the share of device time in communication beside which the device computes."""
+        return {axis: self._details.communication.get(axis, (0.0, 0.0))[1] for axis in DEGREES}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the program, and its values beside it; to a file that is called .json, the plan (docs/plans.md)."""
@@ -152,6 +166,8 @@ class Plan:
             "compute_share": f.compute_share,
             "communication_share": f.communication_share,
             "idle_share": f.idle_share,
+            **{f"{axis}_exposed_share": share for axis, share in self.exposed_shares.items()},
+            **{f"{axis}_hidden_share": share for axis, share in self.hidden_shares.items()},
         }
 
 
@@ -170,10 +186,12 @@ COLUMNS = (
     "memory",
     "MFU",
     "comm",
+    "hidden",
     "bubble",
 )
-"""`comm` is the time of devices that goes to communication beside which they do not compute, `bubble` what they wait. Where the model has tokens, theirs
-are counted, not samples."""
+"""`comm` is the time of devices that goes to communication beside which they do not compute, by axis, `hidden` what goes to communication beside which they
+do, `bubble` what they wait. Where the model has tokens, theirs are counted, not samples."""
+DEGREES = ("dp", "tp", "pp")
 IMPOSSIBLE = "are not possible"
 
 
@@ -233,7 +251,8 @@ class Plans(Sequence[Plan]):
         return found
 
     def table(self, top: int | None = None) -> Table:
-        """One row per plan. Of recomputation and of how shardings are chosen it says nothing where plans do not differ in it."""
+        """One row per plan. Of recomputation, of how shardings are chosen and of hidden communication it says nothing where plans do not
+        differ in it."""
         plans = self.ranked[:top]
         per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
         columns = tuple(per_second if name == "samples/s" else name for name in COLUMNS)
@@ -242,6 +261,8 @@ class Plans(Sequence[Plan]):
             table = table.without("recompute")
         if len({plan.configuration.sharding for plan in self}) < 2:
             table = table.without("sharding")
+        if not any(any(plan.hidden_shares.values()) for plan in plans):
+            table = table.without("hidden")
         return table
 
     def compare(self, *plans: int | Plan) -> Table:
@@ -306,7 +327,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),
         "-" if plan.mfu is None else f"{plan.mfu:.1%}",
-        *(f"{f.communication_share:.0%}", f"{f.idle_share:.0%}"),
+        *(along_text(plan.exposed_shares), along_text(plan.hidden_shares), f"{f.idle_share:.0%}"),
     )
 
 

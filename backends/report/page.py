@@ -42,10 +42,10 @@ def search_report(
     memory_limit_bytes: int,
     analysis: Analysis | None = None,
     facts: Mapping[str, str] = NOTHING,
-    more: Sequence[Mapping[str, float | None]] = (),
+    more: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """A search: all plans, and where one fits, the simulation of the best. `best` is ranked; the other outcomes follow with
-    the reason why they are out. `more` has tokens per second and MFU of the ranked ones."""
+    the reason why they are out. `more` has other figures of the ranked ones (`plans_data`)."""
     about = f"{len(outcomes)} plans looked at, {len(best)} fit in {bytes_text(memory_limit_bytes)} per device"
     data: dict[str, Any] = {"tiles": [], "search": plans_data(outcomes, best, memory_limit_bytes, more)}
     data["facts"] = [[name, text] for name, text in facts.items() if text]

@@ -13,7 +13,7 @@ def plans_data(
     outcomes: Sequence[Outcome],
     best: Sequence[Outcome],
     memory_limit_bytes: int,
-    more: Sequence[Mapping[str, float | None]] = (),
+    more: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Ranked plans first, with `more` of their figures, then those that are out, with the reason. Latencies are in microseconds."""
     rows = [_plan(rank, o) for rank, o in enumerate(best, 1)]
@@ -29,6 +29,8 @@ def _plan(rank: int | None, outcome: Outcome) -> dict[str, Any]:
     plan: dict[str, Any] = {
         "tokens": None,
         "mfu": None,
+        "exposed": {},
+        "hidden": {},
         "rank": rank,
         "batch": c.batch,
         "dp": c.dp,

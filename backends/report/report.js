@@ -60,6 +60,8 @@ function plans(search) {
     const command = (data.facts ?? []).find(([name]) => name === "command")?.[1];
     const parts = [make("h2", {}, `${p.rank ? `Plan ${p.rank}: ` : ""}${label(p)}`)];
     if (p.latency !== null) parts.push(make("p", {}, [`${number(p.throughput)} samples/s`, p.tokens ? `${Math.round(p.tokens).toLocaleString("en")} tokens/s` : "", p.mfu ? `MFU ${percent(p.mfu)}` : "", time(p.latency), bytes(p.peak)].filter(Boolean).join(" · ")), bar(p.shares));
+    const along = shares => Object.entries(shares).filter(([, share]) => share >= 5e-4).map(([axis, share]) => `${axis} ${percent(share)}`).join(", ");
+    for (const [name, shares] of [["communication that shows", p.exposed], ["hidden communication", p.hidden]]) if (along(shares)) parts.push(make("p", { class: "soft" }, `${name}: ${along(shares)}`));
     if (p.dropped) parts.push(make("p", { class: "soft" }, p.dropped));
     if (command && p.rank) parts.push(make("p", { class: "soft" }, "To write its program: "), make("pre", { class: "scroll" }, `${command} --row ${p.rank} -o plan.mlir`));
     return parts;
@@ -257,6 +259,8 @@ function why(run) {
   const bySelect = make("select", { onchange: () => parts(bySelect.value) }, ...Object.keys(run.parts).map(by => make("option", {}, by)));
   card("In the model's names", make("p", { class: "soft" }, "Time of an average device, and memory of the fullest at its peak, by ", bySelect), partBox);
   parts("module");
+  if (run.axes.length) card("Communication by axis", make("p", { class: "soft" }, "Of an average device: beside what it computes nothing (exposed), and beside what it does (hidden)."), table([{ name: "axis", value: a => a.axis, text: true },
+    ...["exposed", "hidden"].map(kind => ({ name: kind, value: a => a[kind], show: a => `${time(a[kind])}, ${percent(a[kind] / total)}` }))], run.axes).node);
   card("Time of each device", keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "bubble"]), devices.node);
 }
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir.interpreters.simulate.breakdown import By, breakdown, places
 from distir.interpreters.simulate.expansion import COMPUTE
+from distir.interpreters.simulate.occupancy import by_axis
 from distir.interpreters.simulate.spans import PER_MICROSECOND, Level, Span
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def run_tiles(analysis: Analysis, batch: int | None) -> list[list[Any]]:
     peak = max(peaks.values(), default=0)
     reserved = analysis.peak(max(peaks, key=lambda d: peaks[d])).reserved_bytes(analysis.machine.memory) if peaks else 0
     total = max(summary.makespan_picoseconds * summary.devices, 1)
-    compute, communication, idle, hidden = (sum(kind) / total for kind in zip(*times, strict=True))
+    compute, communication, idle, hidden = (sum(kind) / total for kind in list(zip(*times, strict=True))[:4])
     tiles: list[list[Any]] = [["makespan", time_text(summary.makespan_seconds), "one run of the program", False]]
     if batch is not None and summary.makespan_picoseconds:
         tiles.append(
@@ -110,8 +111,16 @@ def run_data(analysis: Analysis) -> dict[str, Any]:
         "peaks": [_peak(analysis, device) for device in described],
         "parts": {by: _parts(analysis, by) for by in ("module", "layer", "kind", "operation")},
         "devices": [
-            {"device": d, "place": where[d], **{k: v / PER_MICROSECOND for k, v in t._asdict().items()}}
+            {
+                "device": d,
+                "place": where[d],
+                **{k: getattr(t, k) / PER_MICROSECOND for k in ("compute", "communication", "idle", "hidden")},
+            }
             for d, t in enumerate(analysis.device_times)
+        ],
+        "axes": [
+            {"axis": axis, **{k: v / PER_MICROSECOND / count for k, v in time._asdict().items()}}
+            for axis, time in by_axis(analysis.device_times).items()
         ],
     }
 

@@ -50,7 +50,7 @@ class Analysis:
     @cached_property
     def device_times(self) -> list[DeviceTime]:
         """What the time of each device goes to."""
-        return device_times(self.expansion)
+        return device_times(Expansion(self._open(self.module)))
 
     @cached_property
     def critical_path(self) -> CriticalPath:

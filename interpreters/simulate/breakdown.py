@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from distir.dialects.sharding import AxesAttr
 from distir.interpreters.costs import SLOWDOWN
+from distir.interpreters.simulate.axes import Axes
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.holdings import Holding, Peak
@@ -23,8 +23,6 @@ from distir.interpreters.simulate.timing import Frame
 from distir.interpreters.walk import model_name
 
 By = Literal["module", "layer", "kind", "operation"]
-AXES = "dist.axes"
-"""The attribute of a module that names the axes of its devices, the last one fastest."""
 HOPS = 8
 """How far the module of a communication is looked for: it is that of what made its operand."""
 
@@ -172,15 +170,6 @@ def _modules(holdings: Iterable[Holding], entry: str) -> list[str]:
 
 def places(module: ModuleOp, devices: int) -> list[str]:
     """Where each device is along the axes, as in `pp 0, dp 1, tp 0`; empty texts where the program does not say."""
-    axes = module.attributes.get(AXES)
-    if not isinstance(axes, AxesAttr):
-        return [""] * devices
-    found: list[str] = []
-    for device in range(devices):
-        parts: list[str] = []
-        for axis, size in reversed(axes.data):
-            device, place = divmod(device, size)
-            if size > 1:
-                parts.insert(0, f"{axis} {place}")
-        found.append(", ".join(parts))
-    return found
+    axes = Axes.of_module(module)
+    named = [zip(axes.sizes, axes.place(device), strict=True) for device in range(devices)]
+    return [", ".join(f"{axis} {place}" for (axis, size), place in each if size > 1) for each in named]

@@ -55,6 +55,16 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class Details:
+    """What a plan's memory and communication are."""
+
+    memory_by_kind: Mapping[str, int]
+    """What the fullest device holds at its peak, by kind (`simulate/kinds`)."""
+    communication: Mapping[str, tuple[float, float]]
+    """By axis of the devices (`simulate/axes`): the shares of device time beside which the device computes nothing, and something."""
+
+
+@dataclass(frozen=True)
 class Figures:
     """What the simulation of a plan found. Shares are of device time, averaged over devices."""
 
@@ -62,8 +72,8 @@ class Figures:
     peak_memory_bytes: int
     compute_share: float
     communication_share: float
-    memory_by_kind: Mapping[str, int] | None = field(default=None, compare=False)
-    """What the fullest device holds at its peak, by kind (`simulate/kinds`), where the search has looked."""
+    details: Details | None = field(default=None, compare=False)
+    """Where the search has looked."""
 
     @property
     def idle_share(self) -> float:

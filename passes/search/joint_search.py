@@ -3,7 +3,7 @@ tensor ranks cut weights are known soon; then the integer program plans what pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.interpreters.machines import Machine
 from distir.passes.search.best_first import Fastest
-from distir.passes.search.configurations import Configuration, Outcome
+from distir.passes.search.configurations import Configuration, Details, Outcome
 from distir.passes.search.search import Search
 from distir.passes.search.staged_search import StagedSearch
 
@@ -69,9 +69,9 @@ class JointSearch:
         """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
         return self.of(c).program(c)
 
-    def memory_by_kind(self, c: Configuration) -> Mapping[str, int]:
-        """What the fullest device of a plan holds at its peak, by kind."""
-        return self.of(c).memory_by_kind(c)
+    def details(self, c: Configuration) -> Details:
+        """What a plan's memory and communication are."""
+        return self.of(c).details(c)
 
     def evaluate_alone(self, c: Configuration) -> Outcome:
         """One configuration, as it is among others."""

@@ -3,7 +3,7 @@ search of a model that is recomputed so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.recompute_activations import RecomputeActivationsPass
-from distir.passes.search.configurations import Configuration, Outcome
+from distir.passes.search.configurations import Configuration, Details, Outcome
 from distir.passes.search.search import Search
 
 
@@ -63,5 +63,5 @@ class RecomputedSearch(Search):
     def program(self, configuration: Configuration) -> ModuleOp:
         return self.of(configuration.recompute).program(configuration)
 
-    def memory_by_kind(self, c: Configuration) -> Mapping[str, int]:
-        return self.of(c.recompute).memory_by_kind(c)
+    def details(self, c: Configuration) -> Details:
+        return self.of(c.recompute).details(c)

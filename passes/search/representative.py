@@ -18,13 +18,14 @@ from distir.interpreters.simulate.batches import BatchSummaries, BatchSummary
 from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.holdings import peak_of
 from distir.interpreters.simulate.kinds import by_kind
+from distir.interpreters.simulate.occupancy import by_axis, device_times
 from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.summaries import OpenProgram, in_seconds, open_program
 from distir.interpreters.work import Kind
 from distir.passes.distribution.pipeline.assemble import Assembler
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.staged import StagedProgram
-from distir.passes.search.configurations import Figures
+from distir.passes.search.configurations import Details, Figures
 
 Busy = Mapping[int, Mapping[str, float]]
 """Seconds of devices by kind."""
@@ -99,7 +100,7 @@ def figures_of_one(
     return figures_of(summary, part.busy(summary.busy_seconds, in_seconds(busy)))
 
 
-def memory_of_one(
+def details_of_one(
     staged: StagedProgram,
     layout: Layout,
     schedule: str,
@@ -107,16 +108,22 @@ def memory_of_one(
     cost_model: str,
     memo: SummaryMemo,
     reader: Reader,
-) -> dict[str, int]:
-    """What the fullest device of such a plan holds at its peak, by kind."""
-    with representative(staged, layout, schedule, memo.known(machine, cost_model, ()).library.costs.model):
-        return memory_by_kind(open_program(staged.module, machine, cost_model, memo=memo, reader=reader))
+) -> Details:
+    """Memory and communication of such a plan."""
+    with representative(staged, layout, schedule, memo.known(machine, cost_model, ()).library.costs.model) as part:
+        devices = layout.devices // (part.copies * part.ranks)
+        return details_of(open_program(staged.module, machine, cost_model, memo=memo, reader=reader), devices)
 
 
-def memory_by_kind(program: OpenProgram) -> dict[str, int]:
-    """What the fullest device holds at its peak, by kind."""
-    peaks = program.summary().peak_memory_bytes
-    return by_kind(peak_of(Expansion(program), max(peaks, key=lambda device: peaks[device])).holdings)
+def details_of(program: OpenProgram, devices: int | None = None) -> Details:
+    """Memory of the fullest device at its peak, by kind, and communication by axis, on average over all devices or over so many, which are those
+    that are simulated."""
+    expansion, summary = Expansion(program), program.summary()
+    peaks = summary.peak_memory_bytes
+    memory = by_kind(peak_of(expansion, max(peaks, key=lambda device: peaks[device])).holdings)
+    total = max(summary.makespan_picoseconds * (devices or summary.devices), 1)
+    along = by_axis(device_times(expansion))
+    return Details(memory, {axis: (time.exposed / total, time.hidden / total) for axis, time in along.items()})
 
 
 def figures_of_program(

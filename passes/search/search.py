@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import ceil
@@ -36,14 +36,14 @@ from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.search.best_first import BestFirst, Fastest, Program
 from distir.passes.search.bounds import Bounds, Least
-from distir.passes.search.configurations import CUTS_LAYERS, Configuration, Figures, Outcome
+from distir.passes.search.configurations import CUTS_LAYERS, Configuration, Details, Figures, Outcome
 from distir.passes.search.distribute import distribute, lower_stages
 from distir.passes.search.representative import (
+    details_of,
+    details_of_one,
     figures_of_batches,
     figures_of_one,
     figures_of_program,
-    memory_by_kind,
-    memory_of_one,
 )
 from distir.passes.structure import argument_attributes, text
 
@@ -323,14 +323,14 @@ class Search:
             return Outcome(configuration, None, str(error))
         return self._outcome(configuration, figures)
 
-    def memory_by_kind(self, c: Configuration) -> Mapping[str, int]:
-        """What the fullest device of a plan holds at its peak, by kind."""
+    def details(self, c: Configuration) -> Details:
+        """What a plan's memory and communication are."""
         memo = self._memo
         if not self.overlap:
             with suppress(DistirError), collector_paused():
                 staged, reader = self._staged_with_reader(c)
-                return memory_of_one(staged, c.layout, c.schedule, self.machine, self.cost_model, memo, reader)
-        return memory_by_kind(open_program(self.program(c), self.machine, self.cost_model, memo=memo))
+                return details_of_one(staged, c.layout, c.schedule, self.machine, self.cost_model, memo, reader)
+        return details_of(open_program(self.program(c), self.machine, self.cost_model, memo=memo))
 
     def _figures_of_one(self, configuration: Configuration) -> Figures:
         layout, schedule = configuration.layout, configuration.schedule

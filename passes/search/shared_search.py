@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.machines import Machine
 from distir.passes.search.best_first import Fastest
-from distir.passes.search.configurations import Configuration, Outcome
+from distir.passes.search.configurations import Configuration, Details, Outcome
 
 if TYPE_CHECKING:
     from distir.passes.search.joint_search import JointSearch
@@ -62,9 +62,9 @@ class SharedSearch:
         self.search.evaluate_alone(c)  # what another process chose for it is chosen here as well
         return self.search.program(c)
 
-    def memory_by_kind(self, c: Configuration) -> Mapping[str, int]:
-        """What the fullest device of a plan holds at its peak, by kind."""
-        return self.search.memory_by_kind(c)
+    def details(self, c: Configuration) -> Details:
+        """What a plan's memory and communication are."""
+        return self.search.details(c)
 
     def evaluate_alone(self, c: Configuration) -> Outcome:
         """One configuration, as it is among others."""

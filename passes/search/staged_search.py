@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -37,8 +37,8 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.search.best_first import BestFirst, Fastest
-from distir.passes.search.configurations import UNSEEN, Configuration, Figures, Outcome, ranked
-from distir.passes.search.representative import figures_of_program, memory_by_kind
+from distir.passes.search.configurations import UNSEEN, Configuration, Details, Figures, Outcome, ranked
+from distir.passes.search.representative import details_of, figures_of_program
 from distir.passes.sharding.search import NothingFits, TooSlow
 
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
@@ -206,7 +206,7 @@ class StagedSearch:
         """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""
         try:
             module = self.program(c, cutoff)
-            figures = replace(self._figures(module), memory_by_kind=self._memory_by_kind(module))
+            figures = replace(self._figures(module), details=self._details(module))
         except TooSlow:
             raise
         except NothingFits as error:
@@ -224,12 +224,12 @@ class StagedSearch:
     def _figures(self, module: ModuleOp) -> Figures:
         return figures_of_program(module, self.machine, self.cost_model, self.overlap, self._memo)
 
-    def memory_by_kind(self, c: Configuration) -> Mapping[str, int]:
-        """What the fullest device of a plan holds at its peak, by kind."""
-        return self._memory_by_kind(self.program(c))
+    def details(self, c: Configuration) -> Details:
+        """What a plan's memory and communication are."""
+        return self._details(self.program(c))
 
-    def _memory_by_kind(self, module: ModuleOp) -> dict[str, int]:
-        return memory_by_kind(open_program(module, self.machine, self.cost_model, memo=self._memo))
+    def _details(self, module: ModuleOp) -> Details:
+        return details_of(open_program(module, self.machine, self.cost_model, memo=self._memo))
 
     def least_seconds(self, c: Configuration) -> float:
         """What a plan takes at least, as far as an operation on a shard takes no smaller share of the time than the shard is of the whole. A

@@ -17,6 +17,7 @@ from distir.dialects.dist import CallOp, InsertOp, PutRowsOp, SendOp, SliceOp, T
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.dist.calls import is_grouped
 from distir.dialects.errors import DistirError
+from distir.dialects.sharding import AxesAttr
 from distir.passes.distribution.pipeline.stages import PHASE, STAGE, VIRTUAL
 from distir.passes.staging.order import Order, is_stage_call
 from distir.passes.structure import argument_attributes, functions, give_body, name_alike, result_attributes
@@ -34,6 +35,8 @@ def write_schedule(module: ModuleOp, entry: FuncOp, schedule: str) -> None:
         module.body.block.erase_op(functions(module)[writer.loop.callee.string_value()])
     module.attributes.pop(VIRTUAL, None)
     module.attributes["dist.devices"] = IntegerAttr(count * writer.ranks, i64)
+    if isinstance(axes := module.attributes.get("dist.axes"), AxesAttr):
+        module.attributes["dist.axes"] = AxesAttr((("pp", writer.ranks), *axes.data))
 
 
 class _Schedule(Order):

@@ -88,6 +88,11 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds / 1e-9:.4g} ns"
 
 
+def along_text(shares: Mapping[str, float]) -> str:
+    """`dp 3% tp 8%`: shares by axis, without those that are nothing."""
+    return " ".join(f"{axis} {share:.0%}" for axis, share in shares.items() if share >= 0.005) or "0%"
+
+
 def bytes_text(count: float) -> str:
     """`1.125 KiB`, `32 GiB`."""
     for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

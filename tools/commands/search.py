@@ -243,7 +243,15 @@ def run(args: Namespace) -> int:
         by_plan = {outcome.configuration: outcome for outcome in fitting}
         best = [by_plan[plan.configuration] for plan in plans]
         facts = {"command": args.command_line, **facts_of(search.machine.name, args.cost_model)}
-        more = [{"tokens": plan.tokens_per_second, "mfu": plan.mfu} for plan in plans]
+        more = [
+            {
+                "tokens": plan.tokens_per_second,
+                "mfu": plan.mfu,
+                "exposed": plan.exposed_shares,
+                "hidden": plan.hidden_shares,
+            }
+            for plan in plans
+        ]
         if plans:
             kinds = [f"{name} {bytes_text(count)}" for name, count in plans.best.memory_by_kind.items()]
             facts["memory of the best plan"] = ", ".join(kinds)
@@ -433,7 +441,9 @@ def print_plans(plans: Plans, top: int) -> None:
     """Prints the fastest plans, with as many columns as a terminal is wide, and what their tokens are."""
     pipelines = {plan.configuration.schedule for plan in plans[:top] if plan.configuration.pp > 1}
     width = max(NARROWEST, get_terminal_size().columns if sys.stdout.isatty() else 0)
-    table = plans.table(top).within(width, *(["schedule"] if len(pipelines) < 2 else []), "latency", "comm", "batch")
+    table = plans.table(top).within(
+        width, *(["schedule"] if len(pipelines) < 2 else []), "latency", "batch", "hidden", "comm"
+    )
     print_table(table.rows, table.columns)
     if pipelines and "schedule" not in table.columns:
         print(f"schedule {min(pipelines)}")

@@ -272,6 +272,7 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
         "communication_count": {name.removeprefix("dist."): summary.counts[name] for name in messages},
         "share": share_of(analysis),
         "assumed": assumed_shares(analysis.expansion),
+        "communication_by_axis": along_axes(analysis),
         "peaks": described,
     }
 
@@ -279,9 +280,23 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
 def share_of(analysis: Analysis) -> dict[str, float]:
     """How the devices spend the time, on average: computing, communicating without computing, doing nothing."""
     total = analysis.summary.makespan_picoseconds * analysis.summary.devices
-    compute, communication, idle, _ = (sum(times) for times in zip(*analysis.device_times, strict=True))
-    shares = {"compute": compute, "communication": communication, "idle": idle}
-    return {name: share / total if total else 0.0 for name, share in shares.items()}
+    times = analysis.device_times
+    return {
+        name: sum(getattr(time, name) for time in times) / max(total, 1)
+        for name in ("compute", "communication", "idle")
+    }
+
+
+def along_axes(analysis: Analysis) -> dict[str, dict[str, float]]:
+    """Seconds of an average device in communication along each axis: those beside which it computes nothing, and those beside which it does."""
+    from distir.interpreters.costs import PICOSECONDS
+    from distir.interpreters.simulate.occupancy import by_axis
+
+    scale = PICOSECONDS * max(analysis.summary.devices, 1)
+    return {
+        axis: {"exposed_seconds": time.exposed / scale, "hidden_seconds": time.hidden / scale}
+        for axis, time in by_axis(analysis.device_times).items()
+    }
 
 
 def peaks_of(analysis: Analysis) -> list[dict[str, Any]]:
@@ -328,6 +343,10 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     fits = f"{most / capacity:.1%} of {bytes_text(capacity)}{excess}"
     counts = [f"{times} {name}" for name, times in figures["communication_count"].items()]
     devices = f"{len(peaks)} device{'s' if len(peaks) > 1 else ''}"
+    along = [
+        f"{axis} {seconds_text(time['exposed_seconds'])} exposed, {seconds_text(time['hidden_seconds'])} hidden"
+        for axis, time in figures["communication_by_axis"].items()
+    ]
     rows = [
         ("program", figures["program"]),
         ("machine", f"{figures['machine']}, {devices}, {figures['cost_model']} cost model"),
@@ -337,6 +356,8 @@ def _rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
         ("communication", ", ".join(counts) or "none"),
         ("devices", ", ".join(f"{name} {share:.1%}" for name, share in figures["share"].items())),
     ]
+    if along:
+        rows.append(("by axis", "; ".join(along)))
     if figures["throughput_per_second"] is not None:
         throughput = f"{figures['throughput_per_second']:.4g} samples/s (batch {figures['batch_size']})"
         rows.insert(3, ("throughput", throughput))

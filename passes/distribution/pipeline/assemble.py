@@ -17,7 +17,7 @@ from distir.dialects.dist import AllReduceOp
 from distir.dialects.dist import CallOp as DistCallOp
 from distir.dialects.dist.attributes import relocated
 from distir.dialects.reductions import Reduction, ReductionAttr
-from distir.dialects.sharding import REPLICATED, Partial, Sharded
+from distir.dialects.sharding import REPLICATED, AxesAttr, Partial, Sharded
 from distir.interpreters.costs import PARTICIPANTS
 from distir.interpreters.entry import REPLICA
 from distir.passes.distribution.pipeline.layout import Layout, Tensor, local_types, part_of
@@ -249,7 +249,9 @@ class Assembler:
         new.res_attrs = ArrayAttr([DictionaryAttr(d) for d in ports])
         self.staged.place(new)
         self.built.append(new)
-        self.staged.module.attributes["dist.devices"] = IntegerAttr(self.layout.devices, i64)
+        layout = self.layout
+        self.staged.module.attributes["dist.devices"] = IntegerAttr(layout.devices, i64)
+        self.staged.module.attributes["dist.axes"] = AxesAttr((("pp", layout.pp), ("dp", layout.dp), ("tp", layout.tp)))
         return new
 
     def _returned(self, value: SSAValue) -> Tensor:

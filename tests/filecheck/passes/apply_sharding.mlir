@@ -12,7 +12,7 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input", dist.
 }
 
 // The whole of the first program: parts, devices, and no attribute of level 2 left.
-// CHECK:      builtin.module attributes {dist.devices = 2 : i64} {
+// CHECK:      builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<{{.*}}>} {
 // CHECK-NEXT:   func.func @main(
 // CHECK-SAME:     %x: tensor<4x8xf32, #dist.on<0>> {dist.name = "x", dist.role = "input", dist.part = #dist.part<[0:4, 0:8] of [4, 8]>}
 // CHECK-SAME:     %x_1: tensor<4x8xf32, #dist.on<1>> {dist.name = "x", dist.role = "input", dist.part = #dist.part<[0:4, 0:8] of [4, 8]>}
@@ -147,7 +147,7 @@ func.func @main(%x: tensor<4x8xf32>, %w: tensor<8x6xf32>) -> tensor<4x6xf32> {
   func.return %y : tensor<4x6xf32>
 }
 
-// CHECK:      builtin.module attributes {dist.devices = 4 : i64} {
+// CHECK:      builtin.module attributes {dist.devices = 4 : i64, dist.axes = #dist.axes<{{.*}}>} {
 // CHECK-NEXT: func.func @main(
 // CHECK-SAME: %x_2: tensor<2x4xf32, #dist.on<2>> {dist.part = #dist.part<[2:4, 0:4] of [4, 8]>}
 // CHECK-SAME: %w_1: tensor<4x6xf32, #dist.on<1>> {dist.part = #dist.part<[4:8, 0:6] of [8, 6]>}

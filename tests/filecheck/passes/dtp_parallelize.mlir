@@ -24,7 +24,7 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
   func.return %loss, %w0_new, %w1_new : tensor<12x4xf32>, tensor<8x6xf32>, tensor<6x4xf32>
 }
 
-// CHECK:      builtin.module attributes {dist.devices = 8 : i64} {
+// CHECK:      builtin.module attributes {dist.devices = 8 : i64, dist.axes = #dist.axes<["pp" = 2, "dp" = 2, "tp" = 2]>} {
 // CHECK-NEXT: func.func @main(
 // CHECK-SAME: %x_2: tensor<6x8xf32, #dist.on<2>> {dist.name = "x", dist.role = "input", dist.part = #dist.part<[6:12, 0:8] of [12, 8]>}
 // CHECK-SAME: %w0_3: tensor<8x3xf32, #dist.on<3>> {dist.name = "w0", dist.role = "parameter", dist.part = #dist.part<[0:8, 3:6] of [8, 6]>}

@@ -26,7 +26,7 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
   func.return %loss, %w0_new, %w1_new : tensor<12x4xf32>, tensor<8x6xf32>, tensor<6x4xf32>
 }
 
-// CHECK:      builtin.module attributes {dist.devices = 2 : i64} {
+// CHECK:      builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<{{.*}}>} {
 // CHECK-NEXT: func.func @main(
 // CHECK-SAME: %z: tensor<12x4xf32, #dist.on<1>> {dist.name = "z", dist.role = "label", dist.part = #dist.part<[0:12, 0:4] of [12, 4]>}
 // CHECK-SAME: %w0: tensor<8x6xf32, #dist.on<0>> {dist.name = "w0", dist.role = "parameter", dist.part = #dist.part<[0:8, 0:6] of [8, 6]>}

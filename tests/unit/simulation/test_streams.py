@@ -20,7 +20,9 @@ from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Overlap, load_machine
 from distir.interpreters.proof import prove, prove_ranks
+from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate import simulate, summarize
+from distir.interpreters.simulate.analysis import Analysis
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.overlap_communication import OverlapCommunicationPass
 from distir.passes.project_to_rank import project
@@ -52,6 +54,31 @@ def test_all_reductions_but_the_last_are_hidden() -> None:
     )
     assert plain.counts["dist.allreduce"] == beside.counts["dist.allreduce"] == 4
     assert plain.makespan_picoseconds - beside.makespan_picoseconds == 3 * 500_000
+
+
+def test_communication_by_axis_exposed_and_hidden() -> None:
+    """The same four layers, a message 0.5 us. Two replicas reduce four gradients: 2 us, of which 1.5 us are beside computation if they have a
+    stream. On two stages, each of two tensor ranks in both of two replicas, with two microbatches: a device takes part in a message to the other stage
+    and one back for each microbatch (4), in the reduction of its two layers' gradients over replicas (2), and over tensor ranks, where of two layers the
+    first is cut by columns and the second by rows, in one sum for each microbatch forward, and one of what comes back on the stage that needs it: 4 or 2."""
+
+    def along(**options: object):
+        times = Analysis(distributed(**options), load_machine(UNIT)).device_times
+        return [{axis: tuple(time) for axis, time in each.by_axis.items()} for each in times]
+
+    assert along(dp=2) == [{"dp": (2_000_000, 0)}] * 2
+    assert along(dp=2, overlap=True, bucket=0) == [{"dp": (500_000, 1_500_000)}] * 2
+    first, last = ({"pp": (2_000_000, 0), "dp": (1_000_000, 0), "tp": (n * 500_000, 0)} for n in (4, 2))
+    assert along(dp=2, tp=2, pp=2, microbatches=2, schedule="gpipe") == [first] * 4 + [last] * 4
+
+
+@pytest.mark.filterwarnings("ignore:Constructing LpVariable:DeprecationWarning")
+def test_times_of_groups_are_those_of_each_device() -> None:
+    """One device of each kind stands for the others; a sum is along the axis that it is over."""
+    module = distributed(dp=2, tp=2, pp=2, microbatches=2, sharding="ilp", divide=True, grouped=True, overlap=True)
+    grouped, each = (Analysis(m, load_machine(UNIT)).device_times for m in (module, explicit(module)))
+    assert grouped == each
+    assert {axis for time in each for axis in time.by_axis} == {"pp", "dp", "tp"}
 
 
 @pytest.mark.parametrize(

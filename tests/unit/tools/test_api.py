@@ -65,6 +65,27 @@ def test_plans_are_ranked_and_are_what_they_say(model: ModuleOp, plans: distir.P
     assert distir.prove(model, plans[0].program)
 
 
+def test_communication_is_told_by_axis(model: ModuleOp, plans: distir.Plans):
+    """What a search says from one replica and one tensor rank is what the whole program takes; with streams, part of it is hidden."""
+    overlapping = distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], sharding="dtp", overlap=True)
+    for plan in (*plans, *overlapping):
+        assert sum(plan.exposed_shares.values()) == pytest.approx(plan.figures.communication_share)
+        found = distir.simulate(plan.program, "dgx-2").figures["communication_by_axis"]
+        for axis, degree in (
+            ("dp", plan.configuration.dp),
+            ("tp", plan.configuration.tp),
+            ("pp", plan.configuration.pp),
+        ):
+            seconds = found.get(axis, {"exposed_seconds": 0.0, "hidden_seconds": 0.0})
+            assert (axis in found) == (degree > 1)
+            assert plan.exposed_shares[axis] == pytest.approx(seconds["exposed_seconds"] / plan.figures.latency_seconds)
+            assert plan.hidden_shares[axis] == pytest.approx(seconds["hidden_seconds"] / plan.figures.latency_seconds)
+    assert not any(sum(plan.hidden_shares.values()) for plan in plans)
+    assert any(plan.hidden_shares["dp"] > 0 for plan in overlapping)
+    assert "hidden" in overlapping.table().columns
+    assert "hidden" not in plans.table().columns
+
+
 def test_tables(plans: distir.Plans, monkeypatch: pytest.MonkeyPatch):
     lines = str(plans).splitlines()
     assert lines[0].split()[:3] == ["rank", "batch", "D"]

@@ -16,7 +16,7 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (
   func.return %y : tensor<4x8xf32>
 }
 
-// CHECK:      builtin.module attributes {dist.devices = 2 : i64} {
+// CHECK:      builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<{{.*}}>} {
 // CHECK:      %a = dist.call @forward_0(%x_1) on [0]
 // CHECK-NEXT: %a_1 = dist.send %a to 1
 // CHECK:      %a_2 = dist.call @forward_0(%x_2) on [0]
@@ -26,13 +26,13 @@ func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (
 // CHECK-NEXT: %c = dist.call @forward_2(%b_1) on [0]
 // CHECK:      dist.call @forward_3(%{{.*}}) on [1]
 
-// ZBV:        builtin.module attributes {dist.devices = 2 : i64} {
+// ZBV:        builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<{{.*}}>} {
 // ZBV:        %b = dist.call @forward_1(%{{.*}}) on [1]
 // ZBV:        %c = dist.call @forward_2(%b) on [1]
 // ZBV-NOT:    dist.send %b
 // ZBV:        dist.call @forward_3(%{{.*}}) on [0]
 
-// TABLE:      builtin.module attributes {dist.devices = 3 : i64} {
+// TABLE:      builtin.module attributes {dist.devices = 3 : i64, dist.axes = #dist.axes<{{.*}}>} {
 // TABLE:      dist.call @forward_0(%{{.*}}) on [2]
 // TABLE:      dist.call @forward_1(%{{.*}}) on [0]
 // TABLE:      dist.call @forward_2(%{{.*}}) on [0]
