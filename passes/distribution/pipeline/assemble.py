@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, UnitAttr, i64
+from xdsl.dialects.builtin import (
+    UNKNOWN_LOC,
+    ArrayAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    IntegerAttr,
+    StringAttr,
+    UnitAttr,
+    i64,
+)
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
@@ -186,7 +195,7 @@ class Assembler:
                 types += [
                     staged.moved(t, d) for t, d in zip(held, self._group(layout, stage_of(call), number), strict=True)
                 ]
-        ports += [DictionaryAttr({})] * (len(types) - len(ports))
+        ports += [DictionaryAttr({"dist.role": StringAttr("parameter")})] * (len(types) - len(ports))
         self.block = Block(arg_types=types)
         self.replicas = [self._replica(self.block, layout, number) for number in range(self.count)]
         given, at, ranks = self.block.args, 0, staged.ranks

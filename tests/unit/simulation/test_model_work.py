@@ -51,6 +51,7 @@ def test_gpt2_has_the_figures_that_users_read(tmp_path: Path, capsys: pytest.Cap
         assert plan["mfu"] == pytest.approx(flops / seconds / 2 / H100_F32)
         kinds = ("weights_bytes", "gradients_bytes", "optimizer_state_bytes", "activations_bytes")
         assert sum(plan[kind] for kind in kinds) == plan["peak_memory_bytes"]
+        assert plan["weights_bytes"] >= 4 * 12 * layers * d * d / (plan["tp"] * plan["pp"])
         assert plan["gradients_bytes"] == plan["optimizer_state_bytes"] == 0
     assert main(["search", model, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
