@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS = 1
 
-.PHONY: demo test lint types lit pytest extension check-long benchmarks clean help
+.PHONY: demo test lint types lit pytest extension check-long benchmarks screenshots clean help
 
 help:
 	@echo "make demo        install into $(VENV) and run the main job on a real GPT-2"
 	@echo "make test        install, then lint, types, lit and pytest"
 	@echo "make extension   distir and examples/extension as wheels, and the extension's tests against them"
 	@echo "make check-long  the exhaustive checks (tens of minutes)"
+	@echo "make screenshots the pictures of reports in README; needs a Chromium"
 	@echo "make benchmarks  speed and memory figures, each beside a baseline of the same run"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -52,6 +53,9 @@ check-long: $(STAMP)
 
 benchmarks: $(STAMP)
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+screenshots: $(STAMP)
+	$(BIN)/python -m tests.screenshots
 
 clean:
 	rm -rf $(VENV) build dist out

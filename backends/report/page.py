@@ -59,7 +59,12 @@ def search_report(
             margin = best[0].throughput / best[1].throughput - 1
             o = best[1].configuration
             data["tiles"].append(
-                ["faster than the next by", f"{margin:.1%}", f"D={o.dp} T={o.tp} P={o.pp} K={o.microbatches}", False]
+                [
+                    "faster than the next by",
+                    f"{margin:.1%}",
+                    f"D={o.dp} T={o.tp} P={o.pp} K={o.microbatches}, batch {o.batch}",
+                    False,
+                ]
             )
         if analysis is None and best[0].figures is not None:
             data["tiles"].append(["latency", time_text(best[0].figures.latency_seconds), "", False])

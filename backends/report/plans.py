@@ -41,6 +41,7 @@ def _plan(rank: int | None, outcome: Outcome) -> dict[str, Any]:
     plan |= {
         "schedule": c.schedule,
         "recompute": c.recompute,
+        "sharding": c.sharding,
         "dropped": outcome.dropped,
         "throughput": outcome.throughput,
     }

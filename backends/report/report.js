@@ -17,9 +17,11 @@ const showTip = (event, text) => {
   tip.style.left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8) + "px";
   tip.style.top = Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8) + "px";
 };
-const number = (x, digits = 4) => +x.toPrecision(digits) + "";
-const time = us => { for (const [unit, size] of [["s", 1e6], ["ms", 1e3], ["us", 1]]) if (Math.abs(us) >= size) return number(us / size) + " " + unit; return number(us * 1e3) + " ns"; };
-const bytes = n => { for (const [unit, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) if (n >= size) return number(n / size) + " " + unit; return n + " bytes"; };
+const number = (x, digits = 4) => { const rounded = +x.toPrecision(digits); return Math.abs(rounded) >= 1000 ? rounded.toLocaleString("en") : rounded + ""; };
+// Round steps for an axis, about `count` of them.
+const roundStep = (range, count, base = 10) => { const least = range / count, power = base ** Math.floor(Math.log(least) / Math.log(base)); return (base === 10 ? [1, 2, 5, 10] : [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]).map(n => n * power).find(s => s >= least); };
+const time = us => { if (us === 0) return "0"; for (const [unit, size] of [["s", 1e6], ["ms", 1e3], ["us", 1]]) if (Math.abs(us) >= size) return number(us / size) + " " + unit; return number(us * 1e3) + " ns"; };
+const bytes = n => { if (n === 0) return "0"; for (const [unit, size] of [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) if (n >= size) return number(n / size) + " " + unit; return n + " bytes"; };
 const percent = x => (100 * x).toFixed(1) + "%";
 const card = (title, ...children) => document.body.insertBefore(make("section", {}, make("h2", {}, title), ...children), tip);
 const bar = shares => make("div", { class: "bar" }, ...Object.entries(shares).map(([kind, share]) =>
@@ -63,27 +65,25 @@ function plans(search) {
     const along = shares => Object.entries(shares).filter(([, share]) => share >= 5e-4).map(([axis, share]) => `${axis} ${percent(share)}`).join(", ");
     for (const [name, shares] of [["communication that shows", p.exposed], ["hidden communication", p.hidden]]) if (along(shares)) parts.push(make("p", { class: "soft" }, `${name}: ${along(shares)}`));
     if (p.dropped) parts.push(make("p", { class: "soft" }, p.dropped));
-    if (command && p.rank) parts.push(make("p", { class: "soft" }, "To write its program: "), make("pre", { class: "scroll" }, `${command} --row ${p.rank} -o plan.mlir`));
+    if (command && p.rank) parts.push(make("p", { class: "soft" }, "To write its program: "), make("pre", {}, `${command} --row ${p.rank} -o plan.mlir`));
     return parts;
   };
   const label = p => `batch ${p.batch}  D=${p.dp} T=${p.tp} P=${p.pp} K=${p.k}` + (p.pp > 1 ? ` ${p.schedule}` : "");
-  const W = 1000, H = 380, left = 62, bottom = 40, right = 12, top = 10;
-  const memories = shown.map(p => p.peak), speeds = shown.map(p => p.throughput);
-  const low = Math.log10(Math.max(1, Math.min(...memories)) * 0.9), high = Math.log10(Math.max(...memories, search.front.length ? search.limit <= 4 * Math.max(...memories) ? search.limit : 0 : 0) * 1.1);
-  const x = m => left + (W - left - right) * (Math.log10(m) - low) / (high - low || 1);
-  const most = Math.max(...speeds) * 1.05 || 1, y = s => H - bottom - (H - bottom - top) * s / most;
+  const W = Math.min(1300, Math.max(320, innerWidth - (innerWidth < 600 ? 44 : 110))), H = innerWidth < 600 ? 300 : 380, left = 62, bottom = 40, right = 22, top = 10;
+  const least = Math.min(...shown.map(p => p.peak)), largest = Math.max(...shown.map(p => p.peak), 1), limit = search.limit <= 4 * largest ? search.limit : 0;
+  const far = largest > 20 * least, scale = far ? Math.log2 : m => m;   // bytes go over more than a factor of 20: logarithmic
+  const low = far ? scale(least * 0.9) : 0, high = scale(Math.max(largest, limit) * (far ? 1.1 : 1.04));
+  const x = m => left + (W - left - right) * (scale(m) - low) / (high - low || 1);
+  const most = Math.max(...shown.map(p => p.throughput)) * 1.05 || 1, y = s => H - bottom - (H - bottom - top) * s / most;
   const colours = { D: "#3b78b8", T: "#e0872e", P: "#3f9b58", DT: "#b85fa8", DP: "#2aa3a3", TP: "#b59a1f", DTP: "#c94b4b", "": "#777" };
   const kindOf = p => (p.dp > 1 ? "D" : "") + (p.tp > 1 ? "T" : "") + (p.pp > 1 ? "P" : "");
   const plot = make("svg", { viewBox: `0 0 ${W} ${H}` });
-  for (let i = 0; i <= 5; i++) {
-    const s = most * i / 5;
-    plot.append(make("line", { class: "axis", x1: left, x2: W - right, y1: y(s), y2: y(s) }), make("text", { x: left - 6, y: y(s) + 4, "text-anchor": "end" }, number(s, 3)));
-    const m = 10 ** (low + (high - low) * i / 5);
-    plot.append(make("text", { x: x(m), y: H - bottom + 16, "text-anchor": i ? i === 5 ? "end" : "middle" : "start" }, bytes(+m.toPrecision(3))));
-  }
-  plot.append(make("text", { x: W / 2, y: H - 6, "text-anchor": "middle" }, "peak memory of a device (logarithmic)"), make("text", { x: 12, y: H / 2, transform: `rotate(-90 12 ${H / 2})`, "text-anchor": "middle" }, "samples per second"));
-  if (Math.log10(search.limit) <= high && Math.log10(search.limit) >= low) plot.append(make("line", { x1: x(search.limit), x2: x(search.limit), y1: top, y2: H - bottom, stroke: style("accent"), "stroke-dasharray": "5 4" }), make("text", { x: x(search.limit) - 5, y: top + 10, "text-anchor": "end" }, "memory limit"));
-  plot.append(make("path", { d: search.front.map(([m, s], i) => (i ? `H${x(m)}V${y(s)}` : `M${x(m)} ${y(s)}`)).join(""), fill: "none", stroke: style("soft"), "stroke-width": 1.5 }));
+  const rise = roundStep(most, H / 60), across = far ? Math.max(1, Math.ceil((high - low) / (W / 110))) : roundStep(high, W / 110, 1024);
+  for (let s = 0; s <= most; s += rise) plot.append(make("line", { class: "axis", x1: left, x2: W - right, y1: y(s), y2: y(s) }), make("text", { x: left - 6, y: y(s) + 4, "text-anchor": "end" }, number(s)));
+  for (let m = far ? Math.ceil(low) : 0; m <= high; m += across) plot.append(make("text", { x: x(far ? 2 ** m : m), y: H - bottom + 16, "text-anchor": "middle" }, bytes(far ? 2 ** m : m)));
+  plot.append(make("text", { x: (W + left) / 2, y: H - 6, "text-anchor": "middle" }, `peak memory of a device${far ? " (logarithmic)" : ""}`), make("text", { x: 12, y: (H - bottom) / 2, transform: `rotate(-90 12 ${(H - bottom) / 2})`, "text-anchor": "middle" }, "samples per second"));
+  if (limit && scale(limit) >= low) plot.append(make("line", { x1: x(search.limit), x2: x(search.limit), y1: top, y2: H - bottom, stroke: "var(--accent)", "stroke-dasharray": "5 4" }), make("text", { x: x(search.limit) - 5, y: top + 10, "text-anchor": "end" }, "memory limit"));
+  plot.append(make("path", { d: search.front.map(([m, s], i) => (i ? `H${x(m)}V${y(s)}` : `M${x(m)} ${y(s)}`)).join(""), fill: "none", stroke: "var(--soft)", "stroke-width": 1.5 }));
   for (const p of shown) {
     const circle = make("circle", { cx: x(p.peak), cy: y(p.throughput), r: p.rank === 1 ? 7 : 4.5, fill: colours[kindOf(p)], opacity: p.dropped ? 0.35 : 0.9, onclick: () => choose(p),
       onmousemove: e => showTip(e, `${label(p)}\n${number(p.throughput)} samples/s, ${time(p.latency)}\n${bytes(p.peak)}${p.dropped ? "\n" + p.dropped : ""}`), onmouseleave: e => showTip(e) });
@@ -91,21 +91,22 @@ function plans(search) {
     plot.append(circle);
   }
   const kinds = [...new Set(shown.map(kindOf))].sort();
-  const legend = make("p", { class: "keys soft" }, ...kinds.map(k => make("span", {}, make("i", { style: `background:${colours[k]}` }), [...k].join("/") || "one device")), make("span", {}, "faint: exceeds the memory · line: the Pareto front · large: the best"));
+  const legend = make("p", { class: "keys soft" }, ...kinds.map(k => make("span", {}, make("i", { style: `background:${colours[k]}` }), [...k].join("/") || "one device")), make("span", { class: "words" }, "faint: does not fit · line: the Pareto front · large: the fastest"));
   const details = make("div", { class: "details" });
   const list = table([
     { name: "rank", value: p => p.rank ?? 1e9, show: p => p.rank ? String(p.rank) : "" }, { name: "batch", value: p => p.batch }, { name: "D", value: p => p.dp }, { name: "T", value: p => p.tp },
     { name: "P", value: p => p.pp }, { name: "K", value: p => p.k }, { name: "schedule", value: p => p.schedule, show: p => p.pp > 1 ? p.schedule : "-", text: true },
+    ...(new Set(shown.map(p => p.sharding)).size > 1 ? [{ name: "sharding", value: p => p.sharding, text: true }] : []),
     ...(shown.some(p => p.recompute !== "none") ? [{ name: "recompute", value: p => p.recompute, text: true }] : []),
     { name: "samples/s", value: p => p.throughput, show: p => p.latency === null ? "" : number(p.throughput) },
     ...(shown.some(p => p.tokens) ? [{ name: "tokens/s", value: p => p.tokens ?? 0, show: p => p.tokens ? Math.round(p.tokens).toLocaleString("en") : "" }] : []),
     ...(shown.some(p => p.mfu) ? [{ name: "MFU", value: p => p.mfu ?? 0, show: p => p.mfu ? percent(p.mfu) : "" }] : []),
     { name: "comm", value: p => p.shares?.communication ?? 0, show: p => p.shares ? percent(p.shares.communication) : "" }, { name: "bubble", value: p => p.shares?.idle ?? 0, show: p => p.shares ? percent(p.shares.idle) : "" }, { name: "latency", value: p => p.latency ?? Infinity, show: p => p.latency === null ? "" : time(p.latency) },
     { name: "peak memory", value: p => p.peak ?? Infinity, show: p => p.peak === null ? "" : bytes(p.peak) },
-    { name: "time of the devices", value: p => p.shares?.compute ?? 0, show: p => p.shares ? bar(p.shares) : "", text: true }, { name: "out because", value: p => p.dropped ?? "", text: true },
+    { name: "devices' time", value: p => p.shares?.compute ?? 0, show: p => p.shares ? bar(p.shares) : "", text: true }, ...(search.plans.some(p => p.dropped) ? [{ name: "out because", value: p => p.dropped ?? "", text: true }] : []),
   ], search.plans, { kind: p => p.dropped ? "dropped" : "", choose });
   card("All plans: throughput against memory", plot, legend, details);
-  card("Plans", make("p", { class: "soft" }, "Click a row or a point for its figures and command."), keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "waiting"]), list.node);
+  card("Plans", make("p", { class: "soft" }, "Click a row or a point for its figures and command."), keys(["compute", "compute"], ["communication", "communication that shows"], ["idle", "bubble"]), list.node);
   if (shown.length) choose(shown[0]);
 }
 
@@ -154,7 +155,7 @@ function prepare(canvas, height) {
   return { g, width, x: t => GUTTER + (t - view.from) / (view.to - view.from) * (width - GUTTER) };
 }
 function ruler(g, width, height, x) {
-  const step0 = (view.to - view.from) / Math.max(2, (width - GUTTER) / 110), power = 10 ** Math.floor(Math.log10(step0)), step = [1, 2, 5, 10].map(n => n * power).find(s => s >= step0);
+  const step = roundStep(view.to - view.from, Math.max(2, (width - GUTTER) / 110));
   g.textAlign = "center";
   for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
     g.fillStyle = style("line"); g.fillRect(x(t), 16, 1, height - 16); g.fillStyle = style("soft"); g.fillText(time(t), Math.min(Math.max(x(t), GUTTER + 20), width - 24), 7);
@@ -163,31 +164,36 @@ function ruler(g, width, height, x) {
 
 function timeline(run) {
   const rows = [];   // a row per stream, with a lane per depth of calls
-  run.streams.forEach((stream, index) => rows.push({ name: stream, index, lanes: 1, spans: [], path: [] }));
+  run.streams.forEach((stream, index) => rows.push({ name: stream, place: run.places[index], index, lanes: 1, spans: [], path: [] }));
   run.spans.forEach((s, i) => { const row = rows[s[0]]; row.spans.push(i); row.lanes = Math.max(row.lanes, s[5] + 1); });
   run.critical.forEach(c => rows[c[0]].path.push(c));
   const LANE = rows.length > 24 ? 9 : 15, GAP = 5;
   let offset = 20;
   for (const row of rows) { row.top = offset; offset += row.lanes * LANE + GAP; }
   const canvas = make("canvas");
-  const colour = kind => kind === "call" ? style("call") : run.compute.includes(kind) ? style("compute") : style("communication");
+  // Calls of stages have the colour of their phase.
+  const phases = run.names.map(n => /^(forward|backward|weights|update)_/.exec(n)?.[1] ?? "call");
+  const classOf = s => run.kinds[s[4]] === "call" ? phases[s[3]] : run.compute.includes(run.kinds[s[4]]) ? "compute" : "communication";
+  const present = new Set(run.spans.map(classOf));
   const firstAfter = (row, t) => { let low = 0, high = row.spans.length; while (low < high) { const m = (low + high) >> 1; run.spans[row.spans[m]][1] < t ? low = m + 1 : high = m; } return low; };
   for (const row of rows) { row.spans.sort((a, b) => run.spans[a][1] - run.spans[b][1] || run.spans[a][5] - run.spans[b][5]); row.longest = row.spans.reduce((m, i) => Math.max(m, run.spans[i][2]), 0); }
   const visible = function* (row) { for (let i = firstAfter(row, view.from - row.longest); i < row.spans.length && run.spans[row.spans[i]][1] <= view.to; i++) yield run.spans[row.spans[i]]; };
   const draw = () => {
     const { g, width, x } = prepare(canvas, offset + 6);
     ruler(g, width, offset, x);
-    const palette = Object.fromEntries(run.kinds.map(k => [k, colour(k)])), ink = style("ink"), page = style("card"), accent = style("accent");
+    const palette = Object.fromEntries([...present].map(k => [k, style(k)])), ink = style("ink"), page = style("card"), accent = style("accent");
     for (const row of rows) {
       const ends = new Float64Array(row.lanes).fill(-1);
       for (const s of visible(row)) {
         const a = Math.max(x(s[1]), GUTTER), b = Math.min(x(s[1] + s[2]), width);
         if (b < ends[s[5]] + 0.3 || b <= GUTTER) continue;    // already painted at this zoom
-        g.fillStyle = palette[run.kinds[s[4]]];
+        g.globalAlpha = found && !found.has(s) ? 0.2 : 1;
+        g.fillStyle = palette[classOf(s)];
         g.fillRect(a, row.top + s[5] * LANE, Math.max(b - a - (b - a > 3 ? 0.7 : 0), 0.5), LANE - 1.5);
-        ends[s[5]] = b;
+        ends[s[5]] = found && !found.has(s) ? ends[s[5]] : b;
         if (b - a > 34 && LANE > 10) { g.fillStyle = run.kinds[s[4]] === "call" ? ink : "#fff"; g.textAlign = "left"; g.save(); g.beginPath(); g.rect(a, row.top + s[5] * LANE, b - a - 2, LANE); g.clip(); g.fillText(run.names[s[3]], a + 4, row.top + s[5] * LANE + LANE / 2 - 0.5); g.restore(); }
       }
+      g.globalAlpha = 1;
       g.fillStyle = accent;
       let end = -1;
       for (const [, start, duration] of row.path) { const a = Math.max(x(start), GUTTER), b = Math.min(x(start + duration), width); if (b > a && b > end + 0.3) { g.fillRect(a, row.top + row.lanes * LANE - 0.5, Math.max(b - a, 0.5), 2.5); end = b; } }
@@ -200,9 +206,26 @@ function timeline(run) {
     const slack = (view.to - view.from) / 1500, lane = Math.min(row.lanes - 1, Math.floor((y - row.top) / LANE));
     let best = null;
     for (const s of visible(row)) if (s[1] - slack <= t && t <= s[1] + s[2] + slack && s[5] <= lane && (!best || s[5] >= best[5])) best = s;
-    return best ? `${run.names[best[3]]}\n${run.paths[best[6]] ? "in " + run.paths[best[6]] + "\n" : ""}${run.kinds[best[4]].replace("_", " ")} · ${time(best[2])} · from ${time(best[1])} to ${time(best[1] + best[2])}` : `${row.name} waits at ${time(t)}`;
+    return best ? `${run.names[best[3]]}\n${row.name}${row.place ? ` (${row.place})` : ""}\n${run.paths[best[6]] ? "in " + run.paths[best[6]] + "\n" : ""}${run.kinds[best[4]].replace("_", " ")} · ${time(best[2])} · from ${time(best[1])} to ${time(best[1] + best[2])}` : `${row.name} waits at ${time(t)}`;
   };
-  card("Timeline", make("p", { class: "soft" }, run.note + " Drag to move, click and scroll (or Ctrl-scroll, W/S) to zoom, double-click for all."), keys(["compute", "compute"], ["communication", "communication"], ["call", "call"], ["accent", "critical path"]), canvas);
+  // Search: what does not match is faint; Enter goes from one match to the next.
+  let found = null, matches = [], next = 0;
+  const result = make("span", { class: "soft" });
+  const look = text => {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean), fits = texts => texts.map(t => { const low = t.toLowerCase(); return words.filter(w => low.includes(w)); });
+    const [names, kinds, paths] = [run.names, run.kinds, run.paths].map(fits);
+    matches = words.length ? run.spans.filter(s => new Set([...names[s[3]], ...kinds[s[4]], ...paths[s[6]]]).size === words.length) : [];
+    found = words.length ? new Set(matches) : null; next = 0;
+    result.textContent = words.length ? ` ${matches.length.toLocaleString("en")} of ${run.spans.length.toLocaleString("en")}` + (matches.length ? `, together ${time(matches.reduce((sum, s) => sum + s[2], 0))}` : "") : "";
+    draw();
+  };
+  const go = () => { if (!matches.length) return; const s = matches[next++ % matches.length], half = Math.max(2 * s[2], run.makespan / 2000); moveView(s[1] + s[2] / 2 - half, s[1] + s[2] / 2 + half); };
+  const field = make("input", { type: "search", placeholder: "search: allreduce, forward_0, a module", "aria-label": "search the timeline", oninput: () => look(field.value), onkeydown: event => { if (event.key === "Enter") go(); } });
+  const around = factor => () => { const middle = (view.from + view.to) / 2, half = (view.to - view.from) / 2 * factor; moveView(middle - half, middle + half); };
+  const buttons = [["+", "zoom in", around(0.4)], ["−", "zoom out", around(2.5)], ["all", "the whole run", () => moveView(0, run.makespan)]].map(([text, title, onclick]) => make("button", { title, onclick }, text));
+  const legend = ["compute", "communication", "forward", "backward", "weights", "update", "call"].filter(k => present.has(k)).map(k => [k, { weights: "backward of weights", call: "function" }[k] ?? k]);
+  card("Timeline", make("p", { class: "soft" }, run.note + " Drag to move; click, then scroll, to zoom (or Ctrl-scroll, W, S); double-click for all."),
+    make("p", { class: "controls" }, ...buttons, field, make("button", { title: "to the next match", onclick: go }, "next"), result), keys(...legend, ["accent", "critical path"]), canvas);
   timed(canvas, draw, describe);
   return draw;
 }
@@ -211,7 +234,12 @@ function memory(run) {
   const canvas = make("canvas"), height = 220;
   const select = make("select", { onchange: () => { draw(); held(); } }, make("option", { value: -1 }, "all devices"), ...run.memory.map(m => make("option", { value: m.device }, `device ${m.device}: ${bytes(m.peak)}`)));
   const most = Math.max(...run.memory.map(m => m.peak), 1), scale = run.capacity <= 2.5 * most ? Math.max(run.capacity, most) * 1.05 : most * 1.08;
-  const rung = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].flatMap(n => [1, 2 ** 10, 2 ** 20, 2 ** 30, 2 ** 40].map(unit => n * unit)).sort((a, b) => a - b).find(step => step * 5 >= scale) ?? scale;
+  const rung = roundStep(scale, 5, 1024);
+  // Devices whose memory is the same at all times are one line.
+  const alike = Map.groupBy ? [...Map.groupBy(run.memory, m => JSON.stringify(m.points)).values()] : run.memory.map(m => [m]);
+  const numbers = group => group.map(m => m.device).reduce((runs, d) => { const last = runs.at(-1); last && last[1] === d - 1 ? last[1] = d : runs.push([d, d]); return runs; }, []).map(([a, b]) => a === b ? a : `${a}–${b}`).join(", ");
+  const hue = i => `hsl(${(205 + 137.5 * i) % 360} 55% 52%)`;
+  const legend = make("p", { class: "keys soft" });
   const at = (points, t) => { let low = 0, high = points.length; while (low < high) { const m = (low + high) >> 1; points[m][0] <= t ? low = m + 1 : high = m; } return low ? points[low - 1][1] : 0; };
   const draw = () => {
     const { g, width, x } = prepare(canvas, height), y = b => height - 8 - (height - 30) * b / scale;
@@ -219,26 +247,28 @@ function memory(run) {
     g.textAlign = "right";
     for (let b = 0; b <= scale; b += rung) { g.fillStyle = style("line"); g.fillRect(GUTTER, y(b), width, 1); g.fillStyle = style("soft"); g.fillText(bytes(Math.round(b)), GUTTER - 6, y(b)); }
     if (run.capacity <= scale) { g.fillStyle = style("accent"); g.fillRect(GUTTER, y(run.capacity), width, 1.5); g.textAlign = "left"; g.fillText("capacity", GUTTER + 6, y(run.capacity) + 9); }
-    const chosen = run.memory.filter(m => select.value < 0 || m.device == select.value);
+    const lines = alike.filter(group => select.value < 0 || group.some(m => m.device == select.value)), chosen = lines.map(group => group[0]);
+    legend.replaceChildren(...lines.slice(0, 16).map((group, i) => make("span", {}, make("i", { style: `background:${hue(i)}` }), `device${group.length > 1 ? "s" : ""} ${numbers(group)}`)), ...(lines.length > 16 ? [make("span", {}, `and ${lines.length - 16} more`)] : []));
     chosen.forEach((m, i) => {
-      g.strokeStyle = `hsl(${(205 + 360 * i / chosen.length) % 360} 55% 52%)`; g.lineWidth = 1.4; g.beginPath(); g.moveTo(GUTTER, y(at(m.points, view.from)));
+      g.strokeStyle = hue(i); g.lineWidth = 1.4; g.beginPath(); g.moveTo(GUTTER, y(at(m.points, view.from)));
       for (const [t, b] of m.points) if (t > view.from && t <= view.to) { g.lineTo(x(t), y(at(m.points, t - 1e-9))); g.lineTo(x(t), y(b)); }
       g.lineTo(width, y(at(m.points, view.to))); g.stroke();
       if (chosen.length === 1) { g.lineTo(width, y(0)); g.lineTo(GUTTER, y(0)); g.globalAlpha = 0.15; g.fillStyle = g.strokeStyle; g.fill(); g.globalAlpha = 1; }
     });
   };
-  const box = make("div");
+  const box = make("div"), by = make("select", { onchange: () => held() }, ...["kind", "layer", "module", "tensor"].map(name => make("option", {}, name)));
   const held = () => {
     const device = select.value < 0 ? run.memory.reduce((a, b) => a.peak >= b.peak ? a : b).device : +select.value, peak = run.peaks.find(p => p.device === device);
     if (!peak) { box.replaceChildren(); return; }
-    const list = table([
-      { name: "bytes", value: h => h.bytes * h.copies, show: h => bytes(h.bytes * h.copies) }, { name: "tensors", value: h => h.copies, show: h => h.copies > 1 ? `${h.copies} x ${bytes(h.bytes)}` : "1" },
-      { name: "of the peak", value: h => h.bytes * h.copies, show: h => percent(h.bytes * h.copies / peak.bytes) }, { name: "kind", value: h => h.role, text: true }, { name: "module", value: h => h.module, text: true }, { name: "name", value: h => h.name, text: true },
-      { name: "made by", value: h => h.operation, text: true }, { name: "in", value: h => h.path, text: true },
-    ], peak.held);
-    box.replaceChildren(make("p", {}, `Live on device ${device} at its peak of ${bytes(peak.bytes)}${peak.during ? ", during " + peak.during : ""}`), list.node);
+    const columns = [
+      { name: "kind", value: h => h.role, text: true }, { name: "module", value: h => h.module, text: true }, { name: "name", value: h => h.name, text: true }, { name: "made by", value: h => h.operation, text: true },
+      { name: "in", value: h => h.path, text: true }, { name: "tensors", value: h => h.copies, show: h => h.copies > 1 ? `${h.copies.toLocaleString("en")} x ${bytes(h.bytes)}` : "1" }, { name: "bytes", value: h => h.bytes * h.copies, show: h => bytes(h.bytes * h.copies) },
+      { name: "of the peak", value: h => h.bytes * h.copies, show: h => percent(h.bytes * h.copies / peak.bytes) }];
+    const list = by.value === "tensor" ? table(columns.filter(c => !c.text || peak.held.some(c.value)), peak.held)
+      : table([{ name: by.value, value: p => p[0], text: true }, { name: "bytes", value: p => p[1], show: p => bytes(p[1]) }, { name: "of the peak", value: p => p[1], show: p => percent(p[1] / peak.bytes) }, { name: "", value: p => p[1], show: p => bar({ compute: p[1] / peak.bytes }), text: true }], peak.parts[by.value]);
+    box.replaceChildren(make("p", {}, `Live on device ${device} at its peak of ${bytes(peak.bytes)}${peak.during ? ", during " + peak.during : ""}, by `, by), list.node);
   };
-  card("Memory over time", make("p", {}, select), canvas, box);
+  card("Memory over time", make("p", {}, select), legend, canvas, box);
   timed(canvas, draw, t => run.memory.filter(m => select.value < 0 || m.device == select.value).slice(0, 16).map(m => `device ${m.device}: ${bytes(at(m.points, t))}`).join("\n") + `\nat ${time(t)}`);
   held();
   return draw;
@@ -267,7 +297,6 @@ function why(run) {
 function page() {
   const tiles = make("div", { class: "tiles" }, ...data.tiles.map(([name, value, note, bad]) => make("div", { class: "tile" + (bad ? " bad" : "") }, make("span", { class: "soft" }, name), make("b", {}, value), make("span", { class: "soft" }, note))));
   document.body.insertBefore(tiles, tip);
-  if (data.facts && data.facts.length) card("Where this comes from", make("dl", {}, ...data.facts.flatMap(([name, text]) => [make("dt", { class: "soft" }, name), make("dd", {}, text)])));
   if (data.search && data.search.plans.length) plans(data.search);
   if (data.explanation && data.explanation.length) card("Why this sharding", make("pre", { class: "scroll" }, data.explanation.join("\n")));
   if (data.run) {
@@ -278,5 +307,6 @@ function page() {
     addEventListener("resize", redraw);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   }
+  if (data.facts && data.facts.length) card("Where this comes from", make("dl", {}, ...data.facts.flatMap(([name, text]) => [make("dt", { class: "soft" }, name), make("dd", {}, text)])));
 }
 page();

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from distir.interpreters.simulate.breakdown import By, breakdown, places
+from distir.interpreters.simulate.breakdown import By, breakdown, memory_parts, places
 from distir.interpreters.simulate.expansion import COMPUTE
 from distir.interpreters.simulate.occupancy import by_axis
-from distir.interpreters.simulate.spans import PER_MICROSECOND, Level, Span
+from distir.interpreters.simulate.spans import CALL, PER_MICROSECOND, Level, Span
 
 if TYPE_CHECKING:
     from distir.interpreters.simulate.analysis import Analysis
@@ -27,6 +27,7 @@ PARTS = 200
 """Modules, layers or kinds that are listed."""
 HELD = 25
 """Groups of tensors at a peak."""
+MEMORY_PARTS: tuple[By, ...] = ("kind", "layer", "module")
 
 
 def run_tiles(analysis: Analysis, batch: int | None) -> list[list[Any]]:
@@ -75,10 +76,11 @@ def bytes_text(count: float) -> str:
 def run_data(analysis: Analysis) -> dict[str, Any]:
     """All that the page shows of a simulation."""
     summary, count = analysis.summary, analysis.summary.devices
-    devices = frozenset(range(min(count, ROWS)))
-    depth, spans = _spans(analysis, devices)
-    table = Columns(streams=sorted({s for s in summary.clocks if s[0] in devices}))
-    shown = [table.row(span) for span in spans]
+    where = places(analysis.module, count)
+    depth, devices, spans = _spans(analysis, where)
+    replicas = frozenset(name for name in {s.function for s in spans} if analysis.expansion.function(name).is_replica)
+    table = Columns(sorted({s for s in summary.clocks if s[0] in devices}), replicas)
+    shown = [table.row(span) for span in spans if span.kind != CALL or span.name not in replicas]
     critical = [table.row(span)[:3] for span in analysis.critical_path.spans if span.stream[0] in devices]
     links = [
         {
@@ -93,21 +95,22 @@ def run_data(analysis: Analysis) -> dict[str, Any]:
         for path_times in (analysis.critical_path.times[k],)
     ]
     peaks = summary.peak_memory_bytes
-    where = places(analysis.module, count)
-    described = sorted({*sorted(devices)[:16], max(peaks, key=lambda d: peaks[d], default=0)})
+    fullest = max(peaks, key=lambda d: peaks[d], default=0)
+    described = sorted({*sorted(devices)[:16], fullest})
     return {
         "makespan": summary.makespan_picoseconds / PER_MICROSECOND,
         "capacity": analysis.machine.device.memory_capacity_bytes,
         "streams": [f"device {d}{' ' + name if name else ''}" for d, name in table.streams],
+        "places": [where[d] for d, _ in table.streams],
         "spans": shown,
         "names": list(table.names),
         "kinds": list(table.kinds),
         "paths": list(table.paths),
         "compute": sorted(COMPUTE),
         "critical": critical,
-        "note": _note(depth, count, len(spans)),
+        "note": _note(depth, devices, count, len(spans)),
         "links": links,
-        "memory": _memory(analysis, devices, depth),
+        "memory": _memory(analysis, devices | {fullest}, depth),
         "peaks": [_peak(analysis, device) for device in described],
         "parts": {by: _parts(analysis, by) for by in ("module", "layer", "kind", "operation")},
         "devices": [
@@ -125,24 +128,33 @@ def run_data(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _spans(analysis: Analysis, devices: frozenset[int]) -> tuple[int | None, list[Span]]:
-    """The deepest timeline that can be drawn at once; if even the stages are too many, the first of them."""
+def _spans(analysis: Analysis, where: Sequence[str]) -> tuple[int | None, frozenset[int], list[Span]]:
+    """The deepest timeline that can be drawn at once, and its devices: those of all, else one of each pipeline stage, operation by
+    operation, else layers, else stages; if even these are too many, the first of them."""
+    everyone = frozenset(range(min(len(where), ROWS)))
+    first = dict[str, int]()
+    for device in sorted(everyone):
+        first.setdefault(next((part for part in where[device].split(", ") if part.startswith("pp ")), ""), device)
     spans: list[Span] = []
-    for depth in (None, 2, 1):
+    for depth, devices in ((None, everyone), (None, frozenset(first.values())), (2, everyone), (1, everyone)):
+        if depth is None and devices is not everyone and not any(where):
+            continue
         spans = list(islice(analysis.expansion.spans(None, devices, depth), SPANS + 1))
         if len(spans) <= SPANS:
-            return depth, spans
-    return 1, spans[:SPANS]
+            return depth, devices, spans
+    return 1, everyone, spans[:SPANS]
 
 
-def _note(depth: int | None, count: int, spans: int) -> str:
+def _note(depth: int | None, devices: frozenset[int], count: int, spans: int) -> str:
     notes = {
         None: "Every operation.",
-        2: "Stages and layers; --trace with --window shows operations.",
-        1: "Stages; --trace with --window shows what is inside.",
+        2: "Stages and layers; distir simulate --trace with --window shows operations.",
+        1: "Stages; distir simulate --trace with --window shows what is inside.",
     }[depth]
     if spans >= SPANS:
-        notes = f"The first {SPANS:,} stages; --trace with --window shows others."
+        notes = f"The first {SPANS:,} stages; distir simulate --trace with --window shows others."
+    if len(devices) < min(count, ROWS):
+        return f"{notes} One device of each pipeline stage, of {count} devices in all."
     return notes + (f" Devices 0 to {ROWS - 1} of {count}." if count > ROWS else "")
 
 
@@ -151,6 +163,8 @@ class Columns:
     """Spans as numbers: texts that repeat are listed once."""
 
     streams: Sequence[tuple[int, str]]
+    replicas: frozenset[str]
+    """Functions that are part of the entry: the timeline has no lane of theirs."""
     names: dict[str, int] = field(default_factory=dict[str, int])
     kinds: dict[str, int] = field(default_factory=dict[str, int])
     paths: dict[str, int] = field(default_factory=dict[str, int])
@@ -163,8 +177,9 @@ class Columns:
         name = span.name if span.label == span.name else f"{span.name} {span.label}"
         texts = ((self.names, name), (self.kinds, span.kind), (self.paths, " / ".join(span.path)))
         name_number, kind, path = (known.setdefault(text, len(known)) for known, text in texts)
+        depth = sum(part.partition(":")[0] not in self.replicas for part in span.path)
         start, duration = span.start / PER_MICROSECOND, (span.end - span.start) / PER_MICROSECOND
-        return [self.rows[span.stream], start, duration, name_number, kind, len(span.path), path]
+        return [self.rows[span.stream], start, duration, name_number, kind, depth, path]
 
 
 def _memory(analysis: Analysis, devices: frozenset[int], depth: int | None) -> list[dict[str, Any]]:
@@ -220,4 +235,6 @@ def _peak(analysis: Analysis, device: int) -> dict[str, Any]:
         held.append(
             {"name": "", "role": "others", "operation": "", "module": "", "path": "", "bytes": rest, "copies": 1}
         )
-    return {"device": device, "bytes": peak.bytes, "during": " / ".join(peak.during), "held": held}
+    entry = analysis.expansion.entry().function.name
+    parts = {by: memory_parts(peak, entry, by).most_common(PARTS) for by in MEMORY_PARTS}
+    return {"device": device, "bytes": peak.bytes, "during": " / ".join(peak.during), "held": held, "parts": parts}

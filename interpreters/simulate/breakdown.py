@@ -130,16 +130,7 @@ def breakdown(expansion: Expansion, peak: Peak | None, by: By) -> list[Part]:
     for item, picoseconds in times.items():
         total[name(item)] += picoseconds
         communication[name(item)] += picoseconds * item.communicates
-    holdings = peak.holdings if peak is not None else []
-    memory = Counter[str]()
-    for held, module in zip(holdings, _modules(holdings, scope.function.name), strict=True):
-        key = {
-            "module": module,
-            "layer": layer_of(module),
-            "kind": held.role,
-            "operation": held.operation or held.role,
-        }[by]
-        memory[key] += held.total_bytes
+    memory = memory_parts(peak, scope.function.name, by) if peak is not None else Counter[str]()
     names = [n for n in dict.fromkeys((*total, *memory)) if total[n] or memory[n]]
     parts = [Part(n, total[n], communication[n], memory[n]) for n in names]
     return sorted(parts, key=lambda part: (-part.picoseconds, -part.bytes, part.name))
@@ -153,6 +144,15 @@ def assumed_shares(expansion: Expansion) -> dict[str, float]:
         for name in item.assumed:
             found[name] += picoseconds
     return {name: picoseconds / total for name, picoseconds in found.most_common()}
+
+
+def memory_parts(peak: Peak, entry: str, by: By) -> Counter[str]:
+    """Bytes of a peak by part; `entry` is the name of the program's entry."""
+    memory = Counter[str]()
+    for held, module in zip(peak.holdings, _modules(peak.holdings, entry), strict=True):
+        names = {"module": module, "layer": layer_of(module), "kind": held.role}
+        memory[names.get(by, held.operation or held.role)] += held.total_bytes
+    return +memory
 
 
 def _modules(holdings: Iterable[Holding], entry: str) -> list[str]:

@@ -4,7 +4,7 @@ const html = fs.readFileSync(process.argv[2], "utf8");
 const json = html.match(/id="data">(.*?)<\/script>/s)[1], script = html.split("<script>\n")[1].split("</script>")[0];
 class Node {
   constructor(tag) { Object.assign(this, { tag, children: [], listeners: {}, style: {}, textContent: "", value: "", clientWidth: 1000, offsetWidth: 10, offsetHeight: 10 }); this.classList = { add() {}, remove() {} }; }
-  append(...nodes) { this.children.push(...nodes); }
+  append(...nodes) { this.children.push(...nodes); if (this.tag === "select") this.value ||= nodes[0].value || nodes[0].children[0]; }
   appendChild(node) { this.children.push(node); return node; }
   insertBefore(node) { this.children.push(node); return node; }
   replaceChildren(...nodes) { this.children = nodes; }
@@ -23,7 +23,6 @@ Object.assign(globalThis, {
 const text = node => typeof node === "string" ? node : node.textContent + node.children.map(text).join(" ");
 const click = node => {
   if (typeof node === "string") return;
-  if (node.tag === "select" && !node.value) node.value = text(node.children[0]);
   for (const name of ["click", "change"]) node.listeners[name]?.({});
   [...node.children].forEach(click);
 };

@@ -25,6 +25,7 @@ from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.analysis import Analysis
 from distir.tools.distir import main
 from examples import mlp_onnx
+from tests.browser import NO_BROWSER, evaluate, find_browser
 from tests.unit import random_modules
 
 
@@ -47,6 +48,7 @@ def test_its_figures_are_the_simulation(module: ModuleOp) -> None:
         assert max(bytes_ for _, bytes_ in device["points"]) == device["peak"]
     for peak in run["peaks"]:
         assert sum(h["bytes"] * h["copies"] for h in peak["held"]) == peak["bytes"]
+        assert all(sum(bytes_ for _, bytes_ in parts) == peak["bytes"] for parts in peak["parts"].values())
 
 
 def test_times_by_module_add_up() -> None:
@@ -64,14 +66,21 @@ def mlp_onnx_module() -> ModuleOp:
     return distir.import_model(mlp_onnx.build([16] * 4, batch=32))
 
 
-@pytest.mark.skipif(which("node") is None, reason="node is not installed")
-def test_the_page_of_a_search_runs_and_its_plans_open(tmp_path: Path) -> None:
-    model, page = tmp_path / "mlp.mlir", tmp_path / "page.html"
+@pytest.fixture(scope="module")
+def search_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a search."""
+    folder = tmp_path_factory.mktemp("report")
+    model, page = folder / "mlp.mlir", folder / "page.html"
     model.write_text(str(mlp_onnx_module()))
-    command = ["search", str(model), "--machine", "dgx-2", "--devices", "4", "--report", str(page)]
-    assert main(command) == 0
+    options = ["--machine", "dgx-2", "--devices", "4", "--sharding", "dtp"]
+    assert main(["search", str(model), *options, "--report", str(page)]) == 0
+    return page
+
+
+@pytest.mark.skipif(which("node") is None, reason="node is not installed")
+def test_the_page_of_a_search_runs_and_its_plans_open(search_page: Path) -> None:
     script = Path(__file__).with_name("report_page.js")
-    done = subprocess.run(["node", str(script), str(page)], capture_output=True, text=True, check=False)
+    done = subprocess.run(["node", str(script), str(search_page)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--devices 4" in done.stdout
     assert re.search(r"Plan \d+: batch 32 D=", done.stdout)
@@ -85,6 +94,28 @@ def test_the_page_of_a_search_runs_and_its_plans_open(tmp_path: Path) -> None:
         "Time of each device",
     ):
         assert card in done.stdout
+
+
+LOOK = """
+const field = document.querySelector("input[type=search]");
+field.value = "MatMul"; field.dispatchEvent(new Event("input"));
+const circles = document.querySelectorAll("circle");
+circles[circles.length - 1].dispatchEvent(new MouseEvent("click"));
+const outside = node => !node.closest(".scroll") && node.getBoundingClientRect().right > innerWidth + 1;
+return { width: innerWidth, outside: [...document.querySelectorAll("body *")].filter(outside).map(node => node.textContent.slice(0, 40)),
+  found: document.querySelector(".controls").textContent, plan: document.querySelector(".details h2").textContent,
+  dark: matchMedia("(prefers-color-scheme: dark)").matches };
+"""
+
+
+@pytest.mark.skipif(find_browser() is None, reason=NO_BROWSER)
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1600, False)])
+def test_the_page_of_a_search_in_a_browser(search_page: Path, width: int, dark: bool) -> None:
+    """Nothing is wider than the window; the timeline's search finds; a point of the plot opens its plan."""
+    said = evaluate(search_page, width, LOOK, dark)
+    assert (said["width"], said["outside"], said["dark"]) == (width, [], dark)
+    assert re.search(r"[1-9]\d* of \d+, together", said["found"])
+    assert re.match(r"Plan (?!1:)\d+: batch 32  D=", said["plan"])
 
 
 def test_texts_of_a_model_are_never_markup() -> None:
