@@ -119,6 +119,7 @@ class DtpParallelizePass(ModulePass):
         )
         return (
             *preparing(),
+            *self._decomposing,
             PipelineStagesPass(stages // virtual, self.batch, self.machine, self.microbatches, virtual, splits),
             *(
                 (RecomputeActivationsPass(self.recompute, self.machine, self.cost_model),)
@@ -151,6 +152,8 @@ class DtpParallelizePass(ModulePass):
             for each in self.pipeline()[len(preparing()) :]:
                 each.apply(ctx, op)
             return
+        for each in self._decomposing:
+            each.apply(ctx, op)
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
         converts = self.sharding == "auto"
@@ -184,6 +187,13 @@ class DtpParallelizePass(ModulePass):
             raise BatchRefused(refusal.why, "; with values converted nothing would be cut")
         _replace(op, untouched)
         print(f"distir: note: dtp-parallelize converts values between operations: {refusal.why}", file=sys.stderr)
+
+    @property
+    def _decomposing(self) -> tuple[ModulePass, ...]:
+        """What makes operations cut by more dims, where there are tensor ranks."""
+        from distir.passes.decompose import DecomposePass
+
+        return (DecomposePass(self.batch),) if self.tp > 1 else ()
 
     @property
     def _dividing(self) -> DtpParallelizePass:

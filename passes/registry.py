@@ -9,6 +9,7 @@ _CLASSES = {
     "batch-shard": "BatchShardPass",
     "beam-shard": "BeamShardPass",
     "check-module": "CheckModulePass",
+    "decompose": "DecomposePass",
     "dtp-parallelize": "DtpParallelizePass",
     "expand-ranks": "ExpandRanksPass",
     "fuse-kernels": "FuseKernelsPass",

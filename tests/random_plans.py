@@ -31,6 +31,7 @@ from distir.interpreters.module_check import check_module
 from distir.interpreters.proof import prove
 from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate import simulate, summarize
+from distir.passes.decompose import decompose_like
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.expand_ranks import ExpandRanksPass
 from distir.passes.fuse_kernels import FuseKernelsPass
@@ -230,6 +231,7 @@ def _compare_results(module: ModuleOp, case: Case, found: Found) -> None:
             raise Fault(f"{what}: {wrong[0].name}: {wrong[0].says}")
     prepared = case.sequential.clone()
     prepare(Context(), prepared)
+    decompose_like(prepared, module)
     proof = prove(prepared, module)
     if proof:
         found.counts["proven"] += 1

@@ -155,10 +155,12 @@ def prove(sequential: str | ModuleOp, distributed: str | ModuleOp) -> Proof:
     from xdsl.context import Context
 
     from distir.interpreters.proof import prove
+    from distir.passes.decompose import decompose_like
     from distir.passes.dtp_parallelize import prepare
 
     one, other = load_executable(sequential), load_executable(distributed)
     prepare(Context(), one)
+    decompose_like(one, other)
     return prove(one, other)
 
 

@@ -43,7 +43,9 @@ def build_problem(
 ) -> tuple[Problem, Deadline]:
     """The problem of a module of level 1 or 2, and the end of the time to build and solve it, which begins once rules are discovered. Raises
     DistirError for options that do not fit it."""
+    from distir.passes.decompose import DecomposePass
     from distir.passes.dtp_parallelize import prepare
+    from distir.passes.structure import is_annotated
 
     if time_limit is not None and time_limit <= 0:
         raise DistirError(f"time-limit: expected more than 0 seconds, got {time_limit:g}")
@@ -51,11 +53,14 @@ def build_problem(
         raise DistirError(f"shards: expected one of {', '.join(SHARDS)}, got '{shards}'")
     parsed = replace(parse_mesh(mesh, module), uneven=shards == "any")
     check_schedule(schedule)
-    prepare(context, module)
+    restrictions = parse_restrictions(restrict, parsed)
+    if not is_annotated(module):
+        prepare(context, module)
+        if any(size > 1 and restrictions.get(axis, "any") in ("any", "model") for axis, size in parsed.axes):
+            DecomposePass(batch).apply(context, module)
     prices = Prices(
         parsed, load_machine(machine), cost_model, stages=ranks_of_entry(entry_function(module, entry), schedule)
     )
-    restrictions = parse_restrictions(restrict, parsed)
     deadline = Deadline.after(time_limit)
     try:
         batches = parse_batch(batch, entry_function(module, entry))

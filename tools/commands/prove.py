@@ -25,6 +25,7 @@ def run_proof(args: Namespace) -> int:
     from distir.interpreters.entry import entry_function, machine_devices
     from distir.interpreters.proof import prove, prove_ranks
     from distir.interpreters.ranks import explicit
+    from distir.passes.decompose import decompose_like
     from distir.passes.dtp_parallelize import prepare
     from distir.passes.project_to_rank import project
 
@@ -33,6 +34,7 @@ def run_proof(args: Namespace) -> int:
         require_level(sequential, args.sequential, (1, 2), "expected the sequential program")
     with progress("finding rules"):
         prepare(Context(), sequential)
+        decompose_like(sequential, distributed)
     found: list[tuple[str, Proof]] = []
     with progress("proving"):
         found.append((args.distributed, prove(sequential, distributed)))

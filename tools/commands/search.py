@@ -350,7 +350,11 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     if "dtp" not in shardings:
         return staged, configurations, model
     given = bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted
-    plain = RecomputedSearch(*given, machine_name=name) if set(policies) - {"none"} else Search(*given)
+    plain = (
+        RecomputedSearch(*given, machine_name=name)
+        if set(policies) - {"none"} or any(c.tp > 1 for c in configurations)
+        else Search(*given)
+    )
     return plain if shardings == ["dtp"] else JointSearch(plain, staged, args.time_limit), configurations, model
 
 

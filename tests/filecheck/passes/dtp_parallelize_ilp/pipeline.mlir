@@ -7,7 +7,7 @@
 // RUN: distir-opt %s --verify-diagnostics -p 'dtp-parallelize{zero=1}' | filecheck %s --check-prefix=ZERO
 // RUN: diff %t.composite %t.single
 
-// NAMES: onnx-fold-shapes,outline-repeats,shardcombine-annotate,pipeline-stages{stages=2 batch="x:0" microbatches=4},microbatch{count=4 batch="x:0"},merge-functions,zero-partition{stage=2},ilp-shard{mesh="dp=2,tp=2" memory_limit="1GB" restrict="dp=batch,tp=model" batch="x:0"},apply-sharding,pipeline-schedule,simulate
+// NAMES: onnx-fold-shapes,outline-repeats,shardcombine-annotate,decompose{batch="x:0"},pipeline-stages{stages=2 batch="x:0" microbatches=4},microbatch{count=4 batch="x:0"},merge-functions,zero-partition{stage=2},ilp-shard{mesh="dp=2,tp=2" memory_limit="1GB" restrict="dp=batch,tp=model" batch="x:0"},apply-sharding,pipeline-schedule,simulate
 // OVERLAP: pipeline-stages,recompute-activations{policy="full"},microbatch
 // OVERLAP-SAME: pipeline-schedule,overlap-communication
 // WHICH: sharding: expected auto, dtp or ilp, got 'other'
