@@ -64,8 +64,9 @@ def count_of(name: str, folder: Path, options: argparse.Namespace) -> Counter[st
     for what, mutant in cases(distributed, options.count, options.seed, options.ranks):
         proof = proof_of(prepared, mutant)
         found["mutants"] += 1
-        executed = examiner.caught(mutant)
-        if not executed and not examiner.changes(mutant):
+        verdict = examiner.verdict(mutant)
+        executed = verdict == "caught"
+        if verdict == "harmless":
             found["harmless"] += 1
             found["of these the proof rejects"] += not proof
             if not proof and options.harmless:

@@ -5,6 +5,7 @@ Like weights it is beside the program, never in it: a table with weak keys holds
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -33,27 +34,38 @@ Steps = Callable[[Mapping[str, Array], Sequence[Mapping[str, Array]]], list[dict
 inputs of each, by name, to the results of each, by name. What a step remembers is what the next one starts from. State before
 the first step is the framework's own."""
 
-_attached: WeakKeyDictionary[ModuleOp, Steps] = WeakKeyDictionary()
-_examples: WeakKeyDictionary[ModuleOp, Mapping[str, Array]] = WeakKeyDictionary()
+Again = Callable[[], ModuleOp]
+"""Imports the same once more."""
 
 
-def attach_eager(module: ModuleOp, steps: Steps, examples: Mapping[str, Array] | None = None) -> None:
+@dataclass(frozen=True)
+class _Origin:
+    steps: Steps
+    examples: Mapping[str, Array]
+    again: Again | None
+
+
+_attached: WeakKeyDictionary[ModuleOp, _Origin] = WeakKeyDictionary()
+
+
+def attach_eager(
+    module: ModuleOp, steps: Steps, examples: Mapping[str, Array] | None = None, again: Again | None = None
+) -> None:
     """Say what this program was imported from. Of integer inputs there are examples: which numbers are valid, the framework's
     user knows."""
-    _attached[module] = steps
-    _examples[module] = examples or {}
+    _attached[module] = _Origin(steps, examples or {}, again)
 
 
 def eager_of(module: ModuleOp) -> Steps | None:
     """What the program was imported from; None if nobody said so."""
-    return _attached.get(module)
+    return None if (origin := _attached.get(module)) is None else origin.steps
 
 
 def copied(module: ModuleOp) -> ModuleOp:
     """A copy of a program, imported from what this one was imported from."""
     found = module.clone()
-    if (steps := eager_of(module)) is not None:
-        attach_eager(found, steps, _examples[module])
+    if module in _attached:
+        _attached[found] = _attached[module]
     return found
 
 
@@ -66,23 +78,44 @@ _OPERATION_SECONDS, _FLOP_SECONDS, _BYTE_SECONDS = 5e-4, 1e-9, 1e-9
 
 
 def check_imported(module: ModuleOp) -> str:
-    """Compares one step of a program that was imported with one of its framework, from the model's own values (drawn ones, if it has none),
-    if that is cheap at the model's own sizes. Says what was compared, or why nothing was. Raises DistirError where they differ."""
+    """Compares two steps of a program that was imported with two of its framework, from the model's own values (drawn ones, if it has none),
+    if that is cheap at the model's own sizes; if not, imports it once more, since what a step leaves in Python shows in the next one. Says what
+    was compared, or why nothing was. Raises DistirError where they differ."""
     if eager_of(module) is None:
         return ""
-    if (reason := _reason_not_to_run(module)) is not None:
-        return f"not compared with the framework's own step: {reason}: distir verify --against-eager does it, best at smaller sizes"
-    try:
-        found = verify_against_eager(module, steps=1, drawn=False)
-    except DistirError as error:
-        return f"not compared with the framework's own step: {error}"
+    reason, advice = _reason_not_to_run(module), ": distir verify --against-eager does it, best at smaller sizes"
+    found = None
+    if reason is None:
+        try:
+            found = verify_against_eager(module, steps=2, drawn=False)
+        except DistirError as error:
+            reason, advice = str(error), ""
+    if found is None:
+        _import_again(module)
+        return f"not compared with the framework's own step: {reason}{advice}"
     if wrong := [each for each in found.comparisons if not each.holds]:
         says = "; ".join(f"{each.name}: {each.says}" for each in wrong[:3])
         raise DistirError(
-            f"the program is not what the framework does: {len(wrong)} of {len(found.comparisons)} results of one step differ ({says}); "
+            f"the program is not what the framework does: {len(wrong)} of {len(found.comparisons)} results of two steps differ ({says}); "
             "--no-check imports it as it is"
         )
-    return f"one step is the framework's own: {len(found.comparisons)} results compared"
+    return f"two steps are the framework's own: {len(found.comparisons)} results compared"
+
+
+def _import_again(module: ModuleOp) -> None:
+    """Raises DistirError if a second import is another program."""
+    if (again := _attached[module].again) is None:
+        return
+    try:
+        second = again()
+        same = [*map(str, module.ops)] == [*map(str, second.ops)]
+    except DistirError as error:
+        raise DistirError(f"a second import fails, so the first one left something in Python: {error}") from error
+    if not same:
+        raise DistirError(
+            "a second import gives another program: the step changes something in Python (a counter, an iterator, a cache) that its next run "
+            "reads, and a program does not remember; --no-check imports it as it is"
+        )
 
 
 def _reason_not_to_run(module: ModuleOp) -> str | None:
@@ -136,10 +169,20 @@ def verify_against_eager(
             if number >= before:
                 counted = {name: pieces for name, pieces in got.items() if name not in memory}
                 moves = partial(_moves, module, dict(held))
-                compared.append(compare(expected, counted, tolerance or tolerance_of(module), held, moves))
+                found_here = compare(expected, counted, tolerance or tolerance_of(module), held, moves)
+                compared.append([*found_here, *_not_returned(results, {*names, *got}, held)])
             held |= {name: joined(name, got[name]) for name in memory}
             held |= {name: value for name, value in results.items() if name in ports}
     return Verification(worst(compared), [f"{steps} steps from {each}" for each in starts], 0)
+
+
+def _not_returned(results: Mapping[str, Array], returned: set[str], held: Mapping[str, Array]) -> list[Comparison]:
+    """What the framework changes and the program keeps as it is."""
+    kept = [name for name in results if name in held and name not in returned]
+    changed = [
+        name for name in kept if not np.array_equal(results[name], held[name], equal_nan=held[name].dtype.kind in "fc")
+    ]
+    return [Comparison(name, False, "the framework changes it, the program does not") for name in changed]
 
 
 def _moves(module: ModuleOp, values: dict[str, Array]) -> Mapping[str, Array]:
@@ -168,7 +211,7 @@ def _drawn(module: ModuleOp, seed: int) -> dict[str, Array]:
     """Values of all arguments; integers are those of the examples, in another order."""
     random = np.random.default_rng(seed)
     names = {port.name for port in arguments_of(entry_function(module))}
-    examples = {n: random.permutation(a) if a.ndim else a for n, a in _examples[module].items() if n in names}
+    examples = {n: random.permutation(a) if a.ndim else a for n, a in _attached[module].examples.items() if n in names}
     values = drawings(module, examples, count=1, seed=seed)[0].candidates[0]()
     assert values is not None
     return values

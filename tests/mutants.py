@@ -72,9 +72,11 @@ class Mutation:
     def applied(self, module: ModuleOp) -> ModuleOp | None:
         """The mutant; None if it does not verify."""
         copy = Copy.of(module)
+        function = self.op if isinstance(self.op, FuncOp) else self.op.parent_op()
+        assert isinstance(function, FuncOp)
         try:
             self.edit(copy)
-            copy.module.verify()
+            copy.ops[function].verify()  # the others are as they were
             check_module(copy.module)
         except (VerifyException, DiagnosticException, ValueError):
             return None

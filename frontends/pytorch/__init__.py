@@ -16,6 +16,7 @@ Values that the model has are attached to the program (`distir.interpreters.weig
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -46,7 +47,8 @@ def import_step(
     traced: TracedFunction = traceable(function, example_args)
     try:
         module = trace(traced)
-        attach_eager(module, eager_steps(traced), integer_examples(traced))
+        again = partial(import_step, function, example_args)
+        attach_eager(module, eager_steps(traced), integer_examples(traced), again)
         return module
     except DistirError:
         raise

@@ -56,6 +56,7 @@ class OptimizerMemory:
             raise DistirError(f"{self.what} holds a parameter that is not the model's: give it only those")
         self.parameters = {names[id(p)]: p for p in own if id(p) in names}
         self._names = names
+        self._trains = self._members()
         self._before = self._read()
         self.rest: Memory = self._before
         self.tensors: list[StateTensor] = []
@@ -63,6 +64,9 @@ class OptimizerMemory:
         self._narrow: dict[tuple[Any, ...], torch.dtype] = {}
         self._example_of = self._examples()
         self._find()
+
+    def _members(self) -> list[list[int]]:
+        return [[id(parameter) for parameter in group["params"]] for group in self.optimizer.param_groups]
 
     # What is remembered, out of the optimizer and into it
 
@@ -117,6 +121,8 @@ class OptimizerMemory:
     def remembered(self) -> dict[str, Tensor]:
         """What the optimizer remembers now, by `StateTensor.name`; within `remembering`. What else a step changed is kept
         for the next run."""
+        if self._members() != self._trains:
+            raise DistirError(f"{self.what} has other parameters after the step: add groups before it")
         now, rest = dict(leaves_of(self._read())), dict(leaves_of(self.rest))
         slots = {each.path for each in self.tensors}
         changed = {path: leaf for path, leaf in now.items() if path not in slots and not is_same(leaf, rest.get(path))}

@@ -85,6 +85,7 @@ class Remembering:
                 into |= {_full_name(prefix, each): tensor for each, tensor in fresh}
         inner = [each for outer in optimizers for each in wrapped_by(outer)]
         different = {id(each): each for each in [*optimizers, *inner]}.values()
+        self.trained = {name: parameter.requires_grad for name, parameter in self.parameters.items()}
         self.memories = [OptimizerMemory(each, self.parameters) for each in different]
         self.tables = [ScheduleTable(each, steps, self.memories) for each, steps in (schedules or {}).items()]
         self.scalers = [ScalerMemory(each) for each in scalers]
@@ -130,6 +131,7 @@ class Remembering:
         def run(tensors: Tensors) -> Results:
             with self._standing(tensors):
                 results = body(tensors)
+                self._check_parameters()
                 own = {name for name, _ in results}
                 if taken := own & {*self.parameters, *self.buffers}:
                     results = {(f"output.{n}" if n in taken else n, role): t for (n, role), t in results.items()}
@@ -167,6 +169,20 @@ class Remembering:
             stack.enter_context(substitutes.hooks())
             stack.enter_context(substitutes)
             yield
+
+    def _check_parameters(self) -> None:
+        """That the step trains what it trained before."""
+        stands = {id(tensor): name for name, tensor in self.substitutes.items()}
+        for prefix, module in self.modules.items():
+            for name, parameter in module.named_parameters():
+                if (known := stands.get(id(parameter))) is None:
+                    raise DistirError(
+                        f"{self.name} makes the parameter {_full_name(prefix, name)} anew: write to the one that there is (torch.no_grad())"
+                    )
+                if parameter.requires_grad != self.trained[known]:
+                    raise DistirError(
+                        f"{self.name} changes whether {known} is trained, so its next run is another: do it before the step"
+                    )
 
     def _updates(self) -> Results:
         """What everything is after the step."""

@@ -21,7 +21,8 @@ class Surroundings:
     """What the objects were when this was made."""
 
     def __init__(self, objects: Sequence[object]) -> None:
-        self._places = list(_places(objects))
+        self._caches: list[Any] = []
+        self._places = list(_places(objects, self._caches))
         self._before = [dict(place.items()) for place in self._places]
 
     def changes(self) -> list[str]:
@@ -37,7 +38,9 @@ class Surroundings:
         return found
 
     def restore(self) -> None:
-        """Attributes and entries are what they were."""
+        """Attributes and entries are what they were; caches of functions are empty, since what they have may be of the run."""
+        for cache in self._caches:
+            cache.cache_clear()
         for place, before in zip(self._places, self._before, strict=True):
             now = dict(place.items())
             if list(now) != list(before) or any(now[key] is not before[key] for key in before):
@@ -114,7 +117,7 @@ class _Place:
         return f"{self.where}[{key!r}]" if isinstance(self._owner, dict | list | deque) else f"{self.where}.{key}"
 
 
-def _places(objects: Sequence[object]) -> Iterator[_Place]:
+def _places(objects: Sequence[object], caches: list[Any]) -> Iterator[_Place]:
     seen: set[int] = set()
     pending: deque[tuple[str, object, int]] = deque(
         (getattr(each, "__name__", type(each).__name__), each, 0) for each in objects
@@ -126,7 +129,10 @@ def _places(objects: Sequence[object]) -> Iterator[_Place]:
         seen.add(id(owner))
         if isinstance(owner, nn.Module):
             pending.extend((f"{where}.{name}", inner, 1) for name, inner in owner.named_modules() if name)
-        if isinstance(owner, functools.partial):
+        if hasattr(owner, "cache_clear") and not isinstance(owner, type):
+            caches.append(owner)
+            pending.append((where, getattr(owner, "__wrapped__", None), depth))
+        elif isinstance(owner, functools.partial):
             pending.extend((where, each, depth) for each in (owner.func, *owner.args, *owner.keywords.values()))
         elif isinstance(owner, types.MethodType):
             pending.extend([(type(owner.__self__).__name__, owner.__self__, depth), (where, owner.__func__, depth)])
@@ -135,9 +141,16 @@ def _places(objects: Sequence[object]) -> Iterator[_Place]:
                 yield place
                 pending.extend((place.where or str(key), value, depth + 1) for key, value in place.items())
         elif _is_looked_at(owner):
+            pending.extend((each.__name__, each, depth) for each in _methods(type(owner)))
             place = _Place(where, owner)
             yield place
             pending.extend((place.named(key), value, depth + 1) for key, value in place.items())
+
+
+def _methods(kind: type) -> list[types.FunctionType]:
+    """What a class of the user's has of its own, and of its own bases."""
+    classes = [each for each in kind.__mro__ if not _is_librarys(each.__module__)]
+    return [value for each in classes for value in vars(each).values() if isinstance(value, types.FunctionType)]
 
 
 def _variables(function: types.FunctionType) -> Iterator[_Place]:

@@ -49,8 +49,7 @@ def measured(name: str, folder: Path, count: int, seed: int = 0) -> Counter[str]
     assert not examiner.caught(distributed), examiner.why
     found: Counter[str] = Counter()
     for description, mutant in mutants(distributed, count, seed):
-        caught = examiner.caught(mutant)
-        kind = "caught" if caught else "missed" if examiner.changes(mutant) else "harmless"
+        kind = examiner.verdict(mutant)
         found[kind] += 1
         if kind == "missed":
             print(f"missed: {description}")
@@ -84,7 +83,7 @@ def test_verify_catches_mutants_of_one_ranks_program(name: str, tmp_path: Path):
     for number in range(0, len(ranks), 2):
         for description, mutant in mutants(ranks[number], 40):
             others = [*ranks[:number], mutant, *ranks[number + 1 :]]
-            kind = "caught" if examiner.caught(others) else "missed" if examiner.changes(others) else "harmless"
+            kind = examiner.verdict(others)
             found[kind] += 1
             if kind == "missed":
                 print(f"missed: rank {number}, {description}")

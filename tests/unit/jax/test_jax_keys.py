@@ -16,7 +16,7 @@ jax = pytest.importorskip("jax")
 jnp = jax.numpy
 pytestmark = pytest.mark.long
 
-SAME = "one step is the framework's own"
+SAME = "two steps are the framework's own"
 X, W = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4), np.eye(4, dtype=np.float32)
 
 

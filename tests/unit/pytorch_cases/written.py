@@ -543,3 +543,57 @@ def a_global_count() -> Any:
         return loss
 
     return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+@refused("changes whether 0.weight is trained")
+def a_layer_that_is_frozen_later() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        model[0].weight.requires_grad_(False)
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+@refused("SGD has other parameters after the step")
+def a_group_that_is_added_later() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        if len(optimizer.param_groups) == 1:
+            optimizer.add_param_group({"params": list(model[2].parameters())})
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+@refused("makes the parameter 0.weight anew")
+def a_parameter_that_is_replaced() -> Any:
+    model = mlp()
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        loss = F.cross_entropy(model(x), label)
+        model.zero_grad()
+        loss.backward()
+        weight = model[0].weight
+        model[0].weight = nn.Parameter(weight.detach() - 0.1 * weight.grad)  # pyright: ignore
+        return loss
+
+    return written_step(step, model, example_args=classes())
