@@ -22,6 +22,7 @@ _CLASSES = {
     "pipeline-schedule": "PipelineSchedulePass",
     "pipeline-stages": "PipelineStagesPass",
     "project-to-rank": "ProjectToRankPass",
+    "recognise-attention": "RecogniseAttentionPass",
     "recompute-activations": "RecomputeActivationsPass",
     "shardcombine-annotate": "ShardcombineAnnotatePass",
     "simulate": "SimulatePass",

@@ -1,0 +1,13 @@
+// RUN: distir-opt %s -p recognise-attention | filecheck %s
+
+// A row that sees nothing has the mean of all values where hidden scores are finite; a mask that is not known may have such rows.
+
+// CHECK-NOT: attention.forward
+// CHECK: aten._softmax
+func.func @main(%q: tensor<3x5x4xf32>, %kt: tensor<3x4x7xf32>, %v: tensor<3x7x6xf32>, %hidden: tensor<5x7xi1>) -> tensor<3x5x6xf32> {
+  %s = "aten.bmm"(%q, %kt) : (tensor<3x5x4xf32>, tensor<3x4x7xf32>) -> tensor<3x5x7xf32>
+  %m = "aten.masked_fill.Scalar"(%s, %hidden) <{value = -1.000000e+09 : f64}> : (tensor<3x5x7xf32>, tensor<5x7xi1>) -> tensor<3x5x7xf32>
+  %p = "aten._softmax"(%m) <{dim = 2 : i64, half_to_float = false}> : (tensor<3x5x7xf32>) -> tensor<3x5x7xf32>
+  %o = "aten.bmm"(%p, %v) : (tensor<3x5x7xf32>, tensor<3x7x6xf32>) -> tensor<3x5x6xf32>
+  func.return %o : tensor<3x5x6xf32>
+}
