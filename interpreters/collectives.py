@@ -33,10 +33,15 @@ def concatenate(values: Sequence[Array], axis: int) -> Array:
     return np.concatenate(values, axis=axis)
 
 
-def allreduce(reduction: Reduction, values: Sequence[Any]) -> list[Any]:
-    """Of tuples, element by element."""
-    if isinstance(values[0], tuple):
-        return [tuple(reduce(reduction, addends) for addends in zip(*values, strict=True))] * len(values)
+def by_element(happen: Callable[[int, Sequence[Any]], Sequence[Any]], values: Sequence[Any]) -> list[Any]:
+    """What happens to the values; of tuples, to the elements of each place."""
+    if not isinstance(values[0], tuple):
+        return list(happen(0, values))
+    columns = [happen(place, column) for place, column in enumerate(zip(*values, strict=True))]
+    return [tuple(row) for row in zip(*columns, strict=True)]
+
+
+def allreduce(reduction: Reduction, values: Sequence[Array]) -> list[Array]:
     return [reduce(reduction, values)] * len(values)
 
 

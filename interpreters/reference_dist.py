@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import TensorType, TupleType
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Attribute
 
@@ -44,9 +44,10 @@ from distir.interpreters import collectives
 from distir.interpreters.walk import Enter, EnterEach, Walk
 
 
-def extents(types: Sequence[Attribute], dim: int) -> list[int]:
-    """The extent of one dim in each of these tensor types."""
-    return [cast(TensorType[Any], t).get_shape()[dim] for t in types]
+def extents(types: Sequence[Attribute], dim: int, place: int = 0) -> list[int]:
+    """The extent of one dim in each of these tensor types, in tuples of the element at a place."""
+    tensors = [t.types.data[place] if isinstance(t, TupleType) else t for t in types]
+    return [cast(TensorType[Any], t).get_shape()[dim] for t in tensors]
 
 
 def _range(op: TakeRowsOp | PutRowsOp, microbatch: int, rows: int) -> tuple[slice, ...]:
@@ -68,16 +69,20 @@ class CommunicationFunctions(InterpreterFunctions):
 
     @impl(AllReduceOp)
     def allreduce(self, interpreter: Interpreter, op: AllReduceOp, args: PythonValues) -> PythonValues:
-        return tuple(self.arrays.allreduce(op.reduction.data, args))
+        return tuple(self.arrays.by_element(lambda _, x: self.arrays.allreduce(op.reduction.data, x), args))
 
     @impl(AllGatherOp)
     def allgather(self, interpreter: Interpreter, op: AllGatherOp, args: PythonValues) -> PythonValues:
-        return tuple(self.arrays.allgather(op.dim.value.data, args))
+        return tuple(self.arrays.by_element(lambda _, x: self.arrays.allgather(op.dim.value.data, x), args))
 
     @impl(ReduceScatterOp)
     def reducescatter(self, interpreter: Interpreter, op: ReduceScatterOp, args: PythonValues) -> PythonValues:
-        dim = op.dim.value.data
-        return tuple(self.arrays.reducescatter(op.reduction.data, dim, args, extents(op.result_types, dim)))
+        reduction, dim, types = op.reduction.data, op.dim.value.data, op.result_types
+        return tuple(
+            self.arrays.by_element(
+                lambda place, x: self.arrays.reducescatter(reduction, dim, x, extents(types, dim, place)), args
+            )
+        )
 
     @impl(AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:

@@ -109,6 +109,20 @@ class RankFunctions(InterpreterFunctions):
     ) -> PythonValues:
         return (Meeting(op, (op.name, *kind), op.ranks, args, happen),)
 
+    def _by_element(
+        self,
+        op: rank.GroupOp,
+        args: PythonValues,
+        kind: tuple[Hashable, ...],
+        happen: Callable[[Sequence[Meeting], int, Sequence[Any]], Sequence[Any]],
+    ) -> PythonValues:
+        """A collective of one value of each member; of tuples, element by element."""
+
+        def of_all(sides: Sequence[Meeting]) -> list[PythonValues]:
+            return _single(self.arrays.by_element(lambda place, x: happen(sides, place, x), _first(sides)))
+
+        return self._group(op, args, kind, of_all)
+
     @impl(rank.SendOp)
     def send(self, interpreter: Interpreter, op: rank.SendOp, args: PythonValues) -> PythonValues:
         return (Meeting(op, "send", (self.own, op.peer.value.data), args, lambda sides: [(), sides[0].values]),)
@@ -124,24 +138,22 @@ class RankFunctions(InterpreterFunctions):
     @impl(rank.AllReduceOp)
     def allreduce(self, interpreter: Interpreter, op: rank.AllReduceOp, args: PythonValues) -> PythonValues:
         reduction = op.reduction.data
-        return self._group(
-            op, args, (reduction,), lambda sides: _single(self.arrays.allreduce(reduction, _first(sides)))
-        )
+        return self._by_element(op, args, (reduction,), lambda _, __, x: self.arrays.allreduce(reduction, x))
 
     @impl(rank.AllGatherOp)
     def allgather(self, interpreter: Interpreter, op: rank.AllGatherOp, args: PythonValues) -> PythonValues:
         dim = op.dim.value.data
-        return self._group(op, args, (dim,), lambda sides: _single(self.arrays.allgather(dim, _first(sides))))
+        return self._by_element(op, args, (dim,), lambda _, __, x: self.arrays.allgather(dim, x))
 
     @impl(rank.ReduceScatterOp)
     def reducescatter(self, interpreter: Interpreter, op: rank.ReduceScatterOp, args: PythonValues) -> PythonValues:
         reduction, dim = op.reduction.data, op.dim.value.data
 
-        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
-            parts = extents([side.op.results[0].type for side in sides], dim)
-            return _single(self.arrays.reducescatter(reduction, dim, _first(sides), parts))
+        def happen(sides: Sequence[Meeting], place: int, values: Sequence[Any]) -> Sequence[Any]:
+            parts = extents([side.op.results[0].type for side in sides], dim, place)
+            return self.arrays.reducescatter(reduction, dim, values, parts)
 
-        return self._group(op, args, (reduction, dim), happen)
+        return self._by_element(op, args, (reduction, dim), happen)
 
     @impl(rank.AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: rank.AllToAllOp, args: PythonValues) -> PythonValues:

@@ -14,7 +14,7 @@ from xdsl.passes import ModulePass
 @dataclass(frozen=True)
 class OverlapCommunicationPass(ModulePass):
     """Puts sends to later stages, sends to earlier ones and collectives on a stream each, collectives of what a function is given on one that runs
-    ahead, and issues what feeds a reduction of the entry as early as it can be. Reductions of the same devices are joined to buckets: one message
+    ahead, and issues what feeds a reduction of the entry as early as it can be. Reductions, and gathers, of the same devices are joined to buckets: one message
     of several tensors.
 
     Requires: level 3. Ensures: equal values on equal devices."""
@@ -23,7 +23,7 @@ class OverlapCommunicationPass(ModulePass):
     entry: str = "main"
     """The function that the program begins with."""
     bucket: int = 25 * 2**20
-    """The most bytes that are reduced in one message of several tensors; 0: each tensor alone."""
+    """The most bytes of one message of several tensors that are reduced, gathered, or reduced and cut; 0: each tensor alone."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist.calls import is_placed
@@ -36,4 +36,4 @@ class OverlapCommunicationPass(ModulePass):
         if not is_placed(entry):
             raise DistirError(f"@{self.entry} is not placed: run pipeline-schedule or dtp-parallelize first")
         overlap_communication(op, entry, self.bucket)
-        overlap_in_functions(op, entry)
+        overlap_in_functions(op, entry, self.bucket)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType
+from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType, TupleType
 from xdsl.ir import Operation, SSAValue
 
 from distir.backends.torch.elements import ElementTypes
@@ -498,7 +498,10 @@ class _Writer:
             return repr(op.reduction.data.value)
 
         def extent(dim: int) -> str:
-            return self._difference("extent", str(cast(TensorType[Any], op.results[0].type).get_shape()[dim]))
+            type_ = op.results[0].type
+            tensors = type_.types.data if isinstance(type_, TupleType) else [type_]
+            extents = [cast(TensorType[Any], tensor).get_shape()[dim] for tensor in tensors]
+            return self._difference("extent", str(extents if isinstance(type_, TupleType) else extents[0]))
 
         received = "None, None"
         if isinstance(op, rank.RootedOp) and op.output is not None:

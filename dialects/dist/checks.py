@@ -12,8 +12,12 @@ from xdsl.utils.exceptions import VerifyException
 from distir.dialects.dist.attributes import OnAttr, placed, placement
 
 
-def tensor_type(value: SSAValue) -> TensorType[Any]:
-    return cast("TensorType[Any]", value.type)
+Typed = SSAValue | Attribute
+"""A value, or its type."""
+
+
+def tensor_type(value: Typed) -> TensorType[Any]:
+    return cast("TensorType[Any]", value.type if isinstance(value, SSAValue) else value)
 
 
 def device_on(value: SSAValue, what: str) -> OnAttr:
@@ -25,7 +29,7 @@ def device_on(value: SSAValue, what: str) -> OnAttr:
     return on
 
 
-def verify_shape(value: SSAValue, expected: Sequence[int], element_type: Attribute, what: str) -> None:
+def verify_shape(value: Typed, expected: Sequence[int], element_type: Attribute, what: str) -> None:
     got = tensor_type(value)
     if got.get_shape() != tuple(expected):
         raise VerifyException(f"expected {what} of shape {list(expected)}, got {list(got.get_shape())}")
@@ -33,20 +37,28 @@ def verify_shape(value: SSAValue, expected: Sequence[int], element_type: Attribu
         raise VerifyException(f"expected {what} of element type {element_type}, got {got.element_type}")
 
 
-def verify_same_types(values: Sequence[SSAValue], what: str) -> None:
-    """All tensors have the first one's shape and element type; of tuples, which are in one place each, all elements do."""
-    if any(isinstance(v.type, TupleType) for v in values):
-        first = placed(values[0].type, None)
-        for i, value in enumerate(values):
-            if placed(first, placement(value.type)) != value.type:
-                raise VerifyException(f"expected {what} {i} of type {first} in one place, got {value.type}")
-        return
-    first = tensor_type(values[0])
-    for i, value in enumerate(values[1:], start=1):
-        verify_shape(value, first.get_shape(), first.element_type, f"{what} {i}")
+def elements(types: Sequence[Attribute]) -> list[tuple[Attribute, ...]]:
+    """The types; of tuples, which are in one place each and equally long, those of their first elements, of their second and so on."""
+    if not any(isinstance(type_, TupleType) for type_ in types):
+        return [tuple(types)]
+    for i, type_ in enumerate(types):
+        if not isinstance(type_, TupleType) or placed(type_, placement(type_)) != type_:
+            raise VerifyException(f"expected value {i} of a tuple type in one place, got {type_}")
+    tuples = [cast(TupleType, type_).types.data for type_ in types]
+    if len({len(each) for each in tuples}) > 1:
+        raise VerifyException(f"expected tuples of as many elements, got {[len(each) for each in tuples]}")
+    return list(zip(*tuples, strict=True))
 
 
-def verify_concatenable(values: Sequence[SSAValue], dim: int, what: str) -> int:
+def verify_same_types(values: Sequence[Typed], what: str) -> None:
+    """All tensors have the first one's shape and element type; of tuples, all elements in one place."""
+    for types in elements([v.type if isinstance(v, SSAValue) else v for v in values]):
+        first = tensor_type(types[0])
+        for i, type_ in enumerate(types[1:], start=1):
+            verify_shape(type_, first.get_shape(), first.element_type, f"{what} {i}")
+
+
+def verify_concatenable(values: Sequence[Typed], dim: int, what: str) -> int:
     """All tensors agree but for the extent of `dim`; returns the sum of those extents."""
     first = tensor_type(values[0])
     if not 0 <= dim < first.get_num_dims():

@@ -41,6 +41,7 @@ from distir.dialects.dist.checks import (
     device_array,
     device_on,
     dim_property,
+    elements,
     replaced,
     tensor_type,
     verify_concatenable,
@@ -175,6 +176,15 @@ class CollectiveOp(CommunicationOp, ABC):
             raise VerifyException(f"expected a tensor{' over an axis' if grouped else ''}, got {found}")
         super().verify_()
 
+    def verify_shapes(self) -> None:
+        if self.TAKES_TUPLES:
+            self.verify_pairwise()
+            for types in elements([v.type for v in (*self.operands, *self.results)]):
+                self.verify_tensors(types[: len(self.operands)], types[len(self.operands) :])
+
+    def verify_tensors(self, operands: Sequence[Attribute], results: Sequence[Attribute]) -> None:
+        """Subclass hook of what takes tuples: the tensors, of tuples those of one place in each."""
+
     def check_axis(self, size: int) -> None:
         """Raises VerifyException unless extents fit an axis of this size."""
         operand, result = (tensor_type(v).get_shape() for v in (self.operands[0], self.results[0]))
@@ -204,9 +214,8 @@ class AllReduceOp(CollectiveOp):
             properties={"reduction": ReductionAttr(reduction)},
         )
 
-    def verify_shapes(self) -> None:
-        self.verify_pairwise()
-        verify_same_types([*self.operands, *self.results], "value")
+    def verify_tensors(self, operands: Sequence[Attribute], results: Sequence[Attribute]) -> None:
+        verify_same_types([*operands, *results], "value")
 
     def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
         return tuple(shape)
@@ -214,9 +223,10 @@ class AllReduceOp(CollectiveOp):
 
 @irdl_op_definition
 class AllGatherOp(CollectiveOp):
-    """Every participant gets all operands, concatenated on `dim` in participant order. Extents may differ."""
+    """Every participant gets all operands, concatenated on `dim` in participant order. Extents may differ. Of tuples, element by element."""
 
     name = "dist.allgather"
+    TAKES_TUPLES: ClassVar[bool] = True
     dim = prop_def(IntegerAttr[I64])
     over = opt_prop_def(StringAttr)
     assembly_format = "$inputs `dim` $dim (`over` $over^)? attr-dict `:` functional-type($inputs, $outputs)"
@@ -224,11 +234,10 @@ class AllGatherOp(CollectiveOp):
     def __init__(self, inputs: Sequence[SSAValue], dim: int, result_types: Sequence[Attribute]):
         super().__init__(operands=[inputs], result_types=[result_types], properties={"dim": dim_property(dim)})
 
-    def verify_shapes(self) -> None:
-        self.verify_pairwise()
-        dim, first = self.dim.value.data, tensor_type(self.operands[0])
-        total = verify_concatenable(self.operands, dim, "operand")
-        for i, result in enumerate(self.results):
+    def verify_tensors(self, operands: Sequence[Attribute], results: Sequence[Attribute]) -> None:
+        dim, first = self.dim.value.data, tensor_type(operands[0])
+        total = verify_concatenable(operands, dim, "operand")
+        for i, result in enumerate(results):
             if self.axis is not None:
                 total = _extent(result, dim)
             verify_shape(result, replaced(first.get_shape(), dim, total), first.element_type, f"result {i}")
@@ -239,9 +248,10 @@ class AllGatherOp(CollectiveOp):
 
 @irdl_op_definition
 class ReduceScatterOp(CollectiveOp):
-    """Participant i gets the i-th part, along `dim`, of the reduction of all operands."""
+    """Participant i gets the i-th part, along `dim`, of the reduction of all operands. Of tuples, element by element."""
 
     name = "dist.reducescatter"
+    TAKES_TUPLES: ClassVar[bool] = True
     reduction = prop_def(ReductionAttr)
     dim = prop_def(IntegerAttr[I64])
     over = opt_prop_def(StringAttr)
@@ -262,12 +272,11 @@ class ReduceScatterOp(CollectiveOp):
             properties={"reduction": ReductionAttr(reduction), "dim": dim_property(dim)},
         )
 
-    def verify_shapes(self) -> None:
-        self.verify_pairwise()
-        verify_same_types(self.operands, "operand")
-        dim, first = self.dim.value.data, tensor_type(self.operands[0])
-        total = verify_concatenable(self.results, dim, "result")
-        for i, result in enumerate(self.results):
+    def verify_tensors(self, operands: Sequence[Attribute], results: Sequence[Attribute]) -> None:
+        verify_same_types(operands, "operand")
+        dim, first = self.dim.value.data, tensor_type(operands[0])
+        total = verify_concatenable(results, dim, "result")
+        for i, result in enumerate(results):
             extent = tensor_type(result).get_shape()[dim]
             verify_shape(result, replaced(first.get_shape(), dim, extent), first.element_type, f"result {i}")
         if self.axis is None and total != first.get_shape()[dim]:
@@ -329,7 +338,7 @@ class AllToAllOp(CollectiveOp):
         return replaced(cut, concat, cut[concat] * size)
 
 
-def _extent(value: SSAValue, dim: int) -> int:
+def _extent(value: Attribute, dim: int) -> int:
     shape = tensor_type(value).get_shape()
     return shape[dim] if dim < len(shape) else 0
 

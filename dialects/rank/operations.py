@@ -30,7 +30,7 @@ from xdsl.irdl import (
 from xdsl.irdl.declarative_assembly_format import CustomDirective
 from xdsl.utils.exceptions import VerifyException
 
-from distir.dialects.dist.checks import dim_property, replaced, tensor_type, verify_shape
+from distir.dialects.dist.checks import dim_property, elements, replaced, tensor_type, verify_shape
 from distir.dialects.dist.communication import Devices, ScheduleEffect
 from distir.dialects.reductions import Reduction, ReductionAttr
 
@@ -113,13 +113,14 @@ def verify_dim(type_: TensorType[Any], dim: int) -> None:
 
 
 def verify_along(op: AllGatherOp | ReduceScatterOp | ExchangeOp, dim: int) -> None:
-    """Operand and result agree but for the extent of `dim`."""
-    source, target = tensor_type(op.input), tensor_type(op.output)
-    verify_dim(source, dim)
-    if target.get_num_dims() != source.get_num_dims():
-        raise VerifyException(f"expected the result of rank {source.get_num_dims()}, got {target.get_num_dims()}")
-    expected = replaced(source.get_shape(), dim, target.get_shape()[dim])
-    verify_shape(op.output, expected, source.element_type, "the result")
+    """Operand and result agree but for the extent of `dim`; of tuples, each element."""
+    for given, made in elements([op.input.type, op.output.type]):
+        source, target = tensor_type(given), tensor_type(made)
+        verify_dim(source, dim)
+        if target.get_num_dims() != source.get_num_dims():
+            raise VerifyException(f"expected the result of rank {source.get_num_dims()}, got {target.get_num_dims()}")
+        expected = replaced(source.get_shape(), dim, target.get_shape()[dim])
+        verify_shape(made, expected, source.element_type, "the result")
 
 
 @irdl_op_definition
@@ -143,12 +144,13 @@ class AllReduceOp(GroupOp):
 
 @irdl_op_definition
 class AllGatherOp(GroupOp):
-    """`%r = rank.allgather %x dim 0 group [0, 1] : T -> U`; parts are in group order and their extents may differ."""
+    """`%r = rank.allgather %x dim 0 group [0, 1] : T -> U`; parts are in group order and their extents may differ. Of a tuple, element by
+    element, in one message."""
 
     name = "rank.allgather"
-    input = operand_def(TensorType)
+    input = operand_def(TensorType | TupleType)
     dim = prop_def(IntegerAttr[I64])
-    output = result_def(TensorType)
+    output = result_def(TensorType | TupleType)
     assembly_format = "$input `dim` $dim `group` custom<Devices>($group) attr-dict `:` type($input) `->` type($output)"
 
     def __init__(self, input: SSAValue, dim: int, group: Sequence[int], result_type: Attribute):
@@ -165,13 +167,13 @@ class AllGatherOp(GroupOp):
 @irdl_op_definition
 class ReduceScatterOp(GroupOp):
     """`%r = rank.reducescatter sum %x dim 0 group [0, 1] : T -> U`; this rank keeps the part of its
-    place in the group."""
+    place in the group. Of a tuple, element by element, in one message."""
 
     name = "rank.reducescatter"
-    input = operand_def(TensorType)
+    input = operand_def(TensorType | TupleType)
     reduction = prop_def(ReductionAttr)
     dim = prop_def(IntegerAttr[I64])
-    output = result_def(TensorType)
+    output = result_def(TensorType | TupleType)
     assembly_format = (
         "$reduction $input `dim` $dim `group` custom<Devices>($group) attr-dict `:` type($input) `->` type($output)"
     )

@@ -3,7 +3,7 @@ and what stands before and after a lookup."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -34,11 +34,15 @@ def concatenate(values: Sequence[Any], axis: int) -> Shard:
     return joined(expect_shards(values), axis)
 
 
-def allreduce(reduction: Reduction, values: Sequence[Any]) -> list[Any]:
-    """Of tuples, element by element."""
-    if all(isinstance(value, Packed) for value in values):
-        columns = zip(*[value.elements for value in values], strict=True)
-        return [packed(tuple([reduce(reduction, addends) for addends in columns]))] * len(values)
+def by_element(happen: Callable[[int, Sequence[Any]], Sequence[Any]], values: Sequence[Any]) -> list[Any]:
+    """What happens to the values; of tuples, to the elements of each place."""
+    if not all(isinstance(value, Packed) for value in values):
+        return list(happen(0, values))
+    columns = [happen(place, c) for place, c in enumerate(zip(*[value.elements for value in values], strict=True))]
+    return [packed(tuple(row)) for row in zip(*columns, strict=True)]
+
+
+def allreduce(reduction: Reduction, values: Sequence[Any]) -> list[Shard]:
     return [reduce(reduction, values)] * len(values)
 
 

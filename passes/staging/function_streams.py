@@ -21,16 +21,18 @@ from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, plac
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
 from distir.interpreters.work import is_view
-from distir.passes.distribution.pipeline.streams import COLLECTIVE
+from distir.passes.distribution.pipeline.streams import BUCKET_BYTES, COLLECTIVE, join_reductions
 from distir.passes.structure import functions
 
 PREFETCH = "prefetch"
 
 
-def overlap_in_functions(module: ModuleOp, entry: FuncOp) -> None:
-    """Moves the collectives of the functions that the entry calls, and of the entry."""
+def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES) -> None:
+    """Moves the collectives of the functions that the entry calls, and of the entry, joined to buckets of at most so many bytes."""
     calls = _Calls(module, entry)
     for function in calls.callees_first:
+        if function is not entry:
+            join_reductions(function, bucket_bytes)
         for op in [op for op in function.body.block.ops if isinstance(op, CollectiveOp)]:
             if _is_on_main((*op.operands, *op.results)):
                 _overlap(op, calls)

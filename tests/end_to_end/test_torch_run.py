@@ -100,6 +100,15 @@ def communication_program() -> ModuleOp:
     columns = dist.ReduceScatterOp([a1, a0], 1, [tensor(6, 2, on=d) for d in (1, 0)], Reduction.MAX)
     exchanged = dist.AllToAllOp([a1, a0], 1, 0, [tensor(12, 2, on=d) for d in (1, 0)])
     ragged = dist.AllToAllOp([x2, x0], 1, 0, [tensor(5, n, on=d) for d, n in ((2, 1), (0, 3))])
+    # tuples: of unequal rows, of several element types, participants in descending order
+    pairs = [dist.PackOp([x, i]) for x, i in ((x3, i3), (x0, i0))]
+    rows, shorts = [tensor(7, 4, on=d) for d in (3, 0)], [tensor(8, on=d, element=i16) for d in (3, 0)]
+    gathered_types = [dist.PackOp.packed_type(types) for types in zip(rows, shorts, strict=True)]
+    pair = dist.UnpackOp((gathered_tuples := dist.AllGatherOp([p.output for p in pairs], 0, gathered_types)).results[1])
+    addends = [dist.PackOp([a, a, i]) for a, i in ((a3.output, i3), (a0, i0))]
+    kept = [(tensor(3, 4, on=d), tensor(m, 4, on=d), tensor(2, on=d, element=i16)) for d, m in ((3, 2), (0, 4))]
+    tuples = dist.ReduceScatterOp([p.output for p in addends], 0, [dist.PackOp.packed_type(each) for each in kept])
+    shares = [dist.UnpackOp(result) for result in tuples.results]
     windows = dist.ExchangeOp(
         [x0, x1, x2, x3], 0, [0, 2, 1, 9], [tensor(n, 4, on=d) for d, n in enumerate((5, 3, 9, 1))]
     )
@@ -132,6 +141,7 @@ def communication_program() -> ModuleOp:
             ragged,
         ]
     )
+    block.add_ops([*pairs, gathered_tuples, pair, *addends, tuples, *shares])
     block.add_ops([windows, broadcast, scatter, gather, elsewhere, here, product])
     results = {
         "sent": sends[0].output,
@@ -146,6 +156,8 @@ def communication_program() -> ModuleOp:
         **{f"bucket{i}": result for i, result in enumerate(unpacked.results)},
         "gathered": gathered.results[0],
         "gathered_backwards": backwards.results[0],
+        **{f"gathered_tuple{i}": result for i, result in enumerate(pair.results)},
+        **{f"scattered_tuple{i}_{j}": r for i, share in enumerate(shares) for j, r in enumerate(share.results)},
         "scattered_even": even.results[0],
         "scattered_uneven": uneven.results[1],
         "scattered_columns": columns.results[1],
@@ -206,6 +218,14 @@ def test_communication():
         "bucket2": np.array([6, 4, -4, 32767], np.int16),
         "gathered": x,
         "gathered_backwards": np.concatenate(reversed_parts),
+        "gathered_tuple0": np.concatenate([x[6:10], x[0:3]]),
+        "gathered_tuple1": np.concatenate([i3, i0]),
+        "scattered_tuple0_0": (a0 + a1)[0:3],
+        "scattered_tuple0_1": (a0 + a1)[0:2],
+        "scattered_tuple0_2": np.array([6, 4], np.int16),
+        "scattered_tuple1_0": (a0 + a1)[3:6],
+        "scattered_tuple1_1": (a0 + a1)[2:6],
+        "scattered_tuple1_2": np.array([-4, 32767], np.int16),
         "scattered_even": total[0:2],
         "scattered_uneven": total[1:4],
         "scattered_columns": largest[:, 2:4],

@@ -134,86 +134,113 @@ class Collective:
         return {rank: extent for rank, (extent,) in self.told(own).items()}
 
 
-class AllReduce(Collective):
-    """Of a tensor, or of a tuple of tensors: one flat buffer for those of each element type."""
+Message = tuple[Any, Callable[[], list[Tensor]]]
+"""What to wait for, and what then gives the results."""
 
+
+class OfTuples(Collective):
+    """A collective of a tensor, or of a tuple of tensors: one message for those of each element type."""
+
+    def run(self, operands: tuple[Any, ...], beside: bool) -> Any:
+        if self.alone:
+            return operands[0]
+        is_tuple = isinstance(operands[0], tuple)
+        tensors: Sequence[Tensor] = operands[0] if is_tuple else operands
+        count, types = len(tensors), [each.dtype for each in tensors]
+        groups = [[i for i in range(count) if types[i] == dtype] for dtype in dict.fromkeys(types)]
+        messages = [self.message(tensors, alike, beside) for alike in groups]
+
+        def end() -> Any:
+            results: list[Any] = [None] * count
+            for alike, (_, finish) in zip(groups, messages, strict=True):
+                for i, result in zip(alike, finish(), strict=True):
+                    results[i] = result
+            return tuple(results) if is_tuple else results[0]
+
+        return Pending([work for work, _ in messages], end) if beside else end()
+
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+        """Begins the message of those of the tensors at these places, which are of one element type."""
+        raise NotImplementedError
+
+
+class AllReduce(OfTuples):
     def __init__(self, reduction: str, ranks: Sequence[int]) -> None:
         super().__init__(ranks)
         self.reduction = reduction
 
-    def run(self, operands: tuple[Any, ...], beside: bool) -> Any:
-        x = operands[0]
-        if self.alone:
-            return x
-        tensors: Sequence[Tensor] = x if isinstance(x, tuple) else (x,)
-        dtypes, is_tuple = [each.dtype for each in tensors], isinstance(x, tuple)
-        parts, works = list(tensors), list[Any]()
-        for dtype in dict.fromkeys(dtypes):
-            alike = [i for i, each in enumerate(tensors) if each.dtype == dtype]
-            sizes = [tensors[i].numel() for i in alike]
-            flat = torch.empty(sum(sizes), dtype=dtype if dtype in _REDUCIBLE else torch.int32, device=DEVICE)
-            for i, part in zip(alike, flat.split(sizes), strict=True):
-                parts[i] = part.view(tensors[i].shape).copy_(tensors[i])
-            works.append(dist.all_reduce(flat, _REDUCE[self.reduction], self.group, async_op=beside))
-
-        def end() -> Any:
-            count = len(self.ranks)
-            done = tuple(_finished(p, self.reduction, count).to(d) for p, d in zip(parts, dtypes, strict=True))
-            return done if is_tuple else done[0]
-
-        return Pending(works, end) if beside else end()
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+        given = [tensors[i] for i in alike]
+        dtype, count = given[0].dtype, len(self.ranks)
+        flat = empty([sum(each.numel() for each in given)], dtype if dtype in _REDUCIBLE else torch.int32)
+        parts = _filled(flat, given)
+        work = dist.all_reduce(flat, _REDUCE[self.reduction], self.group, async_op=beside)
+        return work, lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
 
 
-class AllGather(Collective):
+class AllGather(OfTuples):
     def __init__(self, dim: int, ranks: Sequence[int]) -> None:
         super().__init__(ranks)
         self.dim = dim
+        self.order = [self.ranks.index(r) for r in self.participants]
 
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        x = operands[0]
-        if self.alone:
-            return x
-        extents = self.extents(x.shape[self.dim])
-        shapes = [replaced(x.shape, self.dim, extents[r]) for r in self.ranks]
-        sizes = [math.prod(shape) * x.element_size() for shape in shapes]
-        mine = as_bytes(x)
-        if (padding := max(sizes) - mine.numel()) > 0:
-            mine = torch.nn.functional.pad(mine, (0, padding))
-        received = [torch.empty_like(mine) for _ in self.ranks]
-        work = dist.all_gather(received, mine, self.group, async_op=beside)
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+        dim, order, given = self.dim, self.order, [tensors[i] for i in alike]
+        told = self.told(*(each.shape[dim] for each in tensors))
+        shapes = [[replaced(tensors[i].shape, dim, told[r][i]) for i in alike] for r in self.ranks]
+        sizes = [[math.prod(shape) for shape in row] for row in shapes]
+        totals = [sum(row) for row in sizes]
+        received = empty([len(totals), max(totals)], given[0].dtype)
+        place = self.ranks.index(self.own)
+        mine = received[place]
+        _filled(mine[: totals[place]], given)
+        work = dist.all_gather_single(as_bytes(received), as_bytes(mine), self.group, async_op=beside)
+        is_whole = len(alike) == 1 and math.prod(given[0].shape[:dim]) == 1 and len(set(totals)) == 1
+        whole = replaced(given[0].shape, dim, sum(told[r][alike[0]] for r in self.ranks))
 
-        def end() -> Tensor:
-            parts: list[Tensor] = [mine] * len(self.ranks)
-            for position, part, size, shape in zip(self.place, received, sizes, shapes, strict=True):
-                parts[position] = part[:size].view(x.dtype).reshape(shape)
-            return torch.cat(parts, self.dim)
+        def end() -> list[Tensor]:
+            if is_whole and order == sorted(order):
+                return [received.view(whole)]
+            rows = [row[:total].split(each) for row, total, each in zip(received, totals, sizes, strict=True)]
+            columns = [[rows[j][k].view(shapes[j][k]) for j in order] for k in range(len(sizes[0]))]
+            return [torch.cat(column, dim) for column in columns]
 
-        return Pending([work], end) if beside else end()
+        return work, end
 
 
-class ReduceScatter(Collective):
-    """`extent` is how much of the dim this rank keeps."""
+class ReduceScatter(OfTuples):
+    """`extent` is how much of the dim this rank keeps, of a tuple of each tensor."""
 
-    def __init__(self, reduction: str, dim: int, extent: int, ranks: Sequence[int]) -> None:
+    def __init__(self, reduction: str, dim: int, extent: int | Sequence[int], ranks: Sequence[int]) -> None:
         super().__init__(ranks)
-        self.dim, self.extent, self.reduction = dim, extent, reduction
+        self.dim, self.reduction = dim, reduction
+        self.kept = [extent] if isinstance(extent, int) else list(extent)
         self.whole = AllReduce(reduction, ranks)
 
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        x = operands[0]
-        if self.alone:
-            return x
-        extents = self.extents(self.extent)
-        if len(set(extents.values())) > 1 or x.dtype not in _REDUCIBLE:
-            first = sum(extents[r] for r in self.participants[: self.participants.index(self.own)])
-            return self.whole(x).narrow(self.dim, first, self.extent).clone()
-        chunks = [x.narrow(self.dim, position * self.extent, self.extent) for position in self.place]
-        result = torch.empty_like(chunks[0], memory_format=torch.contiguous_format)
-        source = torch.cat([chunk.reshape(-1) for chunk in chunks])
-        work = dist.reduce_scatter_single(result.view(-1), source, _REDUCE[self.reduction], self.group, async_op=beside)
-        dtype, members = x.dtype, len(self.ranks)
-        end = lambda: _finished(result, self.reduction, members).to(dtype)  # noqa: E731
-        return Pending([work], end) if beside else end()
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+        told, given, kept = self.told(*self.kept), [tensors[i] for i in alike], [self.kept[i] for i in alike]
+        dim, dtype, count = self.dim, given[0].dtype, len(self.ranks)
+        if dtype not in _REDUCIBLE or any(told[r][i] != self.kept[i] for r in self.ranks for i in alike):
+            before = self.participants[: self.participants.index(self.own)]
+            first = [sum(told[r][i] for r in before) for i in alike]
+            work, whole = self.whole.message(tensors, alike, beside)
+            return work, lambda: [
+                x.narrow(dim, start, extent).clone() for x, start, extent in zip(whole(), first, kept, strict=True)
+            ]
+        shapes = [replaced(each.shape, dim, extent) for each, extent in zip(given, kept, strict=True)]
+        sizes = [math.prod(shape) for shape in shapes]
+        source, result = empty([count, sum(sizes)], dtype), empty([sum(sizes)], dtype)
+        for place, row in zip(self.place, source, strict=True):
+            _filled(row, [x.narrow(dim, place * extent, extent) for x, extent in zip(given, kept, strict=True)])
+        work = dist.reduce_scatter_single(result, source.view(-1), _REDUCE[self.reduction], self.group, async_op=beside)
+        parts = [part.view(shape) for part, shape in zip(result.split(sizes), shapes, strict=True)]
+        return work, lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
+
+
+def _filled(flat: Tensor, values: Sequence[Tensor]) -> list[Tensor]:
+    """Copies the values into a flat buffer, one after the other; where each of them is there."""
+    parts = flat.split([value.numel() for value in values])
+    return [part.view(value.shape).copy_(value) for part, value in zip(parts, values, strict=True)]
 
 
 class AllToAll(Collective):

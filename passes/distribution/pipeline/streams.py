@@ -24,6 +24,7 @@ from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, plac
 from distir.dialects.dist.calls import is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.errors import DistirError
+from distir.interpreters.work import type_bytes
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.buckets import fill_buckets
 from distir.passes.structure import functions
@@ -47,8 +48,7 @@ def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int = B
         raise DistirError(f"bucket: expected at least 0 bytes, got {bucket_bytes}")
     positions = _open_last_calls(module, entry)
     _forward_tuples(entry)
-    _reorder(entry, positions)
-    fill_buckets(entry.body.block, bucket_bytes)
+    join_reductions(entry, bucket_bytes, positions)
     for op in [op for op in entry.body.block.ops if isinstance(op, CommunicationOp) and _moves(op)]:
         _on_stream(op)
     _wait(entry)
@@ -158,8 +158,14 @@ def _forward_tuples(entry: FuncOp) -> None:
             block.erase_op(op)
 
 
+def join_reductions(function: FuncOp, bucket_bytes: int, positions: Mapping[Operation, Position] | None = None) -> None:
+    """Has the collectives of a function begin as early as they can, joined to buckets."""
+    _reorder(function, positions or {})
+    fill_buckets(function.body.block, bucket_bytes)
+
+
 def _reorder(entry: FuncOp, positions: Mapping[Operation, Position]) -> None:
-    """Collectives, and the accumulation and unpacking before them, go right after what they need. All else stays in order on
+    """Collectives, and the accumulation and unpacking before them, go right after what they need, and gathers of arguments stay. All else stays in order on
     each device; across devices, the opened calls of one function advance side by side, since a collective waits for the
     slowest (and a stream, once it waits for a value, for all that its device did before)."""
     block = entry.body.block
@@ -181,10 +187,19 @@ def _reorder(entry: FuncOp, positions: Mapping[Operation, Position]) -> None:
             keys[before] = min(keys[before], keys[number])
     for number, op in enumerate(ops):
         needed = [keys[before] for before in needs[number]]
-        keys[number] = max(needed, default=keys[number]) if isinstance(op, HOISTED) else max([keys[number], *needed])
+        if isinstance(op, HOISTED):
+            keys[number] = max(needed, default=(-1,) if _is_reduction(op) else keys[number])
+        else:
+            keys[number] = max([keys[number], *needed])
     for op in ops:
         op.detach()
     block.add_ops([ops[number] for number in sorted(range(len(ops)), key=lambda number: (keys[number], number))])
+
+
+def _is_reduction(op: Operation) -> bool:
+    """Whether it is a collective that leaves no more than it is given: early, it takes no memory."""
+    sizes = [sum(type_bytes(v.type) for v in values) for values in (op.operands, op.results)]
+    return isinstance(op, CollectiveOp) and sizes[0] >= sizes[1]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -231,17 +246,14 @@ def _count(value: SSAValue) -> int:
 
 
 def _wait(entry: FuncOp) -> None:
-    """What comes back from a stream comes back, and is unpacked, where it is first used."""
+    """What comes back from a stream comes back where it is first used."""
     block = entry.body.block
     positions = {op: number for number, op in enumerate(block.ops)}
     for op in list(block.ops):
         if isinstance(op, MoveOp) and isinstance(op.input.owner, CommunicationOp):
-            back = [op, *[use.operation for use in op.output.uses if isinstance(use.operation, UnpackOp)]]
-            users = [use.operation for each in back for result in each.results for use in result.uses]
-            users = [user for user in users if user not in back]
-            for each in back if users else reversed(back):
-                each.detach()
-                if users:
-                    block.insert_op_before(each, min(users, key=lambda user: positions[user]))
-                else:
-                    each.erase()
+            users = [use.operation for use in op.output.uses]
+            op.detach()
+            if users:
+                block.insert_op_before(op, min(users, key=lambda user: positions[user]))
+            else:
+                op.erase()

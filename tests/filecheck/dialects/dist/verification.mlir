@@ -345,7 +345,7 @@ func.func @main(%x: tensor<4x2xf32, #dist.on<0>>, %y: tensor<3x2xf32, #dist.on<1
 
 // -----
 
-// CHECK: expected value 1 of type tuple<tensor<4xf32>> in one place, got tuple<tensor<5xf32, #dist.on<1>>>
+// CHECK: expected value 1 of shape [4], got [5]
 func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>, %y: tuple<tensor<5xf32, #dist.on<1>>>) {
   %0, %1 = dist.allreduce sum %x, %y : (tuple<tensor<4xf32, #dist.on<0>>>, tuple<tensor<5xf32, #dist.on<1>>>) -> (tuple<tensor<4xf32, #dist.on<0>>>, tuple<tensor<5xf32, #dist.on<1>>>)
   func.return
@@ -353,9 +353,33 @@ func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>, %y: tuple<tensor<5xf32, #
 
 // -----
 
+// CHECK: expected value 1 of a tuple type in one place, got tensor<4xf32, #dist.on<0>>
+func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>) {
+  %0 = dist.allgather %x dim 0 : (tuple<tensor<4xf32, #dist.on<0>>>) -> tensor<4xf32, #dist.on<0>>
+  func.return
+}
+
+// -----
+
+// CHECK: expected tuples of as many elements, got [1, 1, 2, 2]
+func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>, %y: tuple<tensor<4xf32, #dist.on<1>>>) {
+  %0, %1 = dist.allgather %x, %y dim 0 : (tuple<tensor<4xf32, #dist.on<0>>>, tuple<tensor<4xf32, #dist.on<1>>>) -> (tuple<tensor<8xf32, #dist.on<0>>, tensor<8xf32, #dist.on<0>>>, tuple<tensor<8xf32, #dist.on<1>>, tensor<8xf32, #dist.on<1>>>)
+  func.return
+}
+
+// -----
+
+// CHECK: expected result 0 of shape [6], got [8]
+func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>, tensor<3xf32, #dist.on<0>>>, %y: tuple<tensor<4xf32, #dist.on<1>>, tensor<3xf32, #dist.on<1>>>) {
+  %0, %1 = dist.allgather %x, %y dim 0 : (tuple<tensor<4xf32, #dist.on<0>>, tensor<3xf32, #dist.on<0>>>, tuple<tensor<4xf32, #dist.on<1>>, tensor<3xf32, #dist.on<1>>>) -> (tuple<tensor<8xf32, #dist.on<0>>, tensor<8xf32, #dist.on<0>>>, tuple<tensor<8xf32, #dist.on<1>>, tensor<8xf32, #dist.on<1>>>)
+  func.return
+}
+
+// -----
+
 // CHECK: expected a tensor, got tuple<tensor<4xf32, #dist.on<0>>>
 func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>) {
-  %0 = dist.allgather %x dim 0 : (tuple<tensor<4xf32, #dist.on<0>>>) -> tuple<tensor<4xf32, #dist.on<0>>>
+  %0 = dist.alltoall %x split 0 concat 0 : (tuple<tensor<4xf32, #dist.on<0>>>) -> tuple<tensor<4xf32, #dist.on<0>>>
   func.return
 }
 
