@@ -52,7 +52,7 @@ def parse_program(context: Context, text: str, name: str) -> ModuleOp:
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         raise DistirError(f"{name}: not a program: {type(error).__name__}: {reason}") from error
     if 'loc("' in text:
-        from distir.interpreters.walk import names_from_locations
+        from distir.interpreters.model_names import names_from_locations
 
         names_from_locations(module)
     return module

@@ -36,10 +36,11 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Constant, OnnxOperation, without_encoding
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.dialects.plugins import implementations
+from distir.interpreters.model_names import NAMES
 from distir.interpreters.onnx.bodies import has_bodies
 from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.shared import Shared
-from distir.interpreters.walk import NAMES, Enter, Walk, single_operations, values_read
+from distir.interpreters.walk import Enter, Walk, single_operations, values_read
 
 Array = np.ndarray[Any, Any]
 MixedValue: TypeAlias = Array | Attribute | None

@@ -16,7 +16,8 @@ from xdsl.ir import Operation
 
 from distir.interpreters.entry import Port, arguments_of, entry_function
 from distir.interpreters.machines import Machine
-from distir.interpreters.walk import NAMES, Enter, Walk
+from distir.interpreters.model_names import NAMES
+from distir.interpreters.walk import Enter, Walk
 from distir.interpreters.work import Kind, work_of
 
 CONTRACTIONS = (Kind.MATMUL, Kind.ATTENTION, Kind.ATTENTION_GRADIENT)

@@ -19,43 +19,17 @@ from functools import cache
 from typing import Any
 
 from xdsl.dialects import func
-from xdsl.dialects.builtin import ModuleOp, NameLoc, NoneAttr, StringAttr, UnknownLoc
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.utils.exceptions import DiagnosticException
 
 from distir.dialects.errors import DistirError, reason_of
 from distir.dialects.plugins import implementations
+from distir.interpreters.model_names import Renamings, inside, model_name
 
 Program = Generator["Suspended", PythonValues | None, PythonValues]
 """A function on its way: yields what it waits for, is sent the values, returns its results."""
-
-MODULE = "dist.module"
-"""The path of the module of a PyTorch model that an operation is of: `blocks.3.mlp.up`."""
-NAMES = frozenset({"onnx_node_name", MODULE})
-"""Attributes that name an operation, and say nothing about what it does."""
-
-
-def model_name(op: Operation) -> str:
-    """What the model calls an operation: the path of its module in PyTorch, its node in ONNX; empty if it has no name there. Of
-    layers that are one function, the first one's."""
-    found = (op.attributes.get(name) for name in (MODULE, "onnx_node_name"))
-    return next((name.data for name in found if isinstance(name, StringAttr)), "")
-
-
-def names_from_locations(module: ModuleOp) -> None:
-    """Gives operations with a location by name, `loc("blocks.3.mlp.up")`, that name, which passes carry."""
-    for op in module.walk():
-        if isinstance(op.location, NameLoc) and not model_name(op):
-            op.attributes[MODULE] = op.location.desc
-
-
-def locations_from_names(module: ModuleOp) -> None:
-    """Gives operations that the model names, and that have no location, one by that name."""
-    for op in module.walk():
-        if isinstance(op.location, UnknownLoc) and (name := model_name(op)):
-            op.location = NameLoc(StringAttr(name), NoneAttr())
-
 
 Default = Callable[[Operation, PythonValues], PythonValues]
 
@@ -101,6 +75,8 @@ class Walk(Interpreter):
 
     default: Default | None = None
     _functions: dict[str, func.FuncOp] = field(default_factory=dict[str, func.FuncOp])
+    _around: Renamings = ()
+    """What the calls around the operation that is run say of names."""
     _last_uses: dict[Block, list[list[SSAValue]]] = field(default_factory=dict[Block, list[list[SSAValue]]])
 
     def __post_init__(self) -> None:
@@ -133,8 +109,8 @@ class Walk(Interpreter):
             return finished.value
         raise DistirError(f"@{name} is the program of one rank of several: run all of them together")
 
-    def steps(self, name: str, arguments: PythonValues) -> Program:
-        """The same, one suspension at a time."""
+    def steps(self, name: str, arguments: PythonValues, around: Renamings = ()) -> Program:
+        """The same, one suspension at a time, inside calls that say this of names."""
         block = self.function(name).body.block
         values: dict[SSAValue, Any] = dict(zip(block.args, arguments, strict=True))
         del arguments
@@ -144,18 +120,19 @@ class Walk(Interpreter):
                 return operands
             for value in dying:
                 values.pop(value, None)
+            self._around = around
             results = self.run(op, operands)
             del operands
             if len(results) == 1 and isinstance(suspended := results[0], Suspended):
                 if isinstance(suspended, Enter):
-                    inner = self.steps(suspended.function, suspended.arguments)
+                    inner = self.steps(suspended.function, suspended.arguments, inside(op, around))
                     del suspended, results
                     results = yield from inner
                 elif isinstance(suspended, EnterEach):
                     results = suspended.carried
                     for time in range(suspended.times):
                         given = *suspended.arguments, *results, *[time] * suspended.counters
-                        results = yield from self.steps(suspended.function, given)
+                        results = yield from self.steps(suspended.function, given, inside(op, around))
                     del suspended
                 else:
                     results = self.received(op, (yield suspended) or ())
@@ -178,11 +155,11 @@ class Walk(Interpreter):
             if self.default is not None:
                 return self.default(op, operands)
         except (DistirError, DiagnosticException) as error:
-            if type(error) is DistirError and (name := model_name(op)) and name not in str(error):
+            if type(error) is DistirError and (name := model_name(op, self._around)) and name not in str(error):
                 raise DistirError(f"{error} (in {name})") from error
             raise
         except Exception as error:
-            where = f" (in {name})" if (name := model_name(op)) else ""
+            where = f" (in {name})" if (name := model_name(op, self._around)) else ""
             raise DistirError(f"{op.name}: {reason_of(error)}{where}") from error
         raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
 

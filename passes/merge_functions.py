@@ -6,7 +6,7 @@ what follows takes time for distinct stages only."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
@@ -14,8 +14,9 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from distir.interpreters.model_names import NAMES, model_name, rename, renamed, renaming_of
 from distir.interpreters.shared import Shared
-from distir.interpreters.walk import NAMES, values_read
+from distir.interpreters.walk import values_read
 from distir.passes.structure import AnyCall, calls_first
 
 
@@ -31,19 +32,41 @@ class MergeFunctionsPass(ModulePass):
         shared = Shared()
         first: dict[Hashable, FuncOp] = {}
         same: dict[str, str] = {}
+        names = Names()
         for function in calls_first(op):
-            _call_the_first(function, same)
+            _call_the_first(function, same, names)
             if function.sym_visibility == StringAttr("private"):
+                names.note(function)
                 kept = first.setdefault(_content(function, shared), function)
                 if kept is not function:
                     same[function.sym_name.data] = kept.sym_name.data
                     op.body.block.erase_op(function)
-        _call_the_first(op, same)  # what the entry does not reach
+        _call_the_first(op, same, names)  # what the entry does not reach
 
 
-def _call_the_first(op: Operation, same: Mapping[str, str]) -> None:
+@dataclass
+class Names:
+    """What operations of functions are called, calls opened, in order: those of equal functions correspond."""
+
+    known: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def note(self, function: FuncOp) -> None:
+        found = self.known[function.sym_name.data] = list[str]()
+        for op in function.body.block.ops:
+            if isinstance(op, AnyCall):
+                found += self.of(op, op.callee.string_value())
+            else:
+                found.append(model_name(op))
+
+    def of(self, call: Operation, callee: str) -> list[str]:
+        renaming = renaming_of(call)
+        return [renamed(name, (renaming,)) for name in self.known.get(callee, ())]
+
+
+def _call_the_first(op: Operation, same: Mapping[str, str], names: Names) -> None:
     for call in op.walk():
         if isinstance(call, AnyCall) and (callee := same.get(call.callee.string_value())) is not None:
+            rename(call, zip(names.known[callee], names.of(call, call.callee.string_value()), strict=True))
             call.properties["callee"] = SymbolRefAttr(callee)
 
 

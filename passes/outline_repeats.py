@@ -18,8 +18,9 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from distir.interpreters.entry import entry_function
+from distir.interpreters.model_names import NAMES, model_name, rename
 from distir.interpreters.shared import Shared
-from distir.interpreters.walk import NAMES, values_read
+from distir.interpreters.walk import values_read
 from distir.passes.structure import is_constant, unique_symbol
 
 
@@ -193,6 +194,7 @@ def outline(module: ModuleOp, block: Block, repeat: Repeat) -> FuncOp:
     for run in repeat.runs:
         results = [run[i].results[j] for i, j in escaping]
         call = CallOp(function.sym_name.data, _inputs(run), [r.type for r in results])
+        rename(call, zip(map(model_name, repeat.runs[0]), map(model_name, run), strict=True))
         block.insert_op_before(call, run[-1])  # every input is defined by then, and no user of a result comes earlier
         for old, new in zip(results, call.results, strict=True):
             new.name_hint = old.name_hint

@@ -130,7 +130,7 @@ class DistirOptMain(xDSLOptMain):
         parser = LinedParser(self.ctx, stream.read(), self.get_input_name(), self.starts)
         module = parser.parse_module(not self.args.no_implicit_module)
         if 'loc("' in parser.lexer.input.content:
-            from distir.interpreters.walk import names_from_locations
+            from distir.interpreters.model_names import names_from_locations
 
             names_from_locations(module)
         return module
@@ -227,7 +227,7 @@ class DistirOptMain(xDSLOptMain):
 
             weights.save(prog, self.args.output_file)
         if self.args.print_debuginfo:
-            from distir.interpreters.walk import locations_from_names
+            from distir.interpreters.model_names import locations_from_names
 
             locations_from_names(prog)
         text = super().output_resulting_program(prog)

@@ -35,7 +35,8 @@ from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, S
 from distir.dialects.onnx import Constant, NoValue
 from distir.interpreters.aten.calls import overload, python_value
 from distir.interpreters.entry import Port, arguments_of
-from distir.interpreters.walk import MODULE, model_name, values_read
+from distir.interpreters.model_names import MODULE, model_name
+from distir.interpreters.walk import values_read
 
 RUNTIME = "distir_runtime"
 """The module that an emitted program imports: `portable/distir_runtime.py`."""

@@ -38,7 +38,7 @@ from distir.frontends.pytorch.module_paths import path_of
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import is_draw
 from distir.interpreters.aten.calls import element_type, tensor_type
-from distir.interpreters.walk import MODULE
+from distir.interpreters.model_names import MODULE
 
 IDENTITIES = frozenset({"detach", "alias", "lift_fresh", "lift_fresh_copy"})
 """Operators that do something for autograd or for memory, and nothing to a value."""

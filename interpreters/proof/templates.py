@@ -14,8 +14,8 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import IRDLOperation
 
 from distir.dialects.sharding import Gather, Rule, RuleAttr
+from distir.interpreters.model_names import NAMES
 from distir.interpreters.proof.values import Kind, Term, is_zero
-from distir.interpreters.walk import NAMES
 
 RULE = "dist.rule"
 

@@ -15,12 +15,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from distir.interpreters.costs import SLOWDOWN
+from distir.interpreters.model_names import Renaming, model_name, renamed, renaming_of
 from distir.interpreters.simulate.axes import Axes
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.holdings import Holding, Peak
 from distir.interpreters.simulate.timing import Frame
-from distir.interpreters.walk import model_name
 
 By = Literal["module", "layer", "kind", "operation"]
 HOPS = 8
@@ -71,13 +71,13 @@ class Adder:
         return known
 
     def _sum(self, scope: Scope) -> Times:
-        times, calls = Times(), Counter[tuple[Frame, str]]()
+        times, calls = Times(), Counter[tuple[Frame, str, Renaming]]()
         unnamed = common(map(model_name, scope.function.operations)) or f"({scope.function.name})"
         for stage, step in zip(self.expansion.stages(scope), scope.body.steps, strict=True):
             if isinstance(step, Call):
                 inside = self.expansion.inside(scope, step, stage.op)
                 self.of(inside)
-                calls[inside.frame, inside.function.name] += 1
+                calls[inside.frame, inside.function.name, renaming_of(stage.op)] += 1
             elif not stage.moves:
                 computes = stage.kind in COMPUTE and len(stage.streams) == 1
                 assumed = self.expansion.program.known.library.costs.assumed(stage.op) if computes else ()
@@ -85,9 +85,10 @@ class Adder:
                 times[item] += stage.picoseconds * len(stage.streams)
                 if stage.slows:
                     times[item._replace(kind=SLOWDOWN)] += stage.slowdown * len(stage.slows)
-        for key, count in calls.items():
-            for item, picoseconds in self._known[key].items():
-                times[item] += count * picoseconds
+        for (frame, name, renaming), count in calls.items():
+            for item, picoseconds in self._known[frame, name].items():
+                named = item._replace(module=renamed(item.module, (renaming,))) if renaming else item
+                times[named] += count * picoseconds
         return times
 
 

@@ -11,12 +11,12 @@ from itertools import count
 from typing import NamedTuple
 
 from distir.interpreters.costs import SLOWDOWN
+from distir.interpreters.model_names import model_name
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 from distir.interpreters.simulate.labels import callee_name
 from distir.interpreters.simulate.spans import CALL, Span
 from distir.interpreters.simulate.timing import Frame
-from distir.interpreters.walk import model_name
 
 SPANS = 1000
 
@@ -100,7 +100,7 @@ class Follower:
                         name,
                         scope.function.name,
                     )
-                    self._note(Span(*where, SLOWDOWN, False, model_name(stage.op)))
+                    self._note(Span(*where, SLOWDOWN, False, model_name(stage.op, scope.around)))
                 at -= stage.slowdown
                 continue
             if stream not in stage.streams:
@@ -147,7 +147,16 @@ class Follower:
         communicates = not calls and stage.kind not in COMPUTE
         stream = scope.streams[stage.streams[place]]
         return Span(
-            stream, start, end, scope.path, label, name, function, stage.kind, communicates, model_name(stage.op)
+            stream,
+            start,
+            end,
+            scope.path,
+            label,
+            name,
+            function,
+            stage.kind,
+            communicates,
+            model_name(stage.op, scope.around),
         )
 
     def _note(self, span: Span) -> None:

@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 
 from distir.interpreters.costs import SLOWDOWN
 from distir.interpreters.entry import REPLICA
+from distir.interpreters.model_names import Renamings, inside, model_name
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
 from distir.interpreters.simulate.labels import call_text, callee_name, labels_of
 from distir.interpreters.simulate.liveness import (
@@ -26,7 +27,6 @@ from distir.interpreters.simulate.liveness import (
 from distir.interpreters.simulate.spans import CALL, Level, Span, Stream, Window
 from distir.interpreters.simulate.summaries import OpenProgram
 from distir.interpreters.simulate.timing import Frame, on_devices
-from distir.interpreters.walk import model_name
 from distir.interpreters.work import Kind
 
 COMPUTE = frozenset([*[kind.value for kind in Kind], SLOWDOWN])
@@ -70,6 +70,8 @@ class Scope:
     path: tuple[str, ...]
     depth: int = 0
     """How many calls it is inside."""
+    around: Renamings = ()
+    """What these calls say of names."""
 
     @cached_property
     def streams(self) -> list[Stream]:
@@ -115,7 +117,8 @@ class Expansion:
         path = (*scope.path, call_text(op, scope.function.labels[op]))
         frame = self.program.known.frames.of(call.callee, devices)
         function = self.function(callee_name(op))
-        return Scope(call.callee, frame, function, devices, path, scope.depth + (not function.is_replica))
+        depth = scope.depth + (not function.is_replica)
+        return Scope(call.callee, frame, function, devices, path, depth, inside(op, scope.around))
 
     def opens(self, scope: Scope, op: Operation, depth: int | None) -> bool:
         """Whether a call in a scope is looked into at this depth."""
@@ -200,7 +203,7 @@ class Expansion:
             label = scope.function.labels[stage.op]
             name = function if isinstance(step, Call) else stage.op.name
             communicates = not isinstance(step, Call) and stage.kind not in COMPUTE
-            module = model_name(stage.op)
+            module = model_name(stage.op, scope.around)
             spans = [
                 Span(scope.streams[s], start, end, scope.path, label, name, function, stage.kind, communicates, module)
                 if s not in stage.slows

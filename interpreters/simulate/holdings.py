@@ -12,6 +12,7 @@ from typing import NamedTuple
 from xdsl.dialects.builtin import DictionaryAttr, StringAttr
 
 from distir.interpreters.machines import Memory
+from distir.interpreters.model_names import inside, model_name
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import Expansion, Scope
 from distir.interpreters.simulate.kinds import GRADIENT, Gradients
@@ -24,7 +25,6 @@ from distir.interpreters.simulate.liveness import (
     step_context,
     surviving,
 )
-from distir.interpreters.walk import model_name
 
 
 class Holding(NamedTuple):
@@ -167,17 +167,17 @@ def _described(expansion: Expansion, kept: Kept, gradients: Sequence[frozenset[i
     role = "update" if kept.shares else GRADIENT if slot in gradients[len(scope.path)] else "activation"
     bytes_ = 0 if kept.shares else scope.body.slots[slot][1]
     path = [part.partition(":")[0] for part in scope.path]
-    body, function = scope.body, scope.function.name
+    body, function, around = scope.body, scope.function.name, scope.around
     while True:
         number = expansion.makers(body)[slot]
         op, step = expansion.function(function).operations[number], body.steps[number]
         if not isinstance(step, Call):
             break
-        function = callee_name(op)
+        function, around = callee_name(op), inside(op, around)
         path.append(function)
         body, slot = step.callee, step.callee.made[step.makes.index(slot)]
     label = expansion.function(function).labels[op]
-    return Holding(label, role, op.name, tuple(path), bytes_, 1, model_name(op))
+    return Holding(label, role, op.name, tuple(path), bytes_, 1, model_name(op, around))
 
 
 def _port(expansion: Expansion, index: int) -> tuple[str, str]:

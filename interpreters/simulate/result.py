@@ -13,9 +13,9 @@ from xdsl.ir import Block, Operation
 
 from distir.dialects.dist.communication import CommunicationOp
 from distir.interpreters.costs import PICOSECONDS, SLOWDOWN, Cost
+from distir.interpreters.model_names import Renamings, inside, model_name
 from distir.interpreters.simulate.labels import call_text, labels_of
 from distir.interpreters.simulate.spans import CALL, Level, Span, Stream, trace_events
-from distir.interpreters.walk import model_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,22 +162,22 @@ class Simulation:
         labels: dict[Block, Mapping[Operation, str]] = {}
         calls = iter(self.calls)
         coming = next(calls, None)
-        around: list[tuple[CallSpan, tuple[str, ...]]] = []
+        around: list[tuple[CallSpan, tuple[str, ...], Renamings]] = []
         for number, step in enumerate(self.steps):
             while around and around[-1][0].last <= number:
                 around.pop()
             while coming is not None and coming.first <= number:
-                path = around[-1][1] if around else ()
+                path, names = around[-1][1:] if around else ((), ())
                 if coming.last > number:
                     label = _label(coming.call, labels)
                     for stream, (start, end) in self._extent(coming).items():
                         where = stream, start, end, path, label, coming.function, coming.function
-                        yield Span(*where, CALL, False, model_name(coming.call))
-                    around.append((coming, (*path, call_text(coming.call, label))))
+                        yield Span(*where, CALL, False, model_name(coming.call, names))
+                    around.append((coming, (*path, call_text(coming.call, label)), inside(coming.call, names)))
                 coming = next(calls, None)
             placed = step.placed
             if placed.cost.picoseconds:
-                path = around[-1][1] if around else ()
+                path, names = around[-1][1:] if around else ((), ())
                 label = _label(placed.op, labels)
                 for stream in placed.streams:
                     yield Span(
@@ -190,12 +190,12 @@ class Simulation:
                         placed.function,
                         placed.cost.kind,
                         placed.communicates,
-                        model_name(placed.op),
+                        model_name(placed.op, names),
                     )
                 for stream, start in zip(placed.slows, step.slowed, strict=True):
                     end = start + placed.slowdown_picoseconds
                     where = stream, start, end, path, label, placed.op.name, placed.function
-                    yield Span(*where, SLOWDOWN, False, model_name(placed.op))
+                    yield Span(*where, SLOWDOWN, False, model_name(placed.op, names))
 
     def _extent(self, call: CallSpan) -> dict[Stream, tuple[int, int]]:
         """From the first operation of a call on a stream to its last."""

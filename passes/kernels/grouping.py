@@ -21,7 +21,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from distir.dialects.dist.attributes import placement
-from distir.interpreters.walk import MODULE
+from distir.interpreters.model_names import MODULE
 from distir.interpreters.work import is_view
 from distir.passes.kernels.domains import (
     Fusible,

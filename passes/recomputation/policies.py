@@ -18,7 +18,8 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.costs import Costs
-from distir.interpreters.walk import model_name, values_read
+from distir.interpreters.model_names import model_name
+from distir.interpreters.walk import values_read
 from distir.interpreters.work import is_view, type_bytes
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.stages import BEFORE, FORWARD, forward_part

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
+from distir.interpreters.model_names import NAMES
 from distir.interpreters.walk import values_read
 from distir.passes.recomputation.segments import Repetition, is_repeatable
 from distir.passes.recomputation.staged import Groups
@@ -99,6 +100,7 @@ class Layer:
                 [repeating.value(there[v], before) for v in self.given],
                 [v.type for v in self.made],
             )
+            again.attributes.update({name: value for name, value in call.attributes.items() if name in NAMES})
             repeating.insert(again, before)
             made = dict(zip(self.made, again.results, strict=True))
             for old, value in zip(call.results, self.returned, strict=True):

@@ -9,9 +9,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.machines import load_machine
+from distir.interpreters.model_names import model_name
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.analysis import Analysis
-from distir.interpreters.walk import model_name
 from distir.passes.dtp_parallelize import DtpParallelizePass
 
 

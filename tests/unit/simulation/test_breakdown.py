@@ -1,6 +1,7 @@
 """What time and memory go to by the model's names: it adds up to what devices are busy with, and to the peak; layers and modules have the model's names."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,14 +9,16 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 import distir
+from distir.frontends.pytorch import import_step
 from distir.interpreters.machines import load_machine
+from distir.interpreters.model_names import renamed
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.analysis import Analysis
 from distir.interpreters.simulate.breakdown import breakdown, common, layer_of
 from distir.interpreters.simulate.spans import CALL
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.tools.distir import main
-from examples import mlp_onnx
+from examples import gpt2_pytorch, mlp_onnx
 from tests.unit import random_modules
 from tests.unit.pytorch.test_module_paths import step
 
@@ -45,6 +48,30 @@ def test_names_are_those_of_the_model():
     inner = [part.picoseconds for name, part in by_module.items() if name.startswith("blocks.0")]
     assert by_layer["blocks.0"].picoseconds == sum(inner)
     assert by_layer["head"].bytes >= 8 * 4 * 4
+
+
+@pytest.mark.parametrize("options", [{"pp": 2}, {"pp": 2, "sharding": "ilp", "grouped": True}])
+def test_layers_that_are_one_function_have_their_own_names(options: dict[str, Any]) -> None:
+    """Times of layers are alike, and spans, the critical path and what is live say which layer they are of."""
+    module = import_step(gpt2_pytorch.step())
+    DtpParallelizePass(microbatches=2, **options).apply(Context(), module)
+    analysis = Analysis(module, load_machine("dgx-2"))
+    parts = {part.name: part for part in breakdown(analysis.expansion, analysis.peak(0), "layer")}
+    assert parts["blocks.0"].picoseconds == pytest.approx(parts["blocks.1"].picoseconds, rel=0.2)
+    by_oracle = {span.module for span in simulate(module, "dgx-2").spans()}
+    assert {span.module for span in analysis.expansion.spans()} == by_oracle
+    assert {"blocks.0.up", "blocks.1.up"} <= by_oracle
+
+
+def test_the_longest_beginning_of_a_name_counts() -> None:
+    around = ((("a.0", "a.1"), ("a.0.b", "a.2.b")), (("a.1", "a.9"),))
+    assert [renamed(n, around) for n in ("a.0", "a.0.c", "a.0.b.c", "a.00", "a.1")] == [
+        "a.9",
+        "a.9.c",
+        "a.2.b.c",
+        "a.00",
+        "a.9",
+    ]
 
 
 @pytest.mark.parametrize(
