@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS = 1
 
-.PHONY: demo test lint types lit pytest extension check-long benchmarks screenshots clean help
+.PHONY: demo test lint types lit pytest extension check-long benchmarks screenshots site clean help
 
 help:
 	@echo "make demo        install into $(VENV) and run the main job on a real GPT-2"
@@ -13,6 +13,7 @@ help:
 	@echo "make extension   distir and examples/extension as wheels, and the extension's tests against them"
 	@echo "make check-long  the exhaustive checks (tens of minutes)"
 	@echo "make screenshots the pictures of reports in README; needs a Chromium"
+	@echo "make site        the documents as a site, in build/site"
 	@echo "make benchmarks  speed and memory figures, each beside a baseline of the same run"
 
 $(STAMP): pyproject.toml constraints.txt
@@ -56,6 +57,9 @@ benchmarks: $(STAMP)
 
 screenshots: $(STAMP)
 	$(BIN)/python -m tests.screenshots
+
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist out
