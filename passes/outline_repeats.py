@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 
 from distir.interpreters.entry import entry_function
 from distir.interpreters.model_names import NAMES, model_name, rename
 from distir.interpreters.shared import Shared
 from distir.interpreters.walk import values_read
-from distir.passes.structure import is_constant, unique_symbol
+from distir.passes.structure import is_constant, is_stated, unique_symbol
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,10 @@ def _token(op: Operation, shared: Shared) -> Hashable:
 
 
 def _constant_content(value: SSAValue, shared: Shared) -> Hashable | None:
-    if not _is_constant(value):
+    if not is_stated(value):
         return None
     op = value.op
     return op.name, frozenset((k, shared.number(v)) for k, v in op.properties.items()), shared.number(value.type)
-
-
-def _is_constant(value: SSAValue) -> TypeGuard[OpResult]:
-    return isinstance(value, OpResult) and is_constant(value.op)
 
 
 def _isomorphic_runs(ops: Sequence[Operation], period: int) -> Repeat | None:
@@ -136,7 +132,7 @@ def _wires(ops: Sequence[Operation]) -> list[tuple[Wire, ...]]:
     for op in ops:
         for value in op.operands:
             if value not in wires:
-                wires[value] = _CONSTANT if _is_constant(value) else (-2 - len(wires), 0)
+                wires[value] = _CONSTANT if is_stated(value) else (-2 - len(wires), 0)
         found.append(tuple(wires[value] for value in op.operands))
     return found
 
@@ -172,7 +168,7 @@ def _inputs(run: Sequence[Operation]) -> list[SSAValue]:
     """Distinct values from outside, by first use."""
     inside = {result for op in run for result in op.results}
     operands = (v for op in run for v in op.operands)
-    return list(dict.fromkeys(v for v in operands if v not in inside and not _is_constant(v)))
+    return list(dict.fromkeys(v for v in operands if v not in inside and not is_stated(v)))
 
 
 def _escaping(run: Sequence[Operation]) -> list[tuple[int, int]]:
@@ -213,7 +209,7 @@ def _function_of(run: Sequence[Operation], escaping: Sequence[tuple[int, int]], 
         argument.name_hint = value.name_hint
     for op in run:
         for value in op.operands:
-            if value not in mapping and _is_constant(value):
+            if value not in mapping and is_stated(value):
                 body.add_op(value.op.clone(mapping))
         body.add_op(op.clone(mapping))
     results = [mapping[run[i].results[j]] for i, j in escaping]

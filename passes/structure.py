@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -41,6 +41,11 @@ def is_constant(op: Operation) -> bool:
     return op.has_trait(Pure)
 
 
+def is_stated(value: SSAValue) -> TypeGuard[OpResult]:
+    """Whether a value is a constant, of which each user may have its part for nothing."""
+    return isinstance(value, OpResult) and is_constant(value.op)
+
+
 def is_constant_expression(op: Operation) -> bool:
     """Whether an operation states a value or only expands stated ones (zeros of a shape): it is repeated where it is
     used rather than passed around, so that each user may have it in its own parts."""
@@ -48,7 +53,7 @@ def is_constant_expression(op: Operation) -> bool:
         return True
     if not op.operands or op.regions or not op.has_trait(Pure):
         return False
-    return all(isinstance(value, OpResult) and is_constant(value.op) for value in op.operands)
+    return all(map(is_stated, op.operands))
 
 
 def user_of(value: SSAValue, use: Use) -> Operation:

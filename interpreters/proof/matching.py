@@ -88,12 +88,15 @@ class Application:
         return dims if len(dims) == rank else [InputDim()] * rank
 
     def _check_operands(self) -> None:
+        """Kinds are as expected, and what is used twice is one value, unless the rule has a shard of its own for each use: then it is one of
+        any two values."""
         template = self.template
         if len(self.operands) != len(template.kinds):
             raise Mismatch(f"expected {len(template.kinds)} operands, got {len(self.operands)}")
         for i, (value, kind) in enumerate(zip(self.operands, template.kinds, strict=True)):
-            if template.alike[i] != i and self.operands[template.alike[i]] is not value:
-                raise Mismatch(f"operands {template.alike[i]} and {i} are expected to be the same value")
+            first = template.alike[i]
+            if self.operands[first] is not value and self.dims_of(first) == self.dims_of(i):
+                raise Mismatch(f"operands {first} and {i} are expected to be the same value")
             if value.is_zero:
                 if value.term.kind.element != kind.element or len(value.indices) != len(kind.shape or ()):
                     raise Mismatch(f"operand {i} is zeros of another type than {kind}")

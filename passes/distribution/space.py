@@ -41,7 +41,7 @@ from distir.passes.structure import (
     argument_attributes,
     calls_first,
     functions,
-    is_constant,
+    is_stated,
     shape_of,
     text,
     user_of,
@@ -94,7 +94,7 @@ class Links:
 
 def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
     """Links all dims that carry one factor, through operations and calls; a factor inside another in a merged dim is not
-    that dim."""
+    that dim, and a constant links none of its users, of which each has it in its own parts."""
     links, table = Links(), functions(module)
     for function in calls_first(module, entry.sym_name.data):
         for op in function.body.block.ops:
@@ -105,7 +105,7 @@ def link_dims(module: ModuleOp, entry: FuncOp) -> Links:
                     links.join_values(b, a)
             elif (rule := rule_of(op)) is not None:
                 for factor, combines in rule.combines.items():
-                    dims = [(op.operands[i], d) for i, d in _carriers(rule.inputs, factor)]
+                    dims = [(v, d) for i, d in _carriers(rule.inputs, factor) if not is_stated(v := op.operands[i])]
                     gathers = [(r, c) for r, c in zip(op.results, combines, strict=True) if isinstance(c, Gather)]
                     dims += [(r, c.dim) for r, c in gathers if not c.outer]
                     links.join(dims)
@@ -355,7 +355,7 @@ class Reach:
                     made.update([b for a, b in zip(op.operands, arguments, strict=False) if a in made])
                 elif isinstance(op, ReturnOp | HeldOp):
                     continue
-                elif all([v in made or (isinstance(v, OpResult) and is_constant(v.op)) for v in op.operands]):
+                elif all([v in made or is_stated(v) for v in op.operands]):
                     made.update(op.results if op.operands else ())
                 elif (rule := rule_of(op)) is not None:
                     for i in {i for i, _ in _summed(op, rule) if op.operands[i] in made}:

@@ -158,11 +158,28 @@ class Discovery:
         return json.dumps({**told, "cut_short": unknown.form in self._cut_short})
 
     def _rule(self, unknown: _Unknown) -> Rule:
-        subject, small = self._small(unknown.subject)
-        op = subject.op
-        if small is None:
-            return rule_without_factors(op)
-        stated = own_numbers(subject, small)
+        """Of the op as it is and of the op on any operands, the rule of more factors: what cuts a constant or one use of a value is a
+        rule of the second alone."""
+        subjects = (unknown.subject, unknown.subject.general())
+        asked = [(each, small) for each in subjects if each is not None and (small := self._small(each)) is not None]
+        asked.sort(key=lambda each: len(each[1].factors), reverse=True)
+        if not asked:
+            return rule_without_factors(unknown.subject.op)
+        best, complete = self._rule_at(*asked[0])
+        for subject, small in asked[1:]:
+            if len(best.combines) < len(small.factors):
+                found, is_complete = self._rule_at(subject, small)
+                best = max(best, found, key=lambda rule: len(rule.combines))
+                complete &= is_complete
+        if complete:
+            self.cache.put(unknown.subject.op, unknown.text, best)
+        else:
+            self._cut_short.add(unknown.form)
+        return best
+
+    def _rule_at(self, subject: Subject, small: StandIn) -> tuple[Rule, bool]:
+        """The rule of a class, as far as it holds for this op, and whether all of it was looked for."""
+        op, stated = subject.op, own_numbers(subject, small)
         own = [f"{i}={subject.point[i]}" for i in sorted(stated)]
         key = " ".join(["class:", subject.text(small.point), *map(str, sorted(small.altered)), *own])
         rule = self.cache.get(op, key)
@@ -174,24 +191,17 @@ class Discovery:
             if found.is_of_class:
                 self.cache.put(op, key, rule)
         rule, is_checked = self._last_check.holding(subject, rule, _OF_CHECK * CPU_SECONDS)
-        if complete and is_checked:
-            self.cache.put(op, unknown.text, rule)
-        else:
-            self._cut_short.add(unknown.form)
-        return rule
+        return rule, complete and is_checked
 
-    def _small(self, subject: Subject) -> tuple[Subject, StandIn | None]:
-        """The stand-in; if none runs with the integer constants as they are, one in which they are drawn."""
+    def _small(self, subject: Subject) -> StandIn | None:
+        """The stand-in of the subject's class; None if none runs."""
         alike = self._stand_ins.setdefault(subject.text((0,) * len(subject.point)), [])
         if (known := next((each for each in alike if stands_for(subject, each)), None)) is not None:
-            return subject, known
+            return known
         small = stand_in(subject)
-        if (small is None or not small.factors) and (drawn := subject.with_drawn_constants()) is not None:
-            if (other := stand_in(drawn)) is not None and (small is None or other.factors):
-                return drawn, other
         if small is not None:
             alike.append(small)
-        return subject, small
+        return small
 
 
 @contextmanager

@@ -121,11 +121,11 @@ def operand_name(op: Operation, index: int) -> str:
 class Subject:
     """The op with its slots. `infer` and `evaluate` answer at any point, and give None where the op rejects it."""
 
-    def __init__(self, op: Operation, domains: Domains, draw_constants: bool = False):
+    def __init__(self, op: Operation, domains: Domains, is_general: bool = False):
         self.op, self.domains = op, domains
         self.operands = [self._abstract(value) for value in op.operands]
         first = {value: i for i, value in reversed(list(enumerate(op.operands)))}
-        self.source = tuple(first[value] for value in op.operands)
+        self.source = tuple(i if is_general else first[value] for i, value in enumerate(op.operands))
         """Operand i is the same value as operand source[i], the first of them."""
         self.recurrent: set[int] = set()
         """Slots of which types are found step by step, so that they are not asked far outside."""
@@ -136,7 +136,7 @@ class Subject:
         self.size_operands = frozenset(i for i in typing if element_kind(self._type(i)) == "integer")
         for i, operand in enumerate(self.operands):  # constants that are data: floats, tables of indices
             if isinstance(operand, np.ndarray) and i not in typing:
-                if draw_constants or operand.ndim > 1 or element_kind(self._type(i)) != "integer":
+                if is_general or operand.ndim > 1 or element_kind(self._type(i)) != "integer":
                     self.operands[i] = self._type(i)
         self._keeps: bool | None = None
         self._replaced: dict[tuple[int | str, int], int] = {}
@@ -150,13 +150,15 @@ class Subject:
                 values.append(value)
         self.slots, self.point = tuple(slots), tuple(values)
 
-    def with_drawn_constants(self) -> Subject | None:
-        """The subject in which integer constants that are no sizes are drawn like any operand; None if it has none."""
+    def general(self) -> Subject | None:
+        """The subject on any operands of its types: integer constants that are no sizes are drawn like others, and what is used twice is two
+        values. None if it is that already."""
         kept = any(
             isinstance(o, np.ndarray) and o.dtype.kind != "f" and i not in self.size_operands
             for i, o in enumerate(self.operands)
         )
-        return Subject(self.op, self.domains, draw_constants=True) if kept else None
+        is_special = kept or any(i != source for i, source in enumerate(self.source))
+        return Subject(self.op, self.domains, is_general=True) if is_special else None
 
     # --- operands ---
 

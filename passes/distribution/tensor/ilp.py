@@ -34,7 +34,7 @@ from distir.passes.distribution.tensor.tensor_network import (
     option_price,
     whole_prices,
 )
-from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
+from distir.passes.structure import argument_attributes, executions, functions, is_stated, result_attributes, text
 
 States = dict[State, Any]
 """For each state, the linear expression that is 1 if it is chosen."""
@@ -147,7 +147,7 @@ def _add_function(
         if needs and not all(need is producers[value] for need in needs):
             key = (id(producers[value]), *sorted(id(n) for n in needs), int(value in held))
             model.flows.setdefault(key, (producers[value], needs, value, value in held))
-            model.weights[key] += count
+            model.weights[key] += 0 if is_stated(value) else count
     model.kept += [producers, consumers]  # flows are keyed by identity, so what they name must stay alive
 
 
@@ -171,14 +171,10 @@ def _add_operation(
             model.ties.append(extra * x)
     for i, value in enumerate(values_read(op)):
         needs = _by_state([(option.operands[i], x) for option, x in zip(found, xs, strict=True)])
-        if not (is_constant_value(value) and set(needs) == {REPLICATED}):
+        if not (is_stated(value) and set(needs) == {REPLICATED}):
             consumers[value].append(needs)
     for i, result in enumerate(op.results):
         producers[result] = _by_state([(option.results[i], x) for option, x in zip(found, xs, strict=True)])
-
-
-def is_constant_value(value: SSAValue) -> bool:
-    return not isinstance(value, BlockArgument) and is_constant(value.owner)  # pyright: ignore[reportArgumentType]
 
 
 def _by_state(pairs: list[tuple[State, Any]]) -> States:

@@ -23,7 +23,7 @@ from distir.passes.distribution.conversions import conversion_seconds
 from distir.passes.distribution.options import Option
 from distir.passes.distribution.space import TensorSpace, is_scattered, model_arguments, model_values
 from distir.passes.solver.elimination import Network, Table
-from distir.passes.structure import argument_attributes, executions, functions, is_constant, result_attributes, text
+from distir.passes.structure import argument_attributes, executions, functions, is_stated, result_attributes, text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -240,8 +240,7 @@ class TensorNetwork:
             self._charge(variable, extra)
         for i, value in enumerate(map(self._source, values_read(op))):
             view = View(variable, tuple(option.operands[i] for option in found))
-            of_constant = isinstance(value, OpResult) and is_constant(value.op)
-            if not (of_constant and set(view.states) == {REPLICATED}):
+            if not (is_stated(value) and set(view.states) == {REPLICATED}):
                 self._need(value, view)
         for i, result in enumerate(op.results):
             self._produced[result] = View(variable, tuple(option.results[i] for option in found))
@@ -325,7 +324,7 @@ class TensorNetwork:
         if others:
             whole = type_bytes(value.type)
             each = _Conversions(produced, others, whole // self.rows if value in self.cut else whole, is_model)
-            self._weights[each] = self._weights.get(each, 0) + count
+            self._weights[each] = self._weights.get(each, 0) + (0 if is_stated(value) else count)
 
     def _price(self, source: State, target: State, bytes_: int) -> float:
         key = source, target, bytes_

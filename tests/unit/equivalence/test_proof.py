@@ -7,17 +7,21 @@ from typing import Any, TypeVar
 
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
-from xdsl.dialects.func import ReturnOp
+from xdsl.dialects.builtin import Builtin, IntegerAttr, ModuleOp, i64
+from xdsl.dialects.func import Func, ReturnOp
 from xdsl.ir import Operation
+from xdsl.parser import Parser
 
-from distir.dialects.dist import AccumulateOp, AllReduceOp, MicrobatchesOp, SliceOp, ZerosOp
+from distir.dialects.aten import Aten
+from distir.dialects.dist import AccumulateOp, AllReduceOp, Dist, MicrobatchesOp, SliceOp, ZerosOp
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.proof import Proof, prove, prove_ranks
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
+from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.project_to_rank import project
+from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from tests.end_to_end.test_equivalence import SAMPLE, THIRDS, Degrees
 from tests.mutants import mutants
 from tests.mutated_programs import PROGRAMS, copied, mlp_adamw
@@ -97,6 +101,33 @@ def test_loops_over_microbatches_are_proven(name: str):
     sum_ = next(op for op in module.walk() if isinstance(op, AccumulateOp) and len(op.operands) == 2)
     sum_.results[0].replace_all_uses_with(sum_.operands[0])
     assert not prove(prepared, module)
+
+
+@pytest.mark.parametrize("factor", ["S1", "S2", "S3"])
+def test_each_use_of_a_value_may_be_another_shard(factor: str):
+    """x @ x cut by rows, by the dim that is summed, and by columns; a program in which one use is another value is rejected."""
+    types = "(tensor<6x6xf32>, tensor<6x6xf32>) -> tensor<6x6xf32>"
+    roles = '(%x: tensor<6x6xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<6x6xf32> {dist.name = "w", dist.role = "input"})'
+    result = '(tensor<6x6xf32> {dist.name = "y", dist.role = "output"})'
+    rule = "#dist.rule<[S1, S2], [S2, S3] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}, found = exact>"
+    cut = f'{{dist.rule = {rule}, dist.strategy = #dist.strategy<@mesh, {{"a": {factor}}}>}}'
+
+    context = Context()
+    for dialect in (Builtin, Dist, Func, Aten):
+        context.load_dialect(dialect)
+
+    def program(right: str, attributes: str = "") -> ModuleOp:
+        body = f'%0 = "aten.mm"(%x, {right}) {attributes} : {types} func.return %0 : tensor<6x6xf32>'
+        mesh = 'dist.mesh @mesh = <["a" = 2]>' if attributes else ""
+        return Parser(context, f"{mesh} func.func @main{roles} -> {result} {{ {body} }}").parse_module()
+
+    sequential, distributed, other = program("%x"), program("%x", cut), program("%w", cut)
+    ShardcombineAnnotatePass().apply(context, sequential)
+    for module in (distributed, other):
+        ApplyShardingPass().apply(context, module)
+    for proof in both(sequential, distributed):
+        assert proof, proof.failures
+    assert not any(both(sequential, other))
 
 
 def test_time_follows_distinct_bodies():

@@ -144,6 +144,14 @@ def test_every_plan_draws_what_the_whole_program_draws(plan: dict[str, int]) -> 
     assert_agree(expected, program_steps(module, state))
 
 
+def test_a_rank_draws_its_part_of_a_mask_alone() -> None:
+    """Masks of attention weights are [rows, heads, tokens, tokens], and a rank has one head of two; those of activations are whole on each."""
+    module = imported(transformer(layers=1))
+    DtpParallelizePass(tp=2).apply(Context(), module)
+    masks = [tuple(op.output.type.get_shape()) for op in module.walk() if isinstance(op, BernoulliOp)]  # pyright: ignore
+    assert sorted(masks) == sorted([(ROWS, 1, 5, 5), (ROWS, 5, 8), (ROWS, 5, 8)] * 2)
+
+
 def test_processes_draw_the_same() -> None:
     """Two stages of two microbatches, three steps in one run."""
     model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Tanh(), nn.Flatten(), nn.Linear(40, 3)).double()
