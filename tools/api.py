@@ -58,7 +58,7 @@ def search(
     most_tensor: int | None = None,
     cost_model: str = "analytic",
     memory_limit: int | str | None = None,
-    overlap: bool = False,
+    overlap: bool | None = None,
     exhaustive: bool = False,
     top: int = 10,
     **options: Any,

@@ -24,6 +24,7 @@ OPTIONS = {
     **{name: name for name in DEGREES},
     "microbatches": "microbatches",
     "schedule": "schedules",
+    "virtual_stages": "virtual",
     "sharding": "sharding",
     "divide": "divide",
     "zero": "zero",
@@ -40,18 +41,7 @@ def not_simulated(plan: PlanFile) -> list[str]:
 
     known = defaults()
     others = [name for name in SETTINGS if OPTIONS.get(name) not in known]
-    if plan.setting("schedule") is not None and plan.setting("virtual_stages") == _usual_stages(
-        plan.setting("schedule")
-    ):
-        others.remove("virtual_stages")
     return [f"{name} {plan.setting(name)}" for name in others if plan.setting(name) != SETTINGS[name][0]]
-
-
-def _usual_stages(schedule: str) -> int:
-    """How many stages the ranks of a schedule have, which are those that are simulated."""
-    from distir.passes.distribution.pipeline.tasks import SCHEDULES, stages_on_each
-
-    return stages_on_each(schedule) if schedule in SCHEDULES else 0
 
 
 def pin(args: Namespace, plan: PlanFile, path: str) -> None:
@@ -74,7 +64,7 @@ def pin(args: Namespace, plan: PlanFile, path: str) -> None:
 def fits(pinned: dict[str, Any], c: Configuration) -> bool:
     """Whether a configuration is as pinned settings say; without a pipeline there is no schedule."""
     found = {"batch_size": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "microbatches": c.microbatches}
-    found |= {"recompute": c.recompute, "sharding": c.sharding}
+    found |= {"recompute": c.recompute, "sharding": c.sharding, "overlap": c.overlap}
     return all(found.get(name, value) == value for name, value in pinned.items() if value is not None)
 
 
@@ -172,7 +162,7 @@ def plan_file(source: PlanSource, c: Configuration, figures: Mapping[str, Any]) 
     settings = {name: getattr(args, option, SETTINGS[name][0]) for name, option in OPTIONS.items()}
     settings |= {"batch_size": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "microbatches": c.microbatches}
     settings |= {"schedule": c.schedule if c.pp > 1 else None, "memory_limit_bytes": source.search.memory_limit_bytes}
-    settings |= {"recompute": c.recompute, "sharding": c.sharding}
+    settings |= {"recompute": c.recompute, "sharding": c.sharding, "virtual_stages": c.virtual, "overlap": c.overlap}
     numbers = {name: value for name, value in figures.items() if value is None or isinstance(value, int | float)}
     found = {name: value for name, value in numbers.items() if name not in settings and name != "rank"}
     shapes = {name: list(sizes) for name, sizes in map(parse_shape, args.shape)}

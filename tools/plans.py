@@ -154,8 +154,10 @@ class Plan:
             "pp": c.pp,
             "microbatches": c.microbatches,
             "schedule": c.schedule if c.pp > 1 else None,
+            "virtual_stages": c.virtual,
             "recompute": c.recompute,
             "sharding": c.sharding,
+            "overlap": c.overlap,
             "throughput_per_second": self.throughput_per_second,
             "tokens_per_second": self.tokens_per_second,
             "latency_seconds": f.latency_seconds,
@@ -179,8 +181,10 @@ COLUMNS = (
     "P",
     "K",
     "schedule",
+    "V",
     "recompute",
     "sharding",
+    "overlap",
     "samples/s",
     "latency",
     "memory",
@@ -251,7 +255,7 @@ class Plans(Sequence[Plan]):
         return found
 
     def table(self, top: int | None = None) -> Table:
-        """One row per plan. Of recomputation, of how shardings are chosen and of hidden communication it says nothing where plans do not
+        """One row per plan. Of virtual stages (V), recomputation, how shardings are chosen, and streams of messages it says nothing where plans do not
         differ in it."""
         plans = self.ranked[:top]
         per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
@@ -259,8 +263,12 @@ class Plans(Sequence[Plan]):
         table = Table(columns, tuple(map(_row, plans)), lambda: [plan.as_dict() for plan in plans])
         if all(plan.configuration.recompute == "none" for plan in self):
             table = table.without("recompute")
+        if all(plan.configuration.virtual == 1 for plan in self):
+            table = table.without("V")
         if len({plan.configuration.sharding for plan in self}) < 2:
             table = table.without("sharding")
+        if len({plan.configuration.overlap for plan in self}) < 2:
+            table = table.without("overlap")
         if not any(any(plan.hidden_shares.values()) for plan in plans):
             table = table.without("hidden")
         return table
@@ -323,7 +331,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
     c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
         *(str(n) for n in (plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
-        *(c.schedule if c.pp > 1 else "-", c.recompute, c.sharding),
+        *(c.schedule if c.pp > 1 else "-", str(c.virtual), c.recompute, c.sharding, "yes" if c.overlap else "no"),
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),
         "-" if plan.mfu is None else f"{plan.mfu:.1%}",

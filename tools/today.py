@@ -15,7 +15,7 @@ from distir.tools.plan_runs import PlanRun, not_simulated, pin
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import Plans
 
-SAME = ("sharding", "divide", "zero", "overlap", "recompute")
+SAME = ("sharding", "divide", "zero", "recompute")
 """Options of which a search has one value for all its plans."""
 
 
@@ -57,7 +57,8 @@ class Today:
         }
         usual |= {
             "zero": 0,
-            "overlap": False,
+            "overlap": None,
+            "virtual": None,
             "pin": None,
             "most_tensor": None,
             "tp_within_node": False,

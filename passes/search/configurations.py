@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from distir.passes.distribution.pipeline.layout import Layout
-from distir.passes.distribution.pipeline.tasks import USUAL, counts, is_plain
+from distir.passes.distribution.pipeline.tasks import USUAL, counts, is_plain, numbers_on_each
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
 """What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
@@ -34,11 +34,15 @@ class Configuration:
     """The policy of `recompute-activations`."""
     sharding: str = "dtp"
     """As for `dtp-parallelize`: dtp or ilp."""
+    virtual: int = 1
+    """Stages on each rank of the pipeline."""
+    overlap: bool = False
+    """Whether messages have streams of their own."""
 
     @property
     def plan(self) -> Configuration:
-        """The same however its sharding is chosen."""
-        return replace(self, sharding="dtp")
+        """The same however its sharding is chosen, and whether messages have streams."""
+        return replace(self, sharding="dtp", overlap=False)
 
     @property
     def rows(self) -> int:
@@ -118,28 +122,38 @@ def grid(
     sharding: str = "dtp",
     allows: Callable[[int, int, int], bool] = lambda dp, tp, pp: True,
     policies: Sequence[str] = ("none",),
+    virtual: Sequence[int] = (),
+    overlap: bool = False,
 ) -> list[Configuration]:
     """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline."""
+    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline. `virtual` says how
+    many stages a rank has by schedules that leave it open."""
     alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
-        Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding)
+        Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding, on_each, overlap)
         for recompute in policies
         for batch in batches
         for dp, tp, pp in degrees(devices)
         if allows(dp, tp, pp)
-        for k, schedule in (
-            ordered(schedules, pp, microbatches)
+        for k, schedule, on_each in (
+            ordered(schedules, pp, microbatches, virtual)
             if pp > 1
-            else [(k, alone) for k in (1, *microbatches) if k == 1 or sharding == "ilp"]
+            else [(k, alone, 1) for k in (1, *microbatches) if k == 1 or sharding == "ilp"]
         )
         if batch % (dp * k) == 0
     ]
 
 
-def ordered(schedules: Sequence[str], ranks: int, microbatches: Sequence[int]) -> list[tuple[int, str]]:
-    """Numbers of microbatches, each with the schedules that have it."""
-    found = [(k, schedule) for schedule in schedules for k in counts(schedule, ranks, microbatches)]
+def ordered(
+    schedules: Sequence[str], ranks: int, microbatches: Sequence[int], virtual: Sequence[int] = ()
+) -> list[tuple[int, str, int]]:
+    """Numbers of microbatches, each with the schedules that have it and how many stages a rank has there."""
+    found = [
+        (k, schedule, on_each)
+        for schedule in schedules
+        for k in counts(schedule, ranks, microbatches)
+        for on_each in numbers_on_each(schedule, virtual)
+    ]
     return sorted(found, key=lambda each: each[0])
 
 

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.interpreters.machines import Machine
 from distir.passes.search.best_first import Fastest
-from distir.passes.search.configurations import Configuration, Details, Outcome
+from distir.passes.search.configurations import Configuration, Details, Outcome, distinct
 from distir.passes.search.search import Search
 from distir.passes.search.staged_search import StagedSearch
 
@@ -90,7 +90,7 @@ class JointSearch:
             known.append(outcome)
             yield outcome
         self.staged.seconds = self.seconds or max(LEAST_SECONDS, monotonic() - start)
-        yield from self.staged.outcomes(staged, known)
+        yield from self.staged.outcomes(staged, distinct(known))
 
 
 def _by_sharding(configurations: Sequence[Configuration]) -> tuple[list[Configuration], list[Configuration]]:

@@ -9,7 +9,7 @@ import atexit
 import gc
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from xdsl.context import Context
@@ -36,7 +36,7 @@ from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.tensor_axis import Variants
 from distir.passes.search.best_first import BestFirst, Fastest, Program
 from distir.passes.search.bounds import Bounds, Least
-from distir.passes.search.configurations import CUTS_LAYERS, Configuration, Details, Figures, Outcome
+from distir.passes.search.configurations import CUTS_LAYERS, Configuration, Details, Figures, Outcome, ranked
 from distir.passes.search.distribute import distribute, lower_stages
 from distir.passes.search.representative import (
     details_of,
@@ -47,6 +47,8 @@ from distir.passes.search.representative import (
 )
 from distir.passes.structure import argument_attributes, text
 
+MOST_WRITTEN_OUT = 128
+"""Devices times microbatches of plans that are simulated with messages on streams unless asked: all that they do is written out."""
 MOST_STAGED = 128
 """Programs of stages that are kept for configurations that are evaluated one by one: those that were used last."""
 
@@ -60,8 +62,8 @@ class Search:
     cost_model: str
     memory_limit_bytes: int
     batch: str = ""
-    overlap: bool = False
-    """Messages on streams of their own."""
+    tries_overlap: bool = False
+    """Whether the fastest plans are simulated with messages on streams of their own too, where their programs are not long."""
     exhaustive: bool = False
     """Simulates also what cannot fit whatever its activations take."""
     wanted: int = 0
@@ -118,14 +120,24 @@ class Search:
         """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
         module = self.base(configuration.batch).clone()
         c = configuration
-        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self.choices, not self.overlap)
-        if self.overlap:
+        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self.choices, not c.overlap)
+        if c.overlap:
             overlap_communication(module, entry_function(module))
         return module
 
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
-        """Simulates all configurations that are wanted. Those that differ in the batch alone are one program, built once, and
-        those of equal stages share these."""
+        """Simulates all configurations that are wanted, and the fastest with messages on streams too."""
+        found: list[Outcome] = []
+        for outcome in self._outcomes(configurations):
+            found.append(outcome)
+            yield outcome
+        for each in ranked(found)[: self.wanted or len(found)] if self.tries_overlap else ():
+            c = replace(each.configuration, overlap=True)
+            if not each.configuration.overlap and c.devices > 1 and c.devices * c.microbatches <= MOST_WRITTEN_OUT:
+                yield self.evaluate(c)
+
+    def _outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
+        """Those that differ in the batch alone are one program, built once, and those of equal stages share these."""
         self.prepare(configurations)
         if self._any_batch is None:
             yield from map(self.evaluate, configurations)
@@ -145,7 +157,7 @@ class Search:
 
     def prepare(self, configurations: Sequence[Configuration]) -> None:
         """Makes what all configurations share: the program for all batch sizes; that of one alone has its own."""
-        if len(configurations) > 1 and not self.overlap:
+        if len(configurations) > 1 and not any(c.overlap for c in configurations):
             self._take_any_batch(configurations[0].batch)
         elif configurations and self._any_batch is None:
             self.base(configurations[0].batch)
@@ -295,7 +307,7 @@ class Search:
     def one_by_one(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         """Simulates configurations one after the other, each by a program at its own batch; those of equal stages and rows share the
         stage functions."""
-        if configurations and not self.overlap:
+        if configurations and not any(c.overlap for c in configurations):
             self._take_any_batch(configurations[0].batch)
         with collector_paused():
             yield from map(self.evaluate, configurations)
@@ -307,7 +319,7 @@ class Search:
 
     def evaluate(self, configuration: Configuration) -> Outcome:
         """Simulates one configuration: what stands for its program at its own batch."""
-        if self.overlap:
+        if configuration.overlap:
             return self.evaluate_whole(configuration)
         try:
             figures = self._figures_of_one(configuration)
@@ -318,7 +330,8 @@ class Search:
     def evaluate_whole(self, configuration: Configuration) -> Outcome:
         """The same by the program of all devices."""
         try:
-            figures = self._figures(self.program(configuration))
+            module = self.program(configuration)
+            figures = figures_of_program(module, self.machine, self.cost_model, configuration.overlap, self._memo)
         except DistirError as error:
             return Outcome(configuration, None, str(error))
         return self._outcome(configuration, figures)
@@ -326,7 +339,7 @@ class Search:
     def details(self, c: Configuration) -> Details:
         """What a plan's memory and communication are."""
         memo = self._memo
-        if not self.overlap:
+        if not c.overlap:
             with suppress(DistirError), collector_paused():
                 staged, reader = self._staged_with_reader(c)
                 return details_of_one(staged, c.layout, c.schedule, self.machine, self.cost_model, memo, reader)
@@ -382,9 +395,6 @@ class Search:
             peak, limit = figures.peak_memory_bytes / 1e9, self.memory_limit_bytes / 1e9
             return Outcome(configuration, figures, f"needs {peak:.1f} GB of memory, the limit is {limit:.1f} GB")
         return Outcome(configuration, figures)
-
-    def _figures(self, module: ModuleOp) -> Figures:
-        return figures_of_program(module, self.machine, self.cost_model, self.overlap, self._memo)
 
 
 def _shards(layout: Layout) -> int:

@@ -37,7 +37,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.search.best_first import BestFirst, Fastest
-from distir.passes.search.configurations import UNSEEN, Configuration, Details, Figures, Outcome, ranked
+from distir.passes.search.configurations import UNSEEN, Configuration, Details, Outcome, ranked
 from distir.passes.search.representative import details_of, figures_of_program
 from distir.passes.sharding.search import NothingFits, TooSlow
 
@@ -57,7 +57,8 @@ class StagedSearch:
     cost_model: str
     memory_limit_bytes: int
     batch: str = ""
-    overlap: bool = False
+    tries_overlap: bool = False
+    """Whether messages have streams of their own also where a configuration does not ask for it, if that is faster and fits."""
     wanted: int = 0
     """How many of the fastest plans are wanted; 0: the figures of all."""
     divides: bool = False
@@ -105,7 +106,8 @@ class StagedSearch:
             batch=self.batch,
             machine=self.machine_name,
             cost_model=self.cost_model,
-            overlap=self.overlap,
+            overlap=c.overlap,
+            virtual=c.virtual,
             sharding="ilp",
             memory_limit=str(self.memory_limit_bytes),
             restrict="dp=batch",
@@ -199,14 +201,23 @@ class StagedSearch:
         return outcome
 
     def evaluate_alone(self, c: Configuration) -> Outcome:
-        """As it is among others: configurations are found one by one."""
-        return self.evaluate(c)
+        """Exactly this one."""
+        return self._evaluate(c)
 
     def evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
-        """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""
+        """Simulates one configuration; with `tries_overlap`, what comes out may be the same with messages on streams. Raises TooSlow where it is known
+        to take longer than `cutoff` seconds."""
+        alone = self._evaluate(c, cutoff)
+        if not self.tries_overlap or c.overlap or alone.dropped is not None:
+            return alone
+        beside = self._evaluate(replace(c, overlap=True))
+        return beside if beside.dropped is None and beside.throughput > alone.throughput else alone
+
+    def _evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
         try:
             module = self.program(c, cutoff)
-            figures = replace(self._figures(module), details=self._details(module))
+            figures = figures_of_program(module, self.machine, self.cost_model, c.overlap, self._memo)
+            figures = replace(figures, details=self._details(module))
         except TooSlow:
             raise
         except NothingFits as error:
@@ -220,9 +231,6 @@ class StagedSearch:
             peak, limit = figures.peak_memory_bytes / 1e9, self.memory_limit_bytes / 1e9
             return Outcome(c, figures, f"needs {peak:.1f} GB of memory, the limit is {limit:.1f} GB")
         return Outcome(c, figures)
-
-    def _figures(self, module: ModuleOp) -> Figures:
-        return figures_of_program(module, self.machine, self.cost_model, self.overlap, self._memo)
 
     def details(self, c: Configuration) -> Details:
         """What a plan's memory and communication are."""
@@ -254,7 +262,7 @@ class StagedSearch:
 
     def _stages(self, c: Configuration) -> list[Sequence[float]]:
         """Seconds that one device takes for each stage: forward, backward, gradients that no stage waits for, and the update."""
-        stages, splits = stages_of(c.schedule, c.pp), splits_backward(c.schedule)
+        stages, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
         key = (c.recompute, c.batch, stages, c.microbatches, splits)
         if key not in self._seconds:
             module = self.base(c.batch).clone()
@@ -273,4 +281,4 @@ class StagedSearch:
 def _kept_as(c: Configuration) -> tuple[int | str, ...]:
     """What a program before its schedule depends on."""
     schedule = "" if is_plain(c.schedule) else c.schedule
-    return c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches, schedule
+    return c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches, schedule, c.virtual

@@ -59,6 +59,7 @@ def test_figures_are_those_of_the_text(model: Path, capsys: pytest.CaptureFixtur
             sharding="ilp",
             restrict="dp=batch",
             machine="machine.toml",
+            overlap=row["overlap"] == "True",
         )
         parallelize.apply(Context(), module)
         found = simulate(module, load_machine("machine.toml"))  # device by device

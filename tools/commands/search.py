@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from argparse import Namespace
+from argparse import BooleanOptionalAction, Namespace
 from collections.abc import Callable, Sequence
 from math import inf
 from shutil import get_terminal_size
@@ -122,7 +122,16 @@ def add_parser(subparsers: Any) -> None:
         default=0,
         help="with --sharding ilp, which it means: replicas store state (1), gradients (2) and parameters (3) in parts (0: what is fastest)",
     )
-    parser.add_argument("--overlap", action="store_true", help="messages on streams of their own, beside computation")
+    parser.add_argument(
+        "--virtual",
+        metavar="V,...",
+        help="stages on each rank, by schedules that leave it open (interleaved, looped-bfs), of which one is looked at too (default: 2)",
+    )
+    parser.add_argument(
+        "--overlap",
+        action=BooleanOptionalAction,
+        help="messages on streams of their own, beside computation (default: to train, where a plan is faster so and fits)",
+    )
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that share the search (default: 1)")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
@@ -279,7 +288,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine, with_settings
     from distir.passes.distribution.batch.batch_axis import parse_batch
-    from distir.passes.distribution.pipeline.tasks import USUAL, is_plain
+    from distir.passes.distribution.pipeline.tasks import USUAL, is_plain, numbers_on_each
     from distir.passes.recomputation.policies import Policy
     from distir.passes.search.configurations import PAPER_MICROBATCHES, grid
     from distir.passes.search.joint_search import JointSearch
@@ -307,7 +316,14 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     bind = _binder(model, name, shapes, batch)
     batches = _batch_sizes(args.batch_sizes) if args.batch_sizes else [_own_batch(name, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
-    schedules = _schedules(args.schedules) if args.schedules else USUAL[: 2 if training else 1]
+    virtual = integers(args.virtual, "--virtual") if args.virtual else []
+    usual = (*USUAL, *(["interleaved"] if max(virtual, default=1) > 1 else [])) if training else USUAL[:1]
+    schedules = _schedules(args.schedules) if args.schedules else usual
+    for number in virtual:
+        if number > 1 and not any(number in numbers_on_each(schedule, virtual) for schedule in schedules):
+            raise DistirError(
+                f"--virtual {number}: {', '.join(schedules)} have not so many stages on a rank: interleaved and looped-bfs do"
+            )
     microbatches = integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
@@ -318,9 +334,8 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError("--zero: with --sharding dtp replicas hold all state: leave it out, or give --sharding ilp")
     if args.time_limit is not None and not args.time_limit > 0:
         raise DistirError(f"--time-limit: expected more than 0 seconds, got {args.time_limit:g}")
-    needs_ilp = args.divide or args.zero > 0 or not all(map(is_plain, schedules))
-    if needs_ilp and args.sharding == "dtp":
-        other = next(each for each in schedules if not is_plain(each))
+    needs_ilp = args.divide or args.zero > 0
+    if (other := next((each for each in schedules if not is_plain(each)), None)) and args.sharding == "dtp":
         raise DistirError(
             f"--schedules: {other} has several stages on a rank, or backward parts in two: give --sharding ilp"
         )
@@ -329,10 +344,23 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     if args.sharding == "auto":
         counted = any(Policy.read(policy).counts for policy in policies)
         shardings = ["ilp"] if needs_ilp or counted else ["dtp", "ilp"] if training else ["dtp"]
+    plain = [schedule for schedule in schedules if is_plain(schedule)]
+    shardings = [sharding for sharding in shardings if sharding == "ilp" or plain]
+    overlap, tries_overlap = args.overlap is True, args.overlap is None and training
     configurations = [
         c
         for sharding in shardings
-        for c in grid(args.devices, batches, microbatches, schedules, sharding, degrees.allows, policies)
+        for c in grid(
+            args.devices,
+            batches,
+            microbatches,
+            schedules if sharding == "ilp" else plain,
+            sharding,
+            degrees.allows,
+            policies,
+            virtual,
+            overlap,
+        )
     ]
     if pinned := getattr(args, "pinned", None):
         from distir.tools.plan_runs import fits
@@ -344,18 +372,19 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         )
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     name = with_settings(args.machine, args.settings)
-    staged = StagedSearch(bind, name, args.cost_model, limit, args.batch, args.overlap, wanted, args.divide, args.zero)
+    given = args.cost_model, limit, args.batch, tries_overlap
+    staged = StagedSearch(bind, name, *given, wanted, args.divide, args.zero)
     staged.wanted = 0 if args.exhaustive else wanted
     staged.seconds = args.time_limit or inf
     if "dtp" not in shardings:
         return staged, configurations, model
-    given = bind, machine, args.cost_model, limit, args.batch, args.overlap, args.exhaustive, wanted
-    plain = (
-        RecomputedSearch(*given, machine_name=name)
+    known = bind, machine, *given, args.exhaustive, wanted
+    fast = (
+        RecomputedSearch(*known, machine_name=name)
         if set(policies) - {"none"} or any(c.tp > 1 for c in configurations)
-        else Search(*given)
+        else Search(*known)
     )
-    return plain if shardings == ["dtp"] else JointSearch(plain, staged, args.time_limit), configurations, model
+    return fast if shardings == ["dtp"] else JointSearch(fast, staged, args.time_limit), configurations, model
 
 
 def _binder(
@@ -481,6 +510,8 @@ def _figures(plans: Plans, top: int) -> dict[str, Any]:
                 "tp": o.configuration.tp,
                 "pp": o.configuration.pp,
                 "microbatches": o.configuration.microbatches,
+                "schedule": o.configuration.schedule,
+                "virtual_stages": o.configuration.virtual,
                 "recompute": o.configuration.recompute,
                 "sharding": o.configuration.sharding,
                 "reason": o.dropped,
@@ -494,7 +525,8 @@ def _csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule", "recompute", "sharding")
+    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule", "virtual_stages")
+    names += ("recompute", "sharding", "overlap")
     figures = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
     writer.writerow([*names, *figures, "dropped"])
     for plan in plans:
@@ -503,7 +535,7 @@ def _csv(plans: Plans) -> str:
     for outcome in (o for o in plans.outcomes if o.dropped is not None):
         c, f = outcome.configuration, outcome.figures
         known = {} if f is None else {**f.as_dict(), "throughput_per_second": outcome.throughput}
-        numbers = {**known, "batch_size": c.batch, **vars(c)}
+        numbers = {**known, "batch_size": c.batch, "virtual_stages": c.virtual, **vars(c)}
         writer.writerow([*_cells(numbers, *names, *figures), outcome.dropped])
     return text.getvalue()
 

@@ -146,6 +146,16 @@ def stages_on_each(schedule: str, wanted: int = 0) -> int:
     return wanted or own
 
 
+def numbers_on_each(schedule: str, wanted: Sequence[int] = ()) -> Sequence[int]:
+    """How many stages each rank may have: the numbers above 1 that are `wanted`, of a schedule that leaves it open, otherwise its own."""
+    if schedule.endswith(FILE):
+        table = read_table(Path(schedule))
+        return [table.stages // len(table.rows)]
+    found, several = SCHEDULES[schedule], [number for number in wanted if number > 1]
+    is_open = isinstance(found, Virtual) and found.usual > 1 and not found.fixed
+    return several if several and is_open else [stages_on_each(schedule)]
+
+
 def is_plain(schedule: str) -> bool:
     """Whether each rank has one stage, and backward parts are whole: what `sharding=dtp` has."""
     check_schedule(schedule)

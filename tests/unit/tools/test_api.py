@@ -25,7 +25,9 @@ def model() -> ModuleOp:
 
 @pytest.fixture(scope="module")
 def plans(model: ModuleOp) -> distir.Plans:
-    return distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], exhaustive=True, sharding="dtp")
+    return distir.search(
+        model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], exhaustive=True, sharding="dtp", overlap=False
+    )
 
 
 def test_names_are_there_and_nothing_is_imported_before():
@@ -119,7 +121,7 @@ def test_the_command_says_the_same(
     model: ModuleOp, plans: distir.Plans, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "model.mlir").write_text(str(model))
-    options = "--machine dgx-2 --devices 4 --microbatches 2 --schedules 1f1b --exhaustive --json --sharding dtp".split()
+    options = "--machine dgx-2 --devices 4 --microbatches 2 --schedules 1f1b --exhaustive --json --sharding dtp --no-overlap".split()
     best = str(tmp_path / "best.mlir")
     assert main(["search", str(tmp_path / "model.mlir"), *options, "-o", best]) == 0
     assert json.loads(capsys.readouterr().out)["plans"] == [plan.as_dict() for plan in plans][:10]
