@@ -4,7 +4,7 @@ Tensors are builtin tensors; the encoding slot stays free for the placement of a
 follow onnx-mlir (`!onnx.String`, `!onnx.Seq<...>`, `!onnx.Opt<...>`). Nothing here imports numpy or onnx.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -27,8 +27,6 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, ParametrizedAttribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
-
-AnyTensor: TypeAlias = TensorType[Attribute] | UnrankedTensorType[Attribute]
 
 
 @irdl_attr_definition

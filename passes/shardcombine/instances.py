@@ -239,11 +239,6 @@ def partial_instance(rule: Rule, index: int, result_count: int) -> Instance | No
     return Instance(states(len(rule.inputs), entry.operands), states(result_count, entry.results))
 
 
-def replicated_instance(rule: Rule, result_count: int) -> Instance:
-    """Every shard runs the whole op."""
-    return Instance((REPLICATED,) * len(rule.inputs), (REPLICATED,) * result_count)
-
-
 def _carriers(dims: Sequence[InputDim], factor: str, shape: Shape) -> list[_Carrier]:
     """The dims of one operand that carry the factor."""
     return [

@@ -53,6 +53,30 @@ def test_what_is_found():
     assert beyond("tools", "import distir.dialects.dist, numpy") == []
 
 
+SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_file_says_what_it_is_for(room: str):
+    texts = {path: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in (ROOT / room).rglob("*.py")}
+    assert [str(path) for path, text in texts.items() if len(text.split()) < 5] == []
+
+
+def test_every_module_is_used():
+    """Imported, or named: by a registry (`distir.dialects.aten:Aten`), a command line, a page, or, of what ranks get as files, by the file's name."""
+    texts = [path.read_text("utf-8") for path in SOURCES]
+    named = {name for text in texts for _, name in imports(text)}
+    pages = [
+        path.read_text("utf-8") for path in (ROOT / "pyproject.toml", ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    ]
+    named.update(name for text in (*texts, *pages) for name in re.findall(r"distir(?:\.\w+)+", text))
+    stems = set(re.findall(r"\w+", "".join(texts)))
+    for path in SOURCES:
+        module = ".".join(("distir", *path.relative_to(ROOT).with_suffix("").parts))
+        is_named = module in named or any(name.startswith(f"{module}.") for name in named)
+        assert is_named or path.name == "__init__.py" or ("portable" in path.parts and path.stem in stems), module
+
+
 def folders_of_passes() -> dict[str, set[str]]:
     """The folders of `passes/`, each with those of which it imports something."""
     module_of = {path: ".".join(("distir", *path.relative_to(ROOT).with_suffix("").parts)) for path in PASSES}
