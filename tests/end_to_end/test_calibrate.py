@@ -1,5 +1,6 @@
 """`distir calibrate`: mistakes are one line; the file that it writes is a machine to simulate on."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,11 +36,14 @@ def test_mistakes(
 @pytest.mark.long
 def test_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "here.toml"
-    assert main(["calibrate", "-o", str(path), "--quick"]) == 0
+    assert main(["calibrate", "-o", str(path), "--quick", "--json"]) == 0
     machine = load_machine(path)
     assert machine.name == "here"
     assert {"date", "processes", "host", "libraries", "shared"} <= machine.provenance.keys()
     assert {"allreduce", "send"} <= machine.levels[0].fitted.keys()
     assert all(figure.source for figure in machine.figures.values())
-    out = capsys.readouterr().out
-    assert "reducescatter" in out and "median error" in out  # noqa: PT018
+    found = json.loads(capsys.readouterr().out)
+    assert found["machine"] == str(path)
+    assert {"reducescatter", "matmul"} <= {
+        each["kind"] for each in found["errors"] if 0 <= each["median"] <= each["worst"]
+    }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentTypeError, Namespace
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
@@ -49,6 +51,9 @@ def add_parser(subparsers: Any) -> None:
         "--processes", metavar="N", type=processes, help="processes at once (default: 2 on CPUs, one per GPU on GPUs)"
     )
     parser.add_argument("--quick", action="store_true", help="fewer sizes and runs: seconds, and coarser")
+    parser.add_argument(
+        "--json", action="store_true", help="print how far the cost model is from what was measured as JSON"
+    )
     parser.set_defaults(run=run)
 
 
@@ -74,7 +79,11 @@ def run(args: Namespace) -> int:
     name = args.output.rpartition("/")[2].removesuffix(".toml")
     machine = fit_machine(name, host, samples, provenance)
     write_whole(args.output, lambda stream: stream.write(machine_text(machine).encode()))
-    rows = [(e.kind, str(e.samples), f"{e.median:.0%}", f"{e.worst:.0%}") for e in errors(machine, samples)]
+    found = errors(machine, samples)
+    if args.json:
+        print(json.dumps({"machine": args.output, "errors": [asdict(each) for each in found]}, indent=1))
+        return 0
+    rows = [(e.kind, str(e.samples), f"{e.median:.0%}", f"{e.worst:.0%}") for e in found]
     print_table(rows, ("kind", "measured", "median error", "largest"))
     say(f"wrote {args.output}: distir machines {args.output} shows it")
     return 0

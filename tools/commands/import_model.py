@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any, cast
@@ -78,6 +79,9 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="do not compare a step of PyTorch or JAX with one step of the framework itself",
     )
+    parser.add_argument(
+        "--json", action="store_true", help="with -o: print the program's arguments and results, and the notes, as JSON"
+    )
     parser.set_defaults(run=run)
 
 
@@ -88,6 +92,8 @@ def run(args: Namespace) -> int:
         if not args.output.endswith(".mlir"):
             raise DistirError(f"-o {args.output}: expected a name that ends in .mlir")
         check_output(args.output)
+    elif args.json:
+        raise DistirError("--json: give -o OUT.mlir: without it the program is what is printed")
     notes: list[str] = []
     with progress(f"importing {args.model}"):
         named = {"parameters": args.parameters, "constants": args.constants, "until": args.until, "values": args.value}
@@ -107,9 +113,24 @@ def run(args: Namespace) -> int:
         notes.append(f"{', '.join(inputs)}: bind with {' '.join(options)}")
     if args.model.endswith(".onnx"):  # what a file does not say itself
         notes.append(tensors_note(module))
+    if args.json and args.output is not None:
+        print(json.dumps(_described(module, args.output, notes), indent=1))
+        return 0
     for note in notes:
         say(f"distir: note: {note}", sys.stderr)
     return 0
+
+
+def _described(module: ModuleOp, output: str, notes: list[str]) -> dict[str, Any]:
+    """What `--json` prints: names, roles and types."""
+    from distir.interpreters.entry import arguments_of, entry_function, results_of
+
+    entry = entry_function(module)
+    ports = {"arguments": arguments_of(entry), "results": results_of(entry)}
+    said = {
+        kind: [{"name": p.name, "role": p.role, "type": str(p.type)} for p in found] for kind, found in ports.items()
+    }
+    return {"program": output, **said, "notes": notes}
 
 
 def _compared(module: ModuleOp, model: str) -> list[str]:

@@ -80,6 +80,7 @@ def add_parser(subparsers: Any) -> None:
     given.add_argument("tool", metavar="TOOL", help=", ".join(NAMES))
     given.add_argument("plan", metavar="PLAN.json")
     given.add_argument("-o", "--output", metavar="FILE", help="write it (default: print it)")
+    given.add_argument("--json", action="store_true", help="print the configuration, and what it cannot say, as JSON")
     given.set_defaults(run=run_export)
     for each in (apply, against):
         each.add_argument("--model", metavar="MODEL", help="the model (default: the one that the plan names)")
@@ -198,6 +199,10 @@ def run_export(args: Namespace) -> int:
     if args.output is not None:
         check_output(args.output)
     text, unsaid = load_format(args.tool).write(read_plan(args.plan))
+    if args.json:
+        print(json.dumps({"tool": args.tool, "configuration": text, "unsaid": list(unsaid)}, indent=1))
+        if args.output is None:
+            return 0
     for line in unsaid:
         say(f"distir: note: {args.tool} cannot say: {line}", sys.stderr)
     if args.output is None:

@@ -19,8 +19,8 @@ from distir.tools.distir import main
 
 FILECHECK = Path(__file__).parents[2] / "filecheck"
 PROGRAM = str(FILECHECK / "tools" / "simulate.mlir")
-WRITES = {"import", "calibrate", "completion"}
-"""Commands whose output is a file or a script."""
+WRITES = {"completion"}
+"""Commands whose output is a script."""
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -71,6 +71,15 @@ def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]):
     found = json.loads(output(capsys, "run", sequential, "--check", sequential, "--json"))
     assert all(each["agrees"] for each in found["check"])
     assert found["outputs"]
+
+
+def test_what_an_import_found_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sequential, made = str(FILECHECK / "paper" / "figure_sequential.mlir"), str(tmp_path / "model.mlir")
+    found = json.loads(output(capsys, "import", sequential, "-o", made, "--json"))
+    assert found["program"] == made
+    assert {"name", "role", "type"} == found["arguments"][0].keys() == found["results"][0].keys()
+    assert main(["import", sequential, "--json"]) == 1
+    assert "--json: give -o OUT.mlir" in capsys.readouterr().err
 
 
 def test_a_number_of_a_machine_is_set(capsys: pytest.CaptureFixture[str]):

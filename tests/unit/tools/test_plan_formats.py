@@ -203,6 +203,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     out, err = capsys.readouterr()
     assert json.loads(out)["zero_optimization"]["stage"] == 3
     assert "deepspeed cannot say: recompute full" in err
+    assert main(["plan", "export", "deepspeed", plan, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["tool"], said["configuration"]) == ("deepspeed", out)
+    assert any(line.startswith("recompute full") for line in said["unsaid"])
     line = ["--tensor-model-parallel-size", "8", "--micro-batch-size", "4", "--global-batch-size", "512"]
     assert main(["plan", "import", "megatron", "--devices", "16", "--json", "--", *line]) == 0
     found = json.loads(capsys.readouterr().out)["plan"]["settings"]
