@@ -1,4 +1,4 @@
-"""`distir calibrate`: measures what operations and messages take on this machine, and writes a machine file."""
+"""`distir calibrate`: measures what operations and messages take on this machine, or takes step times, and writes a machine file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distir.dialects.errors import DistirError
 from distir.tools.commands.help import HelpFormatter
-from distir.tools.commands.report import check_output, print_table, say, write_whole
+from distir.tools.commands.report import add_settings, check_output, print_table, say, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -23,6 +23,11 @@ examples:
   distir calibrate -o here.toml --processes 4      what each of four at once reaches
   distir calibrate -o gpus.toml --device cuda      all GPUs, NCCL
   distir simulate program.mlir --machine here.toml
+
+  distir calibrate -o tuned.toml --machine dgx-a100 --fit runs.csv --scalars device.matmul_efficiency,node.bandwidth
+      runs.csv:  program,seconds,name,settings
+                 gpt_8.mlir,1.31,GPT on 8,
+                 gpt_16.mlir,0.71,GPT on 16,node.adapters=1
 """
 RUNS, QUICK_RUNS = 25, 5
 CPU_DTYPES, CUDA_DTYPES = ("f32", "f64"), ("f32", "f16", "bf16", "f64")
@@ -40,7 +45,10 @@ def add_parser(subparsers: Any) -> None:
         "calibrate",
         help="measure this machine",
         description="Measures matmuls, elementwise operations, copies and every collective on processes of this machine, all "
-        "at once, fits the `analytic` cost model to them, reports how far it is from each kind, and writes a machine file.",
+        "at once, fits the `analytic` cost model to them, reports how far it is from each kind, and writes a machine file. With --fit nothing "
+        "is measured: up to three numbers of a machine are fitted to step times of programs, and the error on each row is reported that the "
+        "fit to all others has. Columns of the file: program (a file, from the table's folder), seconds; optional: name, settings (as --set, "
+        "of that row, separated by blanks).",
         epilog=EXAMPLES,
         formatter_class=HelpFormatter,
         allow_abbrev=False,
@@ -54,18 +62,34 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print how far the cost model is from what was measured as JSON"
     )
+    parser.add_argument("--fit", metavar="RUNS.csv", help="fit to step times of programs: published ones, or your own")
+    parser.add_argument("--machine", metavar="M", help="of --fit: the machine to begin with")
+    parser.add_argument(
+        "--scalars",
+        metavar="KEY,KEY",
+        default="device.matmul_efficiency",
+        help="of --fit: up to three numbers to change, named as for --set (default: device.matmul_efficiency)",
+    )
+    parser.add_argument("--cost-model", metavar="C", default="analytic", help="of --fit: how costs are found")
+    add_settings(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
+    if not args.output.endswith(".toml"):
+        raise DistirError(f"{args.output}: a machine file's name ends in .toml")
+    if args.fit is not None:
+        from distir.tools.commands.fit_runs import run_fit
+
+        return run_fit(args)
+    if args.machine is not None or args.settings:
+        raise DistirError("--machine and --set say what --fit begins with: give --fit RUNS.csv")
     from distir.backends.torch.calibration.fit import errors, fit_machine
     from distir.backends.torch.calibration.measure import measure
     from distir.backends.torch.calibration.probes import probes
     from distir.interpreters.machines.writing import machine_text
 
     check_output(args.output)
-    if not args.output.endswith(".toml"):
-        raise DistirError(f"{args.output}: a machine file's name ends in .toml")
     count = args.processes or (2 if args.device == "cpu" else _gpus())
     if args.device == "cuda" and count > _gpus():
         raise DistirError(f"--processes {count}: torch finds {_gpus()} GPUs here")
