@@ -20,7 +20,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from distir.dialects.dist import AccumulateOp, MicrobatchesOp, PutRowsOp, TakeRowsOp, ZerosOp
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import Partial
+from distir.dialects.sharding import Partial, Sharded
 from distir.interpreters.walk import values_read
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase
@@ -86,11 +86,15 @@ class Assignment:
         self._parameters = {v for v, a in ports if text(a, "dist.role", "input") in ("parameter", "state")}
         inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
         forward = forward_part(entry, inside)
+        made = self._made_cut(inside)
+        inside = [op for op in inside if op not in made]
         self._assign_forward([op for op in inside if op in forward], stages, weigh, cuts)
+        self._assign_made([op for op in made if op in forward], FORWARD)
         before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
         self._assign_before(before)  # parameters that are reached through these live where their results are used
         self._forward_homes = set(self.home)
         self._assign_backward([op for op in inside if op not in forward])
+        self._assign_made([op for op in made if op not in forward], BACKWARD)
         self._assign_after([op for op in self.ops if op not in self.groups and axis.phases[op] is not Phase.BEFORE])
         self._assign_before(before)
         for op in before:
@@ -111,6 +115,25 @@ class Assignment:
         for stage, (start, stop) in enumerate(pairwise(cuts[len(ops)])):
             for op in ops[start:stop]:
                 self._put(op, Group(FORWARD, stage))
+
+    def _made_cut(self, ops: Sequence[Operation]) -> dict[Operation, None]:
+        """What is in the loop because what it makes is cut: it takes nothing cut but of such."""
+        made: dict[Operation, None] = {}
+        states = self.axis.body.states
+        for op in ops:
+            cut = [v for v in values_read(op) if isinstance(states[v], Sharded | Partial)]
+            makes = any(isinstance(states[r], Sharded) for r in op.results)
+            if makes and all(isinstance(v, OpResult) and v.op in made for v in cut):
+                made[op] = None
+        return made
+
+    def _assign_made(self, ops: Sequence[Operation], phase: str) -> None:
+        """What is made of nothing that is cut (a scale for every row of the batch) is made by the stage that takes it first: there it is
+        known how it is cut."""
+        for op in reversed(ops):
+            users = [self.groups.get(user_of(r, use)) for r in op.results for use in r.uses]
+            stages = [g.stage for g in users if g is not None and g.phase == phase]
+            self._put(op, Group(phase, (min if phase == FORWARD else max)(stages, default=0)))
 
     def _sizes(self, ops: Sequence[Operation]) -> list[int]:
         """Bytes of the parameters that each operation is the first to take, by itself or through what runs before the loop."""

@@ -74,3 +74,17 @@ def test_what_a_refusal_advises_works(model: type[nn.Module], sharding: str):
     distributed = module.clone()
     DtpParallelizePass(**options).apply(Context(), distributed)
     assert verify(module, distributed, count=1).holds
+
+
+def test_scales_for_each_row_are_made_by_the_stage_that_takes_them():
+    """An instance norm repeats its scale for every row of the batch, which another stage than the first takes: where it is made, it must
+    be known that each microbatch has its rows."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.LeakyReLU(0.1))
+    given = torch.randn(4, 3, 6, 6), torch.randn(4, 4, 4, 4)
+    module = import_step(
+        training_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1)), given
+    )
+    distributed = module.clone()
+    DtpParallelizePass(dp=2, pp=2, microbatches=2, sharding="dtp").apply(Context(), distributed)
+    assert verify(module, distributed, count=1).holds
