@@ -106,8 +106,9 @@ def draw(number: int, folder: Path) -> Case:
         grouped=ilp and random.random() < 0.5,
     )
     tight = random.uniform(0.6, 1.0) if ilp and random.random() < 0.3 else None
-    backend = random.choice(["", "", "inductor", "megatron"])
-    return Case(number, what, sequential, options, tight, random.random() < 0.3, backend)
+    backend, expand = random.choice(["", "", "inductor", "megatron"]), random.random() < 0.3
+    bucket = random.choice([0, 0, 256, 25 * 2**20])
+    return Case(number, what, sequential, replace(options, bucket=bucket), tight, expand, backend)
 
 
 def _rows(module: ModuleOp) -> int:
