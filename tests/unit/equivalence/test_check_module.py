@@ -1,4 +1,4 @@
-"""The module check beyond single diagnostics (those are in filecheck/passes/check_module.mlir)."""
+"""The module check beyond single diagnostics (those are in filecheck/passes/check-module/)."""
 
 import sys
 

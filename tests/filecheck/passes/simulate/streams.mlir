@@ -1,5 +1,5 @@
 // A collective on a second stream overlaps with computation on the first; the move that brings its result back waits.
-// RUN: distir-opt %s -p 'simulate{machine="%S/Inputs/unit.toml"}' | filecheck %s
+// RUN: distir-opt %s -p 'simulate{machine="%S/../Inputs/unit.toml"}' | filecheck %s
 
 // Both devices: %0 0-1, allreduce 1-1.5 on "comm" while %1 runs 1-2 on the main stream, %2 2-3.
 // Memory: argument 40, %0, the allreduce's result and %1; then the result, %1 and %2.

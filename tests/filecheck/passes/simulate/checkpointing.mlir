@@ -1,7 +1,7 @@
 // Gradient checkpointing (Figure 8 of the paper) on a 3-layer MLP whose activations (2048 bytes) are larger than its
 // weights (256): the first activation is dropped in the forward pass and computed again in the backward pass.
-// RUN: distir-opt %s -p 'simulate{machine="%S/Inputs/unit.toml" entry=plain}' | filecheck %s --check-prefix PLAIN
-// RUN: distir-opt %s -p 'simulate{machine="%S/Inputs/unit.toml" entry=checkpointed}' | filecheck %s --check-prefix AGAIN
+// RUN: distir-opt %s -p 'simulate{machine="%S/../Inputs/unit.toml" entry=plain}' | filecheck %s --check-prefix PLAIN
+// RUN: distir-opt %s -p 'simulate{machine="%S/../Inputs/unit.toml" entry=checkpointed}' | filecheck %s --check-prefix AGAIN
 
 // 19 operations of 1 us. Peak in the first relu_grad: arguments 4864, and %a, %b, %dp, h and dh.
 // PLAIN: func.func @plain
