@@ -70,8 +70,10 @@ def fusible_of(op: Operation) -> Fusible | None:
         largest = max(larger, key=prod)
         return Fusible(prod(largest), place, reduced_dims(largest, result), False, False)
     smaller = {reduced_dims(result, shape_of(r.type)) for r in op.results if elements(r.type) < made} - {""}
-    if smaller:
-        return Fusible(made, place, smaller.pop() if len(smaller) == 1 else "both", False, False)
+    if (
+        smaller
+    ):  # beside a result for each element: of columns, as a norm's gradient has it, these are sums of their own
+        return Fusible(made, place, "rows" if smaller == {"rows"} else "both", False, False)
     return replace(own, reduces="rows") if _mixes_rows(op) else own
 
 

@@ -3,7 +3,8 @@
 Operations are seen by what they depend on and by shapes, not by their names. One that computes or copies goes over a *domain*: the
 elements of its largest value. Operations of one domain that depend on each other, or read the same large value, may be one kernel, if
 nothing outside of it would have to run in its middle. A reduction goes over its operand, and what is computed of its results belongs to it;
-a kernel reduces rows (the last dims) or columns (the first), not both. Views are free and lie where they are needed.
+a kernel reduces rows (the last dims) or columns (the first), not both. One that reduces columns goes over its domain in another order, so with it is only
+what nothing else needs; one that reduces everything ends there. Views are free and lie where they are needed.
 
 What is cheap to compute again (elementwise, of few values, such as a conversion or a fill) is computed in every kernel that reads it.
 What repeats an earlier operation (recomputation in a backward pass) joins no kernel of what it repeats.
@@ -40,6 +41,8 @@ MOST_TENSORS = 110
 """That one kernel of an optimizer updates (PyTorch's `multi_tensor_apply` at one list; four lists take 36, of which it launches three)."""
 
 
+LONGEST_SUM = 8192
+"""Elements that one block of a device adds; of more, blocks' sums are added later, and nothing goes over the elements again."""
 MOST_READS = 4
 """Of what is computed again where it is read (Inductor's `realize_reads_threshold`)."""
 
@@ -90,6 +93,8 @@ class Unit:
     """`rows`, `columns`, `both`, or nothing."""
     is_last: bool = False
     """Whether it ends in a reduction after which nothing joins."""
+    is_whole: bool = False
+    """Whether it reduces everything: what joins is of one element."""
     repeats: bool = False
     """Whether it has only operations that are there before."""
     is_compiled: bool = True
@@ -179,8 +184,8 @@ class Grouping:
                     return
         unit = Unit(len(self.units), [op], repeats=repeats, is_compiled=self.backend.compiles(op))
         if fusible is not None:
-            unit.domain, unit.place, unit.reduces = fusible.elements, fusible.place, fusible.reduces
-            unit.is_last = bool(fusible.reduces) and not self.backend.after_reductions
+            unit.domain, unit.place = fusible.elements, fusible.place
+            self._reduce(unit, op, fusible)
         elif self.backend.adds_to_sums and is_contraction(op):
             unit.domain, unit.place = -1, placement(op.results[0].type)
         self._enter(unit, op, makers)
@@ -199,9 +204,14 @@ class Grouping:
             return fusible.adds
         if fusible.is_view:
             return unit.domain > 0
-        if not unit.domain or unit.is_last or len(unit.ops) >= MOST_OPERATIONS:
+        if (
+            not unit.domain
+            or unit.is_last
+            or (unit.is_whole and fusible.elements > 1)
+            or len(unit.ops) >= MOST_OPERATIONS
+        ):
             return False
-        same = fusible.elements == unit.domain
+        same = fusible.elements == unit.domain and (unit.reduces != "columns" or fusible.reduces == "columns")
         within = (
             unit.reduces in ("rows", "columns")
             and fusible.elements < unit.domain
@@ -224,12 +234,18 @@ class Grouping:
             return False
         if unit.domain == -1 and not _is_alone(unit, op):
             return False
+        if fusible.reduces == "columns" != unit.reduces and not _is_only_for(unit, op):
+            return False
         unit.ops.append(op)
+        self._reduce(unit, op, fusible)
+        self._enter(unit, op, self._makers(op))
+        return True
+
+    def _reduce(self, unit: Unit, op: Operation, fusible: Fusible) -> None:
         if fusible.reduces:
             unit.reduces = fusible.reduces
             unit.is_last = not self.backend.after_reductions
-        self._enter(unit, op, self._makers(op))
-        return True
+            unit.is_whole = elements(op.results[0].type) == 1 and fusible.elements > LONGEST_SUM
 
     def _enter(self, unit: Unit, op: Operation, makers: Sequence[Unit]) -> None:
         self.unit_of[op] = unit
@@ -271,6 +287,8 @@ class Grouping:
         first, second = sorted((a, b), key=lambda unit: unit.number)
         if a.is_last or b.is_last or second.repeats > first.repeats or a.is_compiled != b.is_compiled:
             return False
+        if a.is_whole or b.is_whole or "columns" in (a.reduces, b.reduces):
+            return a.reduces == b.reduces == "columns"
         return not a.reduces or not b.reduces or (a.reduces == b.reduces != "both")
 
     def _is_between(self, first: Unit, last: Unit) -> bool:
@@ -352,6 +370,12 @@ def _is_alone(unit: Unit, op: Operation) -> bool:
     """Whether nothing but this operation uses what the unit has made so far."""
     last = unit.ops[-1]
     return last.results[0].has_one_use() and any(operand is last.results[0] for operand in op.operands)
+
+
+def _is_only_for(unit: Unit, op: Operation) -> bool:
+    """Whether nothing else uses what the unit makes."""
+    inside = {*unit.ops, op}
+    return all(use.operation in inside for each in unit.ops for r in each.results for use in r.uses)
 
 
 def _returns(op: Operation) -> bool:
