@@ -15,8 +15,8 @@ from xdsl.rewriter import InsertPoint
 
 from distir.dialects.attention import BackwardOp, ForwardOp
 from distir.interpreters.formulas import Formula, formula_of
+from distir.interpreters.model_names import NAMES
 from distir.interpreters.moves import contraction_of, element, shape
-from distir.interpreters.walk import NAMES
 from distir.passes.attention.layouts import Dim, Named, Part, converts, named, regroup, traced
 from distir.passes.attention.masks import Seen, seen_by
 from distir.passes.attention.spelled import FREE, Product, Spelled, hidden_by, reach
