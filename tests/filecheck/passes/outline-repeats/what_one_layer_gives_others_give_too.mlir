@@ -1,0 +1,20 @@
+// RUN: distir-opt %s -p outline-repeats | filecheck %s
+
+// A result that is used after one layer is returned by all.
+
+// CHECK:      func.func @main(%x: tensor<4xf32>
+// CHECK-NEXT: [[V0:%.*]], [[V1:%.*]] = func.call @layer(%x)
+// CHECK-NEXT: [[V2:%.*]], [[V3:%.*]] = func.call @layer([[V1]])
+// CHECK-NEXT: func.return [[V0]], [[V3]]
+// CHECK:      func.func private @layer(%x: tensor<4xf32>
+// CHECK-NEXT: [[V0:%.*]] = "aten.relu"(%x)
+// CHECK-NEXT: [[V1:%.*]] = "aten.tanh"([[V0]])
+// CHECK-NEXT: func.return [[V0]], [[V1]]
+
+func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = "aten.relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = "aten.tanh"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = "aten.relu"(%1) : (tensor<4xf32>) -> tensor<4xf32>
+  %3 = "aten.tanh"(%2) : (tensor<4xf32>) -> tensor<4xf32>
+  func.return %0, %3 : tensor<4xf32>, tensor<4xf32>
+}
