@@ -8,9 +8,9 @@
 // CHECK-NEXT: func.return [[V1]]
 // CHECK:      func.func private @layer(%x: tensor<4xf32>
 // CHECK-NEXT: [[C:%.*]] = onnx.Constant dense<2.0>
-// CHECK-NEXT: [[V1:%.*]] = "onnx.Mul"(%x, [[C]])
-// CHECK-NEXT: [[V2:%.*]] = "onnx.Tanh"([[V1]])
-// CHECK-NEXT: func.return [[V2]]
+// CHECK-NEXT: [[V0:%.*]] = "onnx.Mul"(%x, [[C]])
+// CHECK-NEXT: [[V1:%.*]] = "onnx.Tanh"([[V0]])
+// CHECK-NEXT: func.return [[V1]]
 
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %c = onnx.Constant dense<2.000000e+00> : tensor<f32>
