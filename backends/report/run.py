@@ -36,7 +36,7 @@ def run_tiles(analysis: Analysis, batch: int | None) -> list[list[Any]]:
     capacity = analysis.machine.device.memory_capacity_bytes
     peaks = summary.peak_memory_bytes
     peak = max(peaks.values(), default=0)
-    reserved = analysis.peak(max(peaks, key=lambda d: peaks[d])).reserved_bytes(analysis.machine.memory) if peaks else 0
+    reserved = analysis.reserved_bytes(max(peaks, key=lambda d: peaks[d])) if peaks else 0
     total = max(summary.makespan_picoseconds * summary.devices, 1)
     compute, communication, idle, hidden = (sum(kind) / total for kind in list(zip(*times, strict=True))[:4])
     tiles: list[list[Any]] = [["makespan", time_text(summary.makespan_seconds), "one run of the program", False]]

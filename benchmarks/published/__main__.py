@@ -2,8 +2,8 @@
 
     python -m benchmarks.published [--rows TEXT] [--columns all]
 
-Rows are those whose name contains the text. Printed per row: measured and predicted seconds, the memory of the fullest device, their ratio to what was
-measured, and with `--columns all` the ratio of seconds with each cause switched off; below, for each set, the mean error (MAPE) and the bias (mean of predicted / measured - 1) of
+Rows are those whose name contains the text. Printed per row: measured and predicted seconds, the memory that the fullest device reserves, its ratio to what was
+measured and that of live tensors alone, and with `--columns all` the ratio of seconds with each cause switched off; below, for each set, the mean error (MAPE) and the bias (mean of predicted / measured - 1) of
 each column.
 
 `megatron_2020.csv`: NVIDIA/Megatron-LM at 52819194, images/tables.tex. `torchtitan_2024.csv`: pytorch/torchtitan,
@@ -25,28 +25,33 @@ def main() -> None:
     given = parser.parse_args()
     columns = {"as it is": (), **({f"no {cause}": (cause,) for cause in CAUSES} if given.columns == "all" else {})}
     heads = "".join(f"{name:>12}" for name in columns)
-    print(f"{'run':46}{'measured':>9}{'predicted':>10}{'GiB':>7}{'ratio':>7}  {heads}", flush=True)
+    print(f"{'run':52}{'measured':>9}{'predicted':>10}{'GiB':>7}{'reserved':>10}{'live':>10}  {heads}", flush=True)
     ratios: dict[str, dict[str, list[float]]] = {}
     for run in runs():
         if given.rows not in run.name:
             continue
-        of_set = ratios.setdefault(run.set, {name: [] for name in ("memory", *columns)})
+        of_set = ratios.setdefault(run.set, {name: [] for name in ("reserved", "live", *columns)})
         found = {name: predict(run, without) for name, without in columns.items()}
         for name, prediction in found.items():
             of_set[name].append(prediction.seconds / run.seconds)
         whole, memory = found["as it is"], ""
         if run.bytes is not None:
-            of_set["memory"].append(whole.bytes / run.bytes)
-            memory = f"{of_set['memory'][-1]:.3f}"
+            of_set["reserved"].append(whole.reserved / run.bytes)
+            of_set["live"].append(whole.live / run.bytes)
+            memory = "".join(f"{of_set[name][-1]:10.3f}" for name in ("reserved", "live"))
         cells = "".join(f"{of_set[name][-1]:12.3f}" for name in columns)
         print(
-            f"{run.name:46}{run.seconds:9.3f}{whole.seconds:10.3f}{whole.bytes / 2**30:7.1f}{memory:>7}  {cells}",
+            f"{run.name:52}{run.seconds:9.3f}{whole.seconds:10.3f}{whole.reserved / 2**30:7.1f}{memory:>20}  {cells}",
             flush=True,
         )
     for name, columns_of_set in ratios.items():
         for what, figure in (("MAPE", lambda r: abs(r - 1)), ("bias", lambda r: r - 1)):
-            memory, *cells = [f"{fmean(map(figure, each)):.1%}" if each else "" for each in columns_of_set.values()]
-            print(f"{name + ' ' + what:72}{memory:>7}  " + "".join(f"{cell:>12}" for cell in cells))
+            means = [f"{fmean(map(figure, each)):.1%}" if each else "" for each in columns_of_set.values()]
+            memory, cells = means[:2], means[2:]
+            print(
+                f"{name + ' ' + what:78}" + "".join(f"{each:>10}" for each in memory),
+                *[f"{each:>11}" for each in cells],
+            )
 
 
 if __name__ == "__main__":

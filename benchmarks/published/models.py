@@ -22,24 +22,28 @@ from distir.frontends.pytorch import import_step, written_step
 class GptLayer(nn.Module):
     """A transformer layer of Megatron-LM."""
 
-    def __init__(self, width: int, heads: int, dropout: float, whole_attention: bool):
+    def __init__(self, width: int, heads: int, dropout: float, recompute: str):
         super().__init__()
-        self.heads, self.dropout, self.whole_attention = heads, dropout, whole_attention
+        self.heads, self.dropout, self.recompute = heads, dropout, recompute
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (self.heads, 3, -1)).permute(3, 0, 2, 1, 4)
-        if self.whole_attention:
-            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = q @ k.mT * (1 / q.shape[-1] ** 0.5)
-            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
-            weights = torch.softmax(scores.masked_fill(later, -10000.0), -1)
-            attended = F.dropout(weights, self.dropout) @ v
+        attend = self.attend
+        if self.recompute == "selective":
+            attend = partial(checkpoint, attend, use_reentrant=False)  # pyright: ignore
+        attended = attend(q, k, v)
         x = x + F.dropout(self.projection(attended.transpose(1, 2).flatten(2)), self.dropout)
         return x + F.dropout(self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh")), self.dropout)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """What selective recomputation computes again (Korthikanti et al., 2022, section 5): large, and few operations."""
+        scores = q @ k.mT * (1 / q.shape[-1] ** 0.5)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        weights = torch.softmax(scores.masked_fill(later, -10000.0), -1)
+        return F.dropout(weights, self.dropout) @ v
 
 
 class Gpt(nn.Module):
@@ -93,11 +97,10 @@ def gpt_step(
     recompute: str = "full",
     dtype: torch.dtype = torch.float16,
     dropout: float = 0.1,
-    whole_attention: bool = False,
 ) -> ModuleOp:
-    """One step on so many sequences. `recompute` is `full` (every layer) or `none`."""
+    """One step on so many sequences. `recompute` is `full` (every layer), `selective` (attention) or `none`."""
     with torch.device("meta"):
-        layer = partial(GptLayer, width, heads, dropout, whole_attention)
+        layer = partial(GptLayer, width, heads, dropout, recompute)
         model = Gpt(layers, width, vocabulary, sequence, recompute, layer).to(dtype)
         tokens = torch.zeros(batch, sequence, dtype=torch.long)
     return _imported(model, HalfAdam(model.parameters()), tokens)

@@ -325,7 +325,7 @@ def peaks_of(analysis: Analysis) -> list[dict[str, Any]]:
             {
                 "device": peak.device,
                 "bytes": peak.bytes,
-                "reserved_bytes": peak.reserved_bytes(analysis.machine.memory),
+                "reserved_bytes": analysis.reserved_bytes(peak.device),
                 "during": during,
                 "top": top,
                 "other_bytes": others,

@@ -23,6 +23,8 @@ from distir.interpreters.proof import prove, prove_ranks
 from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate import simulate, summarize
 from distir.interpreters.simulate.analysis import Analysis
+from distir.interpreters.simulate.pools import pools_of
+from distir.interpreters.simulate.summaries import open_program
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.overlap_communication import OverlapCommunicationPass
 from distir.passes.project_to_rank import project
@@ -190,3 +192,30 @@ def test_buckets_of_fewer_bytes_than_none_are_refused() -> None:
     module = import_model(mlp_onnx.build([16] * 3, batch=8))
     with pytest.raises(DistirError, match="bucket: expected at least 0 bytes, got -1"):
         DtpParallelizePass(dp=2, overlap=True, bucket=-1).apply(Context(), module)
+
+
+@pytest.mark.parametrize("options", [{"dp": 2}, {"dp": 2, "tp": 2}, {"dp": 2, "pp": 2, "microbatches": 4}], ids=str)
+def test_each_stream_has_memory_of_its_own(options: dict[str, int]) -> None:
+    """Of every stream, the most that is live of what operations on it made, counted tensor by tensor over the executed steps; what a device reserves
+    is the sum, beside its parameters."""
+    module, machine = distributed(**options, overlap=True, bucket=0), load_machine(UNIT)
+    simulation = simulate(module, machine)
+    pools = pools_of(open_program(module, machine))
+    analysis = Analysis(module, machine)
+    for device in range(simulation.devices):
+        made = [s for s in simulation.storages if s.device == device]
+        stays = sum(s.bytes for s in made if s.born < 0)
+        total = 0
+        for stream in {stream for on, stream in simulation.clocks if on == device}:
+            own = [s for s in made if s.born >= 0 and (device, stream) in simulation.steps[s.born].placed.streams]
+            most = max(
+                (sum(s.bytes for s in own if s.born <= at <= s.last_use) for at in {s.born for s in own}), default=0
+            )
+            assert pools[device].get(stream, 0) == most
+            total += most
+        live = simulation.peak_memory_bytes[device]
+        assert stays + total >= live
+        assert (
+            analysis.reserved_bytes(device) - analysis.peak(device).reserved_bytes(machine.memory)
+            == stays + total - live
+        )
