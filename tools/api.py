@@ -106,7 +106,8 @@ def parallelize(
 
     `model` is a torch.nn.Module, `loss(output, label)` a scalar, `optimizer` one over its parameters. `plan` is a distributed program of this step (a file or a
     module; parameters are the model's), or the options of `dtp-parallelize` ({"dp": 2}), for which `example_args` are a batch. `step.copy_to(model)` writes
-    what was trained to the model on rank 0."""
+    what was trained to the model on rank 0. A learning rate that is a tensor (`lr=torch.tensor(1e-3)`) follows a scheduler; other numbers of the
+    optimizer may not change."""
     from distir.backends.torch.parallel import DistributedStep
     from distir.interpreters.weights import attach, weights_of
 
@@ -114,7 +115,7 @@ def parallelize(
         program = load_executable(fspath(plan) if isinstance(plan, PathLike) else plan)
         own = {name: value.detach().cpu().numpy() for name, value in model.state_dict().items()}
         attach(program, {**weights_of(program), **own})
-        return DistributedStep(program)
+        return DistributedStep(program, optimizer)
     from xdsl.context import Context
 
     from distir.frontends.pytorch import import_step, training_step
@@ -125,7 +126,7 @@ def parallelize(
     if plan:
         DtpParallelizePass(**plan).apply(Context(), program)
         attach(program, values)
-    return DistributedStep(program)
+    return DistributedStep(program, optimizer)
 
 
 def verify(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -36,8 +36,9 @@ from distir.backends.torch.portable import distir_arrays  # noqa: E402
 class DistributedStep:
     """This process's part of a training step. It holds parameters and state between calls."""
 
-    def __init__(self, module: ModuleOp) -> None:
-        """Meets the other processes, unless torch.distributed has. Raises DistirError where there are more or fewer than the program has devices."""
+    def __init__(self, module: ModuleOp, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Meets the other processes, unless torch.distributed has. What the optimizer's numbers become (a scheduler's learning rate) holds from the next call on.
+        Raises DistirError where there are more or fewer processes than the program has devices."""
         from distir.passes.project_to_rank import project
 
         weights, module = weights_of(module), explicit(module)
@@ -71,8 +72,30 @@ class DistributedStep:
             for port in self.arguments
         ]
 
+        self._optimizer, self._numbers = optimizer, numbers_of(optimizer)
+        self._followed: dict[str, Any] = {}
+        if optimizer is not None:
+            optimizer.register_step_pre_hook(_refuse("the step updates the parameters: leave out optimizer.step()"))
+
+    def _follow_optimizer(self) -> None:
+        """Gives the program the optimizer's numbers that are tensors there. Raises DistirError if another, which the program has as a constant, has changed."""
+        own = {port["name"] for each in self._ports for port in each["arguments"] if port["role"] == "state"}
+        for name, number in numbers_of(self._optimizer).items():
+            if name in own and self._followed.get(name) != number:
+                self._followed[name] = number
+                for i, port in enumerate(self.arguments):
+                    if port["name"] == name:
+                        value = torch.tensor(number, dtype=self._values[i].dtype)
+                        self._values[i] = distir_arrays.placed(value, port)
+            elif name not in own and self._numbers.get(name, number) != number:
+                raise DistirError(
+                    f"{name} of the optimizer was {self._numbers[name]} when the step was made and is {number}: "
+                    "what changes has to be a tensor there, as in lr=torch.tensor(1e-3)"
+                )
+
     def __call__(self, *batch: Tensor, **named: Tensor) -> Tensor:
         """One step on a global batch, by position or by name; its loss, in every process."""
+        self._follow_optimizer()
         given = dict(zip(self.inputs, batch, strict=False)) | named
         if given.keys() != set(self.inputs) or len(batch) > len(self.inputs):
             raise DistirError(
@@ -87,7 +110,12 @@ class DistributedStep:
                 self._values[i] = distir_arrays.placed(given[port["name"]], port)
         with torch.inference_mode():
             results = distir_runtime.step(self._main, self._values, self._updates)
-            return torch.tensor(self._loss(results))
+            loss = self._loss(results)
+        value = torch.tensor(loss)
+        setattr(value, "backward", _refuse("the step has done the backward part: leave out loss.backward()"))
+        if self._optimizer is not None:
+            setattr(self._optimizer, "_opt_called", True)  # what schedulers look at
+        return value
 
     def _loss(self, results: list[Any]) -> float:
         mine = [
@@ -122,3 +150,20 @@ def _tensor(weights: Mapping[str, Any], name: str) -> Tensor:
     if name not in weights:
         raise DistirError(f"the program has no value for {name}: import the model with its values")
     return ElementTypes().tensor(weights[name], torch.device("cpu"))
+
+
+def numbers_of(optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+    """What the optimizer's groups say, by the name that it has in a program: `param_groups.0.lr`."""
+    return {
+        f"param_groups.{i}.{key}": value.tolist() if isinstance(value, Tensor) else value
+        for i, group in enumerate(optimizer.param_groups if optimizer is not None else [])
+        for key, value in group.items()
+        if key != "params"
+    }
+
+
+def _refuse(why: str) -> Callable[..., None]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DistirError(why)
+
+    return refuse
