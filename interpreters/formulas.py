@@ -33,7 +33,7 @@ class Formula(NamedTuple):
     """What an operation with one result computes."""
 
     kind: str
-    """same, scale (by `number`), exp, add, subtract, multiply, divide, larger, select (`condition ? first : second`), fill (the same, of a number), sum,
+    """same, scale (by `number`), exp, inverse_square, add, subtract, multiply, divide, larger, select (`condition ? first : second`), fill (the same, of a number), sum,
     maximum, softmax, softmax_gradient (of a gradient, and what the softmax gave), not_a_number."""
     operands: tuple[int, ...]
     """Positions, in the formula's order."""
@@ -143,6 +143,7 @@ def _candidates(arrays: Sequence[Array], free: Sequence[int], found: Array) -> I
             ratio = float(found.flat[0] / x.flat[0])
             yield Formula("scale", (floats[0],), ratio), ratio * x
         yield Formula("exp", (floats[0],)), np.exp(x)
+        yield Formula("inverse_square", (floats[0],)), x**-2.0
         for axis in range(x.ndim):
             yield Formula("softmax", (floats[0],), axis=axis), _softmax(x, axis)
             for keep in (False, True):

@@ -60,6 +60,8 @@ def move_of(op: Operation) -> Move | None:
             return Move("broadcast", tuple(_integers(given)))
         before = len(shape(made)) - len(shape(source))
         return Move("broadcast", tuple(range(before, len(shape(made)))))
+    if len(op.operands) == 1 and shape(source) != shape(made) and _squeezes(op):
+        return Move("reshape")
     if (
         len(op.operands) > 1
         or sorted(shape(source)) != sorted(shape(made))
@@ -88,6 +90,33 @@ def _permutation(
         return dims if found.dtype == given.dtype and np.array_equal(given.transpose(dims), found) else None
     except Exception:  # it has no meaning on such a shape
         return None
+
+
+def _squeezes(op: Operation) -> bool:
+    """Whether dims of one element are all that is lost or new, as in a sum over one."""
+    before, after = shape(op.operands[0]), shape(op.results[0])
+    if [n for n in before if n != 1] != [n for n in after if n != 1] or op.regions or not has_reference(op):
+        return False
+    sizes = tuple(1 if n == 1 else i + 2 for i, n in enumerate(before))
+    return _keeps(type(op), tuple(op.properties.items()), sizes, element(op.operands[0]), op.result_types[0])
+
+
+@lru_cache(8192)
+def _keeps(
+    kind: type[Operation],
+    properties: tuple[tuple[str, Attribute], ...],
+    sizes: tuple[int, ...],
+    dtype: Attribute,
+    made: Attribute,
+) -> bool:
+    type_ = TensorType(dtype, sizes)
+    op = kind.create(operands=Block(arg_types=[type_]).args, result_types=[made], properties=dict(properties))
+    try:
+        given = np.random.default_rng(0).integers(0, 100, sizes).astype(numpy_dtype(dtype))
+        found = np.asarray(run_operator(op, [given])[0])
+        return found.dtype == given.dtype and np.array_equal(given.reshape(-1), found.reshape(-1))
+    except Exception:  # it has no meaning on such a shape
+        return False
 
 
 class Letters(NamedTuple):

@@ -1,1 +1,2 @@
-"""Attention that is spelled out: `layouts` follows dims through changes of shape, `spelled` finds it, `gradients` finds its gradient."""
+"""Attention that is spelled out: `layouts` follows dims through changes of shape, `softmaxes` and `spelled` find it, `masks` reads what hides scores,
+`rewriting` finds its gradient and puts one operation in its place."""

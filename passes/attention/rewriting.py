@@ -19,6 +19,7 @@ from distir.interpreters.model_names import NAMES
 from distir.interpreters.moves import contraction_of, element, shape
 from distir.passes.attention.layouts import Dim, Named, Part, converts, named, regroup, traced
 from distir.passes.attention.masks import Seen, seen_by
+from distir.passes.attention.softmaxes import SpelledGradient, gradient_of
 from distir.passes.attention.spelled import FREE, Product, Spelled, hidden_by, reach
 
 TOLERANCE = 1e-6
@@ -72,20 +73,23 @@ def whole_of(found: Spelled) -> Whole | None:
     results = [each for each, _ in weights.products if each.contracted == [found.keys]]
     values = [each for each, _ in weights.products if each.contracted == [found.rows]]
     gradients = {use.operation for use in weights.others}
+    apart = gradient_of(found.softmax)
     if (
         seen is None
         or len(results) + len(values) != len(weights.products)
         or max(map(len, (results, values, gradients))) > 1
     ):
         return None
-    if bool(values) != bool(gradients) or not (results or values):
+    if (apart is not None and gradients) or bool(values) != bool(gradients or apart) or not (results or values):
         return None
     result, value = (each[0] if each else None for each in (results, values))
     gradient = None
     inner = [*found.inner, *weights.ops]
     if value is not None:
-        (op,) = gradients
-        gradient = _gradient(found, op, weights.values, value, result)
+        if apart is None:
+            (op,) = gradients
+            apart = _softmax_gradient(found, op, weights.values)
+        gradient = None if apart is None else _gradient(found, apart, value, result)
         if gradient is None:
             return None
         inner += gradient.inner
@@ -107,20 +111,23 @@ def _is_guard(op: Operation, formula: Formula, position: int, dims: list[Dim]) -
     )
 
 
-def _gradient(
-    found: Spelled,
-    op: Operation,
-    weights: dict[SSAValue, tuple[list[Dim], float]],
-    of_value: Product,
-    result: Product | None,
-) -> Gradient | None:
+def _softmax_gradient(
+    found: Spelled, op: Operation, weights: dict[SSAValue, tuple[list[Dim], float]]
+) -> SpelledGradient | None:
+    """The softmax's gradient as one operation, on weights in the shape that the softmax gave them."""
     formula = formula_of(op)
-    if formula is None or formula.kind != "softmax_gradient" or op.operands[formula.operands[1]] not in weights:
+    if formula is None or formula.kind != "softmax_gradient":
         return None
-    dims, _ = weights[op.operands[formula.operands[1]]]
-    incoming = op.operands[formula.operands[0]]
-    if dims[formula.axis] != (found.keys,) or incoming in weights:
+    incoming, own = (op.operands[i] for i in formula.operands)
+    if own not in weights or incoming in weights or weights[own][0] != found.dims or formula.axis != found.softmax.axis:
         return None
+    return SpelledGradient(incoming, op.results[0], [op])
+
+
+def _gradient(
+    found: Spelled, of_softmax: SpelledGradient, of_value: Product, result: Product | None
+) -> Gradient | None:
+    incoming, dims = of_softmax.incoming, found.dims
     product, moved, between = traced(incoming, converts)
     if not isinstance(product.owner, Operation) or (operands := _operands(product, moved, dims, found)) is None:
         return None
@@ -129,7 +136,7 @@ def _gradient(
         return None
     if result is not None and (result.second is None or not result.second.same(value)):
         return None
-    scores = reach(op.results[0], dims, numbers=True, passes=_hides_again(found))
+    scores = reach(of_softmax.result, dims, numbers=True, passes=_hides_again(found))
     queries = [(each, scale) for each, scale in scores.products if each.contracted == [found.keys]]
     keys = [(each, scale) for each, scale in scores.products if each.contracted == [found.rows]]
     if scores.others or len(queries) + len(keys) != len(scores.products) or max(len(queries), len(keys)) > 1:
@@ -144,7 +151,7 @@ def _gradient(
                 or not isclose(scale, found.scale, rel_tol=TOLERANCE)
             ):
                 return None
-    inner = [product.owner, *between, op, *scores.ops]
+    inner = [product.owner, *between, *of_softmax.ops, *scores.ops]
     query, key = (products[0][0] if products else None for products in (queries, keys))
     return Gradient(of_result, value, inner, product.owner, query, key)
 

@@ -13,7 +13,8 @@ from xdsl.ir import Operation, SSAValue, Use
 
 from distir.interpreters.formulas import Formula, formula_of, number_of
 from distir.interpreters.moves import contraction_of, move_of, shape
-from distir.passes.attention.layouts import Dim, Named, Part, after, converts, named, regroup, traced, whole
+from distir.passes.attention.layouts import Dim, Named, Part, after, named, regroup, whole
+from distir.passes.attention.softmaxes import Softmax, softmax_of
 
 LONGEST = 16
 """Operations between the scores' product and the softmax."""
@@ -21,14 +22,6 @@ HIDDEN = -65504.0
 """Scores of at most this (of half precision the least) are those of what is not seen."""
 FREE = "free"
 """The name of the dims that only one operand of a product has."""
-
-
-class Softmax(NamedTuple):
-    """A softmax, as one operation or spelled out."""
-
-    scores: SSAValue
-    axis: int
-    ops: list[Operation]
 
 
 class Mask(NamedTuple):
@@ -103,63 +96,6 @@ class Product(NamedTuple):
             ops.append(use.operation)
             dims = moved
         return ops, dims
-
-
-def softmax_of(op: Operation) -> Softmax | None:
-    """A softmax that ends with this operation."""
-    formula = formula_of(op)
-    if formula is None:
-        return None
-    if formula.kind == "softmax":
-        return Softmax(op.operands[formula.operands[0]], formula.axis, [op])
-    if formula.kind != "divide":
-        return None
-    weights, sums = (op.operands[i] for i in formula.operands)
-    exp = weights.owner
-    if not isinstance(exp, Operation) or (made := formula_of(exp)) is None or made.kind != "exp":
-        return None
-    if (total := _reduced(sums, weights, "sum")) is None:
-        return None
-    (axis, ops), value = total, exp.operands[0]
-    found = [op, exp, *ops]
-    below = value.owner
-    if isinstance(below, Operation) and (formula := formula_of(below)) is not None and formula.kind == "subtract":
-        scores, largest = (below.operands[i] for i in formula.operands)
-        most = _reduced(largest, scores, "maximum")
-        if most is not None and most[0] == axis:
-            return Softmax(scores, axis, [*found, below, *most[1]])
-    return Softmax(value, axis, found)
-
-
-def _reduced(value: SSAValue, of: SSAValue, kind: str) -> tuple[int, list[Operation]] | None:
-    """The dim of `of` over which a value is its sum or maximum, broadcast to it."""
-    value, dims, ops = traced(value, lambda op: converts(op) if (bounded := _bounded(op)) is None else bounded)
-    op = value.owner
-    if not isinstance(op, Operation) or (formula := formula_of(op)) is None or formula.kind != kind:
-        return None
-    if op.operands[formula.operands[0]] is not of:
-        return None
-    kept = [i for i in range(len(shape(of))) if len(shape(value)) == len(shape(of)) or i != formula.axis]
-    back = [()] * (len(shape(of)) - len(dims)) + [
-        tuple(part._replace(origin=kept[part.origin]) if not part.is_repeated else part for part in dim) for dim in dims
-    ]
-    expected = whole(shape(of))
-    for i, dim in enumerate(back):
-        if i == formula.axis:
-            if any(not part.is_repeated for part in dim):
-                return None
-        elif dim != expected[i]:
-            return None
-    return formula.axis, [*ops, op]
-
-
-def _bounded(op: Operation) -> int | None:
-    """The operand that is the result, where the operation takes the larger of it and minus infinity."""
-    if (formula := formula_of(op)) is None or formula.kind != "larger":
-        return None
-    return next(
-        (b for a, b in (formula.operands, formula.operands[::-1]) if number_of(op.operands[a]) == -np.inf), None
-    )
 
 
 @dataclass

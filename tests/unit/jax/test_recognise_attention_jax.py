@@ -30,3 +30,24 @@ def test_softmax_of_jax_nn(mask: str) -> None:
     assert names.count("attention.forward") == 1
     assert "jax.exp" not in names
     assert verify(module, found).holds
+
+
+def test_gradient() -> None:
+    """The gradient of a softmax of its parts, as JAX makes it."""
+
+    def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        scores = jnp.where(jnp.tril(jnp.ones((6, 6), bool)), jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.3, -jnp.inf)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
+
+    def step(q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        return jax.value_and_grad(lambda *given: (attention(*given) * g).sum(), argnums=(0, 1, 2))(q, k, v)
+
+    x = np.ones((2, 6, 3, 8), np.float32)
+    module = import_step(step, (x, x, x, x))
+    found = module.clone()
+    RecogniseAttentionPass().apply(Context(), found)
+    found.verify()
+    names = [op.name for op in found.walk()]
+    assert [name for name in names if name.startswith("attention.")] == ["attention.forward", "attention.backward"]
+    assert "jax.exp" not in names
+    assert verify(module, found).holds
