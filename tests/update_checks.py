@@ -48,6 +48,8 @@ def checks(printed: str) -> list[str]:
             known = {}
             head = re.sub(r" attributes \{.*|\) -> .*|\{$", "", line).rstrip()
             found.append("CHECK:      " + (head if len(head) <= LONGEST else head.split("(")[0]))
+            if stated := re.search(r" (attributes \{.*\}) \{$", line):
+                found.append(f"CHECK-SAME: {stated[1]}")
             continue
         line = re.sub(r" : .*", "", line) if line.startswith("func.return") else re.sub(r" : (\(|tensor).*", "", line)
         results, equals, rest = line.partition(" = ") if line.startswith("%") else ("", "", line)
