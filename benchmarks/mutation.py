@@ -1,7 +1,7 @@
-"""Faults put into twelve programs, and who catches them: `tests.mutated_programs` go in; per program, how many mutants compute something
+"""Faults put into small programs of every kind, and who catches them: `tests.mutated_programs` go in; per program, how many mutants compute something
 else, and of those how many the proof and execution refuse, come out.
 
-    python -m benchmarks.mutation [--count 170] [--seed 0] [--programs mlp-onnx,gpt-adamw] [--ranks]
+    python -m benchmarks.mutation [--count 170] [--seed 0] [--programs mlp-onnx,gpt-adamw] [--kinds slice] [--ranks]
 
 Mutants that are caught by neither, or by one only, are printed; so are harmless ones that the proof rejects, with `--harmless`.
 With `--ranks` the mutants are of the programs of single ranks, proven and run all together.
@@ -10,7 +10,7 @@ With `--ranks` the mutants are of the programs of single ranks, proven and run a
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,15 +35,17 @@ def proof_of(sequential: ModuleOp, program: Program) -> Proof:
     return prove(sequential, program) if isinstance(program, ModuleOp) else prove_ranks(sequential, list(program))
 
 
-def cases(distributed: ModuleOp, count: int, seed: int, of_ranks: bool) -> Iterator[tuple[str, Program]]:
+def cases(
+    distributed: ModuleOp, count: int, seed: int, of_ranks: bool, kinds: Sequence[str] = ()
+) -> Iterator[tuple[str, Program]]:
     """Mutants; those of ranks among the others' programs."""
     if not of_ranks:
-        yield from mutants(distributed, count, seed)
+        yield from mutants(distributed, count, seed, kinds)
         return
     number = machine_devices(distributed, entry_function(distributed))
     ranks = [project(distributed, rank) for rank in range(number)]
     for rank in range(number):
-        for what, mutant in mutants(ranks[rank], -(-count // number), seed + rank):
+        for what, mutant in mutants(ranks[rank], -(-count // number), seed + rank, kinds):
             yield f"rank {rank}, {what}", [*ranks[:rank], mutant, *ranks[rank + 1 :]]
 
 
@@ -61,7 +63,7 @@ def count_of(name: str, folder: Path, options: argparse.Namespace) -> Counter[st
     assert not examiner.changes(right), name
     assert not examiner.caught(right), (name, examiner.why)
     found: Counter[str] = Counter()
-    for what, mutant in cases(distributed, options.count, options.seed, options.ranks):
+    for what, mutant in cases(distributed, options.count, options.seed, options.ranks, options.kinds):
         proof = proof_of(prepared, mutant)
         found["mutants"] += 1
         verdict = examiner.verdict(mutant)
@@ -86,6 +88,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=170, help="mutants of each program")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--programs", type=some_of(PROGRAMS), default=list(PROGRAMS))
+    parser.add_argument(
+        "--kinds", type=lambda text: text.split(","), default=[], help="mutation operators, as in 'slice,left out'"
+    )
     parser.add_argument("--ranks", action="store_true", help="mutants of single ranks' programs")
     parser.add_argument("--harmless", action="store_true", help="print harmless ones that the proof rejects")
     options = parser.parse_args()

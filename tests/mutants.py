@@ -9,8 +9,7 @@ Not every mutant computes something else: two equal values may have been swapped
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import (
@@ -29,72 +28,28 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.func import CallOp as PlainCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
-from xdsl.utils.exceptions import DiagnosticException, VerifyException
 
 from distir.dialects.dist import CallOp, PartAttr, SliceOp
 from distir.dialects.dist.attributes import RationalAttr, placed, relocated
 from distir.dialects.dist.communication import ManyToOneOp, OneToManyOp, SendOp
 from distir.dialects.reductions import Reduction, ReductionAttr
-from distir.interpreters.module_check import check_module
+from tests.mutation import Copy, Edit, Mutation
+from tests.wider_mutations import wider_mutations
 
 CANDIDATES = 3
 """Other values that an operand is tried with."""
 
-Edit = Callable[["Copy"], None]
 
-
-@dataclass
-class Copy:
-    """A copy of a module that is about to be changed."""
-
-    module: ModuleOp
-    values: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
-    """Of each value of the original."""
-    ops: dict[Operation, Operation] = field(default_factory=dict[Operation, Operation])
-
-    @classmethod
-    def of(cls, module: ModuleOp) -> Copy:
-        copy = cls(module)
-        copy.module = module.clone(copy.values)
-        copy.ops = dict(zip(module.walk(), copy.module.walk(), strict=True))
-        return copy
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One change of one operation."""
-
-    kind: str
-    op: Operation
-    says: str
-    edit: Edit
-
-    def applied(self, module: ModuleOp) -> ModuleOp | None:
-        """The mutant; None if it does not verify."""
-        copy = Copy.of(module)
-        function = self.op if isinstance(self.op, FuncOp) else self.op.parent_op()
-        assert isinstance(function, FuncOp)
-        try:
-            self.edit(copy)
-            copy.ops[function].verify()  # the others are as they were
-            check_module(copy.module)
-        except (VerifyException, DiagnosticException, ValueError):
-            return None
-        return copy.module
-
-    def __str__(self) -> str:
-        number = 0 if (block := self.op.parent) is None else list(block.ops).index(self.op)
-        function = self.op.parent_op()
-        where = f" in @{function.sym_name.data}" if isinstance(function, FuncOp) else ""
-        return f"{self.kind}: {self.op.name} {number}{where}: {self.says}"
-
-
-def mutants(module: ModuleOp, count: int | None = None, seed: int = 0) -> Iterator[tuple[str, ModuleOp]]:
-    """Each mutant that verifies, with what was changed. With `count`, that many at most, drawn so that all operators have their share."""
+def mutants(
+    module: ModuleOp, count: int | None = None, seed: int = 0, kinds: Collection[str] = ()
+) -> Iterator[tuple[str, ModuleOp]]:
+    """Each mutant that verifies, with what was changed. With `count`, that many at most, drawn so that all operators (of these `kinds`) have
+    their share."""
     rng = random.Random(seed)
     by_kind: dict[str, list[Mutation]] = {}
     for mutation in mutations(module, rng):
-        by_kind.setdefault(mutation.kind, []).append(mutation)
+        if not kinds or mutation.kind in kinds:
+            by_kind.setdefault(mutation.kind, []).append(mutation)
     for of_kind in by_kind.values():
         rng.shuffle(of_kind)
     left = float("inf") if count is None else count
@@ -140,6 +95,7 @@ def mutations(module: ModuleOp, rng: random.Random) -> Iterator[Mutation]:
                 yield from _existence(op, visible)
             for result in op.results:
                 visible.setdefault(_plain(result.type), []).append(result)
+    yield from wider_mutations(module, rng)
 
 
 def _plain(type_: Attribute) -> Attribute:

@@ -196,6 +196,29 @@ def experts(batch: int = 8) -> ModuleOp:
     return _torch_step(Experts(), nn.functional.mse_loss, lambda p: torch.optim.Adam(p, lr=1e-2), *example)
 
 
+def routed_experts(batch: int = 8) -> ModuleOp:
+    """Each row goes to the two of four experts that a gate gives the most weight."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+
+    class Routed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Linear(6, 4)
+            self.up, self.down = nn.Parameter(torch.randn(4, 6, 8)), nn.Parameter(torch.randn(4, 8, 6))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weights, chosen = torch.softmax(self.gate(x), -1).topk(2, -1)
+            routed = torch.zeros(len(x), 4).scatter(1, chosen, weights / weights.sum(-1, keepdim=True))
+            hidden = torch.nn.functional.silu(torch.einsum("bd,edh->ebh", x, self.up))
+            return torch.einsum("ebh,ehd,be->bd", hidden, self.down, routed)
+
+    example = torch.randn(batch, 6), torch.randn(batch, 6)
+    return _torch_step(Routed(), nn.functional.mse_loss, lambda p: torch.optim.Adam(p, lr=1e-2), *example)
+
+
 def _sgd(parameters: Any) -> Any:
     import torch
 
@@ -269,5 +292,16 @@ PROGRAMS: dict[str, Callable[[Path], Pair]] = {
     "gpt-recomputed-pipeline": lambda _: _parallel(
         gpt(_sgd), dp=2, pp=2, microbatches=2, sharding="ilp", recompute="full", schedule="1f1b"
     ),
+    "gpt-grouped": lambda folder: _parallel(
+        gpt(_adamw, layers=1), dp=2, tp=2, microbatches=2, sharding="ilp", grouped=True, machine=written(folder)
+    ),
+    "mlp-zero-3-streams": lambda _: _parallel(
+        mlp_adamw(), dp=3, microbatches=2, sharding="ilp", zero=3, overlap=True, bucket=200
+    ),
+    "gpt-dualpipev": lambda _: _parallel(
+        gpt(_sgd, layers=4, batch=8), pp=2, microbatches=4, sharding="ilp", schedule="dualpipev"
+    ),
+    "routed-experts": lambda _: _parallel(routed_experts(), dp=2, tp=2, sharding="ilp", divide=True),
+    "jax-scan-planned": lambda folder: _planned(jax_scan(), folder, mesh="dp=2,tp=2"),
     "gpt-planned": lambda folder: _planned(gpt(_adamw, layers=1), folder, mesh="dp=2,tp=2"),
 }

@@ -290,7 +290,7 @@ def _program(op: Operation, rule: Rule, operands: Sequence[Any]) -> tuple[Module
 
 def _redrawn(array: Any, number: int, rng: np.random.Generator) -> Any:
     """Floats as they are, as normal numbers, large ones, whole ones, and small ones."""
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+    if not isinstance(array, np.ndarray | np.floating) or array.dtype.kind != "f":
         return array
     if number == 0:
         return np.nan_to_num(array.astype(np.float64), posinf=3.0, neginf=-3.0)

@@ -29,6 +29,9 @@ REDUCE = {Reduction.SUM: np.add, Reduction.MAX: np.maximum, Reduction.MIN: np.mi
 PRECISION = {8: 1e-9, 4: 1e-4}
 """Relative to the greatest element, by bytes; a hundredth for less."""
 
+ROUNDING = 1e-4
+"""Of the greatest operand, what a result is at least taken to be: smaller ones are what is left where sums cancel."""
+
 
 @dataclass
 class Counts:
@@ -112,6 +115,15 @@ def agree(actual: Any, expected: Any, scale: float = 0.0) -> bool:
     expected, actual = expected[finite], actual[finite]
     greatest = max(float(np.abs(expected).max(initial=0)), scale)
     return bool(np.allclose(actual, expected, rtol=tolerance, atol=tolerance * greatest))
+
+
+def _greatest(array: Any) -> float:
+    """The greatest size of a number of an array, if it is finite."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "fc":
+        return 0.0
+    found = float(np.abs(array).astype(np.float64).max(initial=0))
+    return found if np.isfinite(found) else 0.0
 
 
 def together(combine: Any, whole: Any, shards: Arrays, parts: Sequence[int], repeats: int) -> Any:
@@ -208,6 +220,10 @@ class _Check:
             [() if a is None else cast(tuple[int, ...], a.shape) for a in arrays]
             for arrays in (self.operands, self.wholes)
         ]
+
+    @cached_property
+    def greatest_operand(self) -> float:
+        return max((_greatest(operand) for operand in self.operands if operand is not None), default=0.0)
 
     @cached_property
     def sizes(self) -> dict[tuple[str, int], int]:
@@ -415,10 +431,8 @@ class _Check:
             yield f"{what}: result {r} by {combine}: {error}"
             return
         reduces = isinstance(combine, Reduce) and whole.dtype.kind not in "iubOSU"
-        greatest = (
-            max((float(np.abs(s).astype(np.float64).max(initial=0)) for s in shards), default=0) if reduces else 0
-        )
-        if not agree(made, whole, greatest if np.isfinite(greatest) else 0.0):
+        greatest = max([ROUNDING * self.greatest_operand, *(_greatest(shard) for shard in shards if reduces)])
+        if not agree(made, whole, greatest):
             yield f"{what}: result {r} by {combine} differs"
 
 

@@ -28,6 +28,7 @@ def test_mutants_are_programs_with_one_fault():
     assert set(map(kind_of, found)) == {
         *("source", "part", "reorder", "drop", "attribute", "reduction", "swapped operands", "duplicate", "slice"),
         *("order of participants", "call's devices", "source device", "swapped results", "drop operand", "callee"),
+        *("exchanged values", "regrouped", "left out"),
     }
     texts = [str(mutant) for mutant in found.values()]
     assert str(program) == text
