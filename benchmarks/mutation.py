@@ -21,6 +21,7 @@ from benchmarks.arguments import some_of
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.equivalence import Program
 from distir.interpreters.proof import Proof, prove, prove_ranks
+from distir.passes.decompose import decompose_like
 from distir.passes.dtp_parallelize import prepare
 from distir.passes.project_to_rank import project
 from tests.mutants import mutants
@@ -54,6 +55,7 @@ def count_of(name: str, folder: Path, options: argparse.Namespace) -> Counter[st
     sequential, distributed = PROGRAMS[name](folder)
     prepared = sequential.clone()
     prepare(Context(), prepared)
+    decompose_like(prepared, distributed)
     right: Program = distributed
     if options.ranks:
         number = machine_devices(distributed, entry_function(distributed))

@@ -1,8 +1,8 @@
 """Rules of operators at extreme numbers, against the executor of `shard_executor`.
 
-    python -m tests.unit.rule_sweep [aten] [onnx] [--seed N] [--seconds S] [--only PREFIX]
+    python -m tests.unit.rule_sweep [aten] [onnx] [jax] [--seed N] [--seconds S] [--only PREFIX]
 
-Instances are not drawn as discovery draws: calls of torch's own samples, and the node tests of ONNX, with one or two of their numbers
+Instances are not drawn as discovery draws: primitives of JAX, calls of torch's own samples, and the node tests of ONNX, with one or two of their numbers
 changed (zero, negative, just within and just beyond the dims, up to 2^31, thresholds that no usual float reaches), or with dims that are
 twice or three times as long. Each is asked for its rule and run whole and in two and three uneven shards in doubles, on its own operands, on
 others, on larger ones and on whole numbers; then as a program that `apply-sharding` lowers, by strategies that the rule allows on meshes of two and
@@ -44,6 +44,7 @@ from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
 from tests.unit.aten_instances import LARGEST, Call, operation, recorded
+from tests.unit.jax_instances import of_jax
 from tests.unit.node_rules import single_operator_tests, variants
 from tests.unit.shard_executor import agree, violations
 
@@ -329,12 +330,12 @@ def sweep(
     return outcome
 
 
-SOURCES = {"aten": of_aten, "onnx": of_onnx}
+SOURCES = {"aten": of_aten, "onnx": of_onnx, "jax": of_jax}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="rules at extreme numbers")
-    parser.add_argument("dialects", nargs="*", choices=[*SOURCES, []], default=[*SOURCES])
+    parser.add_argument("dialects", nargs="*", choices=[*SOURCES, []], default=["aten", "onnx"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--only", default="")
