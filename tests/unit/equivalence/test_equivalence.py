@@ -119,8 +119,37 @@ def test_results_of_other_element_types():
             "H", "tensor<4xf16>"
         )
     )
-    (comparison,) = [c for c in verify(a, b).comparisons if not c.holds]
+    comparison = next(c for c in verify(a, b).comparisons if not c.holds)
     assert comparison.says == "elements of f32 and f16"
+
+
+CAST = """
+func.func @main(%x: tensor<4xf32> {dist.name = "x"}) -> (tensor<4xf32> {dist.name = "y"}) {
+  %0 = "onnx.Cast"(%x) <{to = TYPE}> : (tensor<4xf32>) -> tensor<4xTYPE>
+  %1 = "onnx.Mul"(%0, %0) : (tensor<4xTYPE>, tensor<4xTYPE>) -> tensor<4xTYPE>
+  %2 = "onnx.Cast"(%1) <{to = f32}> : (tensor<4xTYPE>) -> tensor<4xf32>
+  func.return %2 : tensor<4xf32>
+}
+"""
+WHOLE, HALF, BRAIN, DOUBLE = (CAST.replace("TYPE", type_) for type_ in ("f32", "f16", "bf16", "f64"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differs"),
+    [
+        (WHOLE, HALF, True),
+        (WHOLE, BRAIN, True),
+        (WHOLE, DOUBLE, False),
+        (HALF, WHOLE, False),
+        (BRAIN, HALF, True),  # its range is smaller
+        (HALF, BRAIN, True),  # it has fewer digits
+        (HALF, HALF, False),
+    ],
+)
+def test_values_inside_that_are_rounded_more(first: str, second: str, differs: bool):
+    found = verify(parse(first), parse(second))
+    assert found.holds is not differs
+    assert [c.name for c in found.comparisons if not c.holds] == (["onnx.Cast", "onnx.Mul"] if differs else [])
 
 
 def test_an_argument_of_its_own_is_refused():
