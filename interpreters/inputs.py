@@ -20,7 +20,7 @@ from zlib import crc32
 
 import numpy as np
 from xdsl.dialects import func
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, ModuleOp, TensorType, i1
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, ModuleOp, TensorType, TupleType, i1
 from xdsl.interpreter import PythonValues
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -189,9 +189,13 @@ UNKNOWN = object()
 """A value that does not depend on constants and integer inputs alone."""
 
 
+def _unknown(type_: Attribute) -> object:
+    return tuple([UNKNOWN] * len(type_.types.data)) if isinstance(type_, TupleType) else UNKNOWN
+
+
 def _argument(port: Port, name: str, number: int) -> object:
     if not isinstance(port.type, TensorType):
-        return UNKNOWN
+        return _unknown(port.type)
     type_ = cast(TensorType[Any], port.type)
     dtype = numpy_dtype(type_.element_type)
     if not _is_integer(dtype) or not type_.has_static_shape():
@@ -224,11 +228,11 @@ class IndexWalk(Walk):
         if followed:
             self.told |= _numbers(op, operands)
         if op in self.tried.unchecked or not all(isinstance(value, Known) for value in operands):
-            return (UNKNOWN,) * len(op.results)
+            return tuple([_unknown(type_) for type_ in op.result_types])
         try:
             results = super().run(op, tuple(value.array for value in operands))
         except DistirError:
-            return (UNKNOWN,) * len(op.results)
+            return tuple([_unknown(type_) for type_ in op.result_types])
         depends = bool(followed) and type(op) not in CONSTANTS  # a shape does not depend on the values
         return tuple(Known(result, depends) for result in results)
 

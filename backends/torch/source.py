@@ -173,6 +173,13 @@ def literal(value: Any) -> str:
     return str(value) if isinstance(value, torch.dtype) else repr(value)
 
 
+def _elements(value: SSAValue) -> Sequence[SSAValue]:
+    """What was packed, of a tuple that was packed in sight; else the value."""
+    while isinstance(value.owner, rank.WaitOp):
+        value = value.owner.input
+    return value.owner.operands if isinstance(value.owner, PackOp) else [value]
+
+
 class _Writer:
     """Builds the source of one module, function by function."""
 
@@ -542,7 +549,7 @@ class _Writer:
     def _level_3(self, op: Operation) -> str:
         """The operation of the program of all devices that this rank's part of the communication is of."""
         kind = op.name.rpartition(".")[2]
-        names = " ".join(f"%{comment(v.name_hint)}" for v in op.operands if v.name_hint)
+        names = comment(" ".join(f"%{v.name_hint}" for each in op.operands for v in _elements(each) if v.name_hint))
         if isinstance(op, rank.SendOp | rank.RecvOp):
             way = "to" if isinstance(op, rank.SendOp) else "from"
             return f"dist.send {names} {way} device {self._difference('', str(op.peer.value.data))}"

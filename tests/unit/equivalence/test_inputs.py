@@ -155,3 +155,23 @@ func.func @main(%r: tensor<4xi64> {dist.name = "rows", dist.role = "seed"}) -> t
   func.return %r : tensor<4xi64>
 }""")
     assert draw_inputs(module, 3)["rows"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_table_that_is_gathered_in_a_tuple_has_rows() -> None:
+    """Parts of a table and of a vector are gathered in one message: what is unpacked is not known, but how long it is."""
+    module = parse(
+        """
+        func.func @main(%t: tensor<10x3xf32, #dist.on<0>> {dist.name = "t"}, %u: tensor<10x3xf32, #dist.on<1>> {dist.name = "u"},
+                        %v: tensor<4xf32, #dist.on<0>> {dist.name = "v"}, %w: tensor<4xf32, #dist.on<1>> {dist.name = "w"},
+                        %i: tensor<2xi64, #dist.on<0>> {dist.name = "i"}) -> tensor<2x3xf32, #dist.on<0>> {
+          %p = dist.pack %t, %v : (tensor<10x3xf32, #dist.on<0>>, tensor<4xf32, #dist.on<0>>) -> tuple<tensor<10x3xf32, #dist.on<0>>, tensor<4xf32, #dist.on<0>>>
+          %q = dist.pack %u, %w : (tensor<10x3xf32, #dist.on<1>>, tensor<4xf32, #dist.on<1>>) -> tuple<tensor<10x3xf32, #dist.on<1>>, tensor<4xf32, #dist.on<1>>>
+          %a, %b = dist.allgather %p, %q dim 0 : (tuple<tensor<10x3xf32, #dist.on<0>>, tensor<4xf32, #dist.on<0>>>, tuple<tensor<10x3xf32, #dist.on<1>>, tensor<4xf32, #dist.on<1>>>) -> (tuple<tensor<20x3xf32, #dist.on<0>>, tensor<8xf32, #dist.on<0>>>, tuple<tensor<20x3xf32, #dist.on<1>>, tensor<8xf32, #dist.on<1>>>)
+          %table, %rest = dist.unpack %a : (tuple<tensor<20x3xf32, #dist.on<0>>, tensor<8xf32, #dist.on<0>>>) -> (tensor<20x3xf32, #dist.on<0>>, tensor<8xf32, #dist.on<0>>)
+          %r = "onnx.Gather"(%table, %i) <{axis = 0 : si64}> : (tensor<20x3xf32, #dist.on<0>>, tensor<2xi64, #dist.on<0>>) -> tensor<2x3xf32, #dist.on<0>>
+          func.return %r : tensor<2x3xf32, #dist.on<0>>
+        }
+        """
+    )
+    module.verify()
+    assert index_limit(module, "i") == 20
