@@ -14,15 +14,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from benchmarks.arguments import some_of
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.equivalence import Program
 from distir.interpreters.proof import Proof, prove, prove_ranks
-from distir.passes.decompose import decompose_like
-from distir.passes.dtp_parallelize import prepare
+from distir.passes.decompose import prepare_like
 from distir.passes.project_to_rank import project
 from tests.mutants import mutants
 from tests.mutated_programs import PROGRAMS
@@ -54,8 +52,7 @@ def count_of(name: str, folder: Path, options: argparse.Namespace) -> Counter[st
     """The row of one program."""
     sequential, distributed = PROGRAMS[name](folder)
     prepared = sequential.clone()
-    prepare(Context(), prepared)
-    decompose_like(prepared, distributed)
+    prepare_like(prepared, distributed)
     right: Program = distributed
     if options.ranks:
         number = machine_devices(distributed, entry_function(distributed))

@@ -22,8 +22,11 @@ DECOMPOSED = "dist.decomposed"
 """On a module in which operations were replaced by their parts: the batch dims that were given."""
 
 
-def decompose_like(sequential: ModuleOp, distributed: ModuleOp) -> None:
-    """Replaces the operations of an annotated program that the pass replaced in what a distributed one was made of."""
+def prepare_like(sequential: ModuleOp, distributed: ModuleOp) -> None:
+    """Annotates the program that a distributed one was made of, for proof; operations are replaced in it as they were there."""
+    from distir.passes.dtp_parallelize import prepare
+
+    prepare(Context(), sequential)
     if isinstance(batch := distributed.attributes.get(DECOMPOSED), StringAttr):
         DecomposePass(batch.data).apply(Context(), sequential)
 

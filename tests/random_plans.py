@@ -31,8 +31,8 @@ from distir.interpreters.module_check import check_module
 from distir.interpreters.proof import prove
 from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate import simulate, summarize
-from distir.passes.decompose import decompose_like
-from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.decompose import prepare_like
+from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.expand_ranks import ExpandRanksPass
 from distir.passes.fuse_kernels import FuseKernelsPass
 from distir.passes.ilp_shard import IlpShardPass
@@ -231,8 +231,7 @@ def _compare_results(module: ModuleOp, case: Case, found: Found) -> None:
         if wrong := [c for c in verification.comparisons if not c.holds]:
             raise Fault(f"{what}: {wrong[0].name}: {wrong[0].says}")
     prepared = case.sequential.clone()
-    prepare(Context(), prepared)
-    decompose_like(prepared, module)
+    prepare_like(prepared, module)
     proof = prove(prepared, module)
     if proof:
         found.counts["proven"] += 1

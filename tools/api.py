@@ -153,15 +153,11 @@ def verify(
 
 def prove(sequential: str | ModuleOp, distributed: str | ModuleOp) -> Proof:
     """Whether the distributed program is proven to compute the sequential one, without running either. True in a condition if it is."""
-    from xdsl.context import Context
-
     from distir.interpreters.proof import prove
-    from distir.passes.decompose import decompose_like
-    from distir.passes.dtp_parallelize import prepare
+    from distir.passes.decompose import prepare_like
 
     one, other = load_executable(sequential), load_executable(distributed)
-    prepare(Context(), one)
-    decompose_like(one, other)
+    prepare_like(one, other)
     return prove(one, other)
 
 

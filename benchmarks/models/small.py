@@ -36,7 +36,7 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"(.*_)?(sliding_window|window_size|attention_window|block_size|chunk_size|attention_chunk_size)", 4),
     (r"(.*_)?num_labels", 8),
 )  # fmt: skip
-LISTS: tuple[tuple[str, int], ...] = ((r"(.*_)?depths?|layers", 1),)
+LISTS: tuple[tuple[str, int], ...] = ((r"(.*_)?depths?|layers", 1), (r"(.*_)?image_size", IMAGE))
 """Lists of which each number is at most so much."""
 HEADS = (("num_attention_heads", "num_key_value_heads"), ("num_attention_heads", "n_kv_heads"))
 """Where they are equal by default, they are."""

@@ -20,21 +20,17 @@ NOT_PROVEN = 3
 
 def run_proof(args: Namespace) -> int:
     """Exit status 0 if every output and update is proven, else `NOT_PROVEN`."""
-    from xdsl.context import Context
-
     from distir.interpreters.entry import entry_function, machine_devices
     from distir.interpreters.proof import prove, prove_ranks
     from distir.interpreters.ranks import explicit
-    from distir.passes.decompose import decompose_like
-    from distir.passes.dtp_parallelize import prepare
+    from distir.passes.decompose import prepare_like
     from distir.passes.project_to_rank import project
 
     with progress("reading the programs"):
         sequential, distributed = load_executable(args.sequential), load_executable(args.distributed)
         require_level(sequential, args.sequential, (1, 2), "expected the sequential program")
     with progress("finding rules"):
-        prepare(Context(), sequential)
-        decompose_like(sequential, distributed)
+        prepare_like(sequential, distributed)
     found: list[tuple[str, Proof]] = []
     with progress("proving"):
         found.append((args.distributed, prove(sequential, distributed)))

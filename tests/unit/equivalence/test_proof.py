@@ -18,7 +18,7 @@ from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.proof import Proof, prove, prove_ranks
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
 from distir.passes.apply_sharding import ApplyShardingPass
-from distir.passes.decompose import decompose_like
+from distir.passes.decompose import prepare_like
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.project_to_rank import project
@@ -58,8 +58,7 @@ QUICK = ("mlp-onnx", "gpt2-onnx", "uneven")
 def test_programs_with_state_offsets_and_windows(name: str, tmp_path: Path):
     sequential, distributed = PROGRAMS[name](tmp_path)
     prepared = sequential.clone()
-    prepare(Context(), prepared)
-    decompose_like(prepared, distributed)
+    prepare_like(prepared, distributed)
     for proof in both(prepared, distributed):
         assert proof, proof.failures
 
@@ -212,8 +211,7 @@ def test_mutants_that_change_results_are_rejected(name: str, tmp_path: Path):
 
     sequential, distributed = PROGRAMS[name](tmp_path)
     prepared = sequential.clone()
-    prepare(Context(), prepared)
-    decompose_like(prepared, distributed)
+    prepare_like(prepared, distributed)
     examiner = Examiner(sequential, distributed)
     proven = [(what, mutant) for what, mutant in mutants(distributed, 14, seed=3) if prove(prepared, mutant)]
     assert [what for what, mutant in proven if examiner.changes(mutant)] == []
