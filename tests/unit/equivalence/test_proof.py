@@ -19,7 +19,7 @@ from distir.interpreters.proof import Proof, prove, prove_ranks
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.decompose import prepare_like
-from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.project_to_rank import project
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
@@ -87,7 +87,7 @@ def test_loops_over_microbatches_are_proven(name: str):
     model, plan = STAGED[name]
     sequential = model()
     prepared, module = copied(sequential), staged(sequential, **plan)
-    prepare(Context(), prepared)
+    prepare_like(prepared, module)
     proof = prove(prepared, module)
     assert proof, proof.failures
     if name == "outputs of rows":
