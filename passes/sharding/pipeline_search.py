@@ -2,7 +2,9 @@
 
 The makespan is the largest of sums along paths (`pipeline_time`). Any mixture of paths whose shares add up to 1 bounds it from below, and costs
 along a mixture add up, so the plan that costs least along it bounds all plans. The mixture that bounds best is found by cutting planes
-(Kelley, 1960), as prices of memory are: plans found so far say which mixture promises most, and the longest path of each new plan joins.
+(Kelley, 1960), as prices of memory are: plans found so far say which mixture promises most, and the longest path of each new plan joins. What is
+tried lies between that mixture and the one that bounds best so far (in-out separation; Ben-Ameur & Neto, 2007): a stage that is on no path of a
+mixture has no costs, and plans along it may do anything there.
 What mixtures leave open (no plan is half of one and half of another) is closed by the integer program with a row for each path, where that is small."""
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ SHARES = 1 << 10
 """Shares of paths are so many parts of 1: costs stay integers."""
 MIXTURES = 12
 """So many are tried at most."""
+TOWARDS = 0.75
+"""How far the next mixture lies from the one that bounds best towards the one that promises most."""
+PATIENCE = 2
+"""After so many mixtures in a row that give neither a better bound nor a faster plan no more are tried."""
 CONVERGED = 1e-5
 """A mixture is good enough if others promise a bound that is at most this share higher."""
 EXACT = 1e-9
@@ -76,18 +82,25 @@ class PipelineSearch:
 
     def _mix(self) -> None:
         shares: Sequence[int] = [SHARES // len(self._paths)] * len(self._paths)
+        centre, in_vain = shares, 0
         for _ in range(MIXTURES):
+            lower, makespan = self._lower, self._makespan
             try:
                 self._solve(shares)
-            except DistirError:
+            except (OutOfTime, DistirError):
                 if self._best is None:
                     raise
-                break  # out of time
+                break
+            if self._lower > lower:
+                centre = shares
+            in_vain = 0 if self._lower > lower or self._makespan < makespan else in_vain + 1
             if self._lower * 1e-12 > self._problem.cutoff:
                 raise TooSlow(self._lower * 1e-12, self._problem.cutoff)
-            if self._is_closed or self._deadline.is_over:
+            if self._is_closed or self._deadline.is_over or in_vain == PATIENCE:
                 break
-            shares, promised = self._next_shares()
+            promising, promised = self._next_shares()
+            middle = [*centre, *[0] * (len(promising) - len(centre))]
+            shares = [round(TOWARDS * new + (1 - TOWARDS) * old) for new, old in zip(promising, middle, strict=True)]
             if promised <= self._lower * (1 + CONVERGED):
                 break
 
@@ -101,7 +114,7 @@ class PipelineSearch:
             time = PipelineTime(self._problem, plan)
             return sum(share * time.along(path) for path, share in mixture)
 
-        found = solve(choices, self._limit, self._deadline, self._solver, cost)
+        found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first=self._best is None)
         lower = cost(found.plan) if found.lower is None else found.lower
         if lower / total > self._lower or self._bounding is None:
             self._lower, self._bounding = max(self._lower, lower / total), (choices, total)

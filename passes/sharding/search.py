@@ -106,25 +106,30 @@ def choices_of(problem: Problem, deadline: Deadline, weights: Weights | None = N
         ) from None
 
 
-def solve(choices: ChoiceNetwork, memory_limit: int | None, deadline: Deadline, solver: str, costing: Cost) -> Solved:
-    """The plan that costs least within a limit. Raises as `best_plan` does."""
+def solve(
+    choices: ChoiceNetwork, memory_limit: int | None, deadline: Deadline, solver: str, costing: Cost, is_first: bool = True
+) -> Solved:
+    """The plan that costs least within a limit. Raises as `best_plan` does; and OutOfTime, if another plan is known, where the whole integer program
+    would be needed."""
     problem = choices.problem
     if solver == "highs":
         return _whole(choices, memory_limit, deadline, 0.0, costing)
     found = choices.minimum(deadline if memory_limit is None else deadline.without_plan)
     if found.choices is None:
-        return _whole(choices, memory_limit, deadline, found.lower, costing)
+        return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
     plan = choices.plan(found.choices)
     memory = footprint(problem, plan)
     is_late = not found.is_proven and deadline.without_plan.is_over
     if (memory_limit is None or memory.peak_bytes <= memory_limit) and (found.is_proven or is_late):
         return Solved(plan, None if found.is_proven else max(0.0, found.lower), memory)
     if memory_limit is None or not found.is_proven:
-        return _whole(choices, memory_limit, deadline, found.lower, costing)
-    return _within(choices, found.choices, memory_limit, deadline, costing)
+        return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
+    return _within(choices, found.choices, memory_limit, deadline, costing, is_first)
 
 
-def _within(choices: ChoiceNetwork, fastest: list[int], limit: int, deadline: Deadline, costing: Cost) -> Solved:
+def _within(
+    choices: ChoiceNetwork, fastest: list[int], limit: int, deadline: Deadline, costing: Cost, is_first: bool
+) -> Solved:
     """The fastest plan within a limit that the fastest one of all exceeds."""
     search = WithinMemory(choices, limit, deadline)
     found = search.search(fastest)
@@ -137,13 +142,17 @@ def _within(choices: ChoiceNetwork, fastest: list[int], limit: int, deadline: De
     if search.is_infeasible:
         raise _too_little(choices, limit, plans, search.least, deadline)
     try:
-        return _whole(choices, limit, deadline, search.lower, costing)
+        return _whole(choices, limit, deadline, search.lower, costing, is_first)
     except Infeasible:
         raise _too_little(choices, limit, plans, search.least, deadline) from None
 
 
-def _whole(choices: ChoiceNetwork, limit: int | None, deadline: Deadline, lower: float, costing: Cost) -> Solved:
-    """The best plan by the whole integer program; that of a beam if it has none in time."""
+def _whole(
+    choices: ChoiceNetwork, limit: int | None, deadline: Deadline, lower: float, costing: Cost, is_first: bool = True
+) -> Solved:
+    """The best plan by the whole integer program; that of a beam if it has none in time. Raises OutOfTime if another plan is known."""
+    if not is_first:
+        raise OutOfTime
     with suppress(OutOfTime):
         return by_integer_program(choices, limit, deadline.without_plan, costing)
     found: Result | None = None
