@@ -163,10 +163,10 @@ class Pricing:
             self.add(self.relaxation.original(found.choices))
         return found.is_proven
 
-    def add(self, choices: list[int]) -> Found:
-        """Takes note of a plan; prices points at which it exceeds the limit."""
+    def add(self, choices: list[int], memory: Footprint | None = None) -> Found:
+        """Takes note of a plan, and of its memory if that is known; prices points at which it exceeds the limit."""
         plan = self.relaxation.choices.plan(choices)
-        memory = footprint(self.relaxation.problem, plan)
+        memory = footprint(self.relaxation.problem, plan) if memory is None else memory
         found = Found(choices, plan, self.relaxation.cost(choices), memory)
         self.every.append(found)
         self.found.append(found)

@@ -107,7 +107,12 @@ def choices_of(problem: Problem, deadline: Deadline, weights: Weights | None = N
 
 
 def solve(
-    choices: ChoiceNetwork, memory_limit: int | None, deadline: Deadline, solver: str, costing: Cost, is_first: bool = True
+    choices: ChoiceNetwork,
+    memory_limit: int | None,
+    deadline: Deadline,
+    solver: str,
+    costing: Cost,
+    is_first: bool = True,
 ) -> Solved:
     """The plan that costs least within a limit. Raises as `best_plan` does; and OutOfTime, if another plan is known, where the whole integer program
     would be needed."""
@@ -124,15 +129,21 @@ def solve(
         return Solved(plan, None if found.is_proven else max(0.0, found.lower), memory)
     if memory_limit is None or not found.is_proven:
         return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
-    return _within(choices, found.choices, memory_limit, deadline, costing, is_first)
+    return _within(choices, found.choices, memory, memory_limit, deadline, costing, is_first)
 
 
 def _within(
-    choices: ChoiceNetwork, fastest: list[int], limit: int, deadline: Deadline, costing: Cost, is_first: bool
+    choices: ChoiceNetwork,
+    fastest: list[int],
+    memory: Footprint,
+    limit: int,
+    deadline: Deadline,
+    costing: Cost,
+    is_first: bool,
 ) -> Solved:
     """The fastest plan within a limit that the fastest one of all exceeds."""
     search = WithinMemory(choices, limit, deadline)
-    found = search.search(fastest)
+    found = search.search(fastest, memory)
     points = search.relaxation.points
     if found is not None:
         lower = None if search.is_proven else costing(found.plan) * min(1.0, search.lower / found.cost)

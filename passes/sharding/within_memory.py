@@ -17,6 +17,7 @@ from distir.passes.sharding.branching import Branching
 from distir.passes.sharding.choice_network import ChoiceNetwork
 from distir.passes.sharding.first_plan import add_first_plan
 from distir.passes.sharding.least_memory import Least
+from distir.passes.sharding.memory import Footprint
 from distir.passes.sharding.pricing import EXACT, Found, Pricing
 from distir.passes.sharding.relaxation import Relaxation
 from distir.passes.sharding.wide_amounts import Uncounted, WideAmounts
@@ -62,17 +63,17 @@ class WithinMemory:
         """The plan that needs least, if it was sought because prices led to none within the limit."""
         self._is_ended = False
 
-    def search(self, fastest: list[int]) -> Found | None:
-        """A fastest plan, starting from the one that is fastest without a limit; None if there is none (`is_infeasible`), or the
+    def search(self, fastest: list[int], memory: Footprint | None = None) -> Found | None:
+        """A fastest plan, starting from the one that is fastest without a limit, and what it holds, if that is known; None if there is none (`is_infeasible`), or the
         method did not find one (in time). Afterwards `lower` bounds the time of all."""
-        self.pricing.lower = self.pricing.add(fastest).cost
+        self.pricing.lower = self.pricing.add(fastest, memory).cost
         with suppress(OutOfTime):
             self._search()
         return self.pricing.best
 
     def _search(self) -> None:
         pricing = self.pricing
-        if not pricing.improve(PRICES):
+        if not pricing.improve(PRICES) or self._is_near:
             return
         if pricing.best is None:
             self.least = add_first_plan(pricing)
@@ -80,10 +81,12 @@ class WithinMemory:
             if self.is_infeasible:
                 return
         self._narrow()
-        if not pricing.improve(PRICES):
+        if self._is_near or not pricing.improve(PRICES):
             return
         self._solve(MIDDLE_PROGRAM)
         self._eliminate()
+        if self._is_near:
+            return
         if pricing.best is not None and not pricing.is_closed:
             kept, prices = self.relaxation.kept, pricing.prices
             Branching(pricing, self._finish, self._cross).run()
@@ -112,6 +115,12 @@ class WithinMemory:
             if not self._solve(SMALL_PROGRAM):
                 break
         return self._is_ended
+
+    @property
+    def _is_near(self) -> bool:
+        """Whether the plan found is good enough."""
+        best, gap = self.pricing.best, self.relaxation.problem.gap
+        return best is not None and gap > 0 and best.cost - self.lower <= gap * best.cost
 
     @property
     def is_proven(self) -> bool:
