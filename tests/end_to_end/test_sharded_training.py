@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType
+from xdsl.dialects.builtin import FloatAttr, IntegerAttr, ModuleOp, TensorType, TupleType
 
 from benchmarks.gpt_training import gpt_step
 from benchmarks.training_workloads import gat_step, wide_resnet_step
 from distir.backends.torch import run as run_processes
+from distir.dialects.dist import AllGatherOp
 from distir.dialects.sharding import MeshOp, StrategyAttr, UseFactor
 from distir.interpreters.entry import entry_function
 from distir.interpreters.reference import run
 from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.ilp_shard import IlpShardPass
 from distir.tools.commands.values import values_for
 from tests.slow_machine import written
@@ -114,6 +116,19 @@ def test_processes_compute_what_the_step_computes(workload: str, options: dict[s
     _, values, expected = step(workload)
     module = plan(workload, tmp_path, **options)
     ApplyShardingPass().apply(Context(), module)
+    found = run_processes(module, values, backend="gloo")
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_processes_gather_in_buckets():
+    """Parameters stored in parts, gathered in messages of up to 16 KiB on streams of their own: ZeRO 3 beside computation."""
+    sequential, values, expected = step("gpt")
+    module = sequential.clone()
+    options: dict[str, Any] = {"sharding": "ilp", "zero": 3, "divide": True, "overlap": True, "bucket": 1 << 14}
+    DtpParallelizePass(dp=2, machine="local-cpu", **options).apply(Context(), module)
+    gathers = [op for op in module.walk() if isinstance(op, AllGatherOp)]
+    assert any(isinstance(op.operands[0].type, TupleType) for op in gathers)
     found = run_processes(module, values, backend="gloo")
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
