@@ -63,7 +63,7 @@ def test_rank_programs_look_up_the_same() -> None:
 
 def test_a_search_cuts_the_rows_where_memory_is_short() -> None:
     """The chosen lookup computes the same, in the time that the search said it takes."""
-    program = Path(__file__).parents[2] / "filecheck" / "passes" / "ilp_shard_offset.mlir"
+    program = Path(__file__).parents[2] / "filecheck" / "passes" / "ilp-shard" / "offset.mlir"
     context = program_context()
     module = Parser(context, program.read_text()).parse_module()
     whole = module.clone()

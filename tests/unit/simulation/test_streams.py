@@ -145,10 +145,10 @@ def test_summaries_of_streams_are_exact(degrees: dict[str, int], bucket: int) ->
 
 
 def test_what_a_message_costs_the_computation_beside_it() -> None:
-    """`simulate_streams.mlir` derives 3 us without a cost of overlap: on both devices an operation 0-1, then one of 1-2 beside
+    """`simulate/streams.mlir` derives 3 us without a cost of overlap: on both devices an operation 0-1, then one of 1-2 beside
     a message of 0.5 us. The message takes 20 % longer beside computation, 0.6 us, and half of that is lost to the
     computation: 3.3 us, the message 1-1.6."""
-    text = (UNIT.parents[1] / "simulate_streams.mlir").read_text()
+    text = (UNIT.parents[1] / "simulate" / "streams.mlir").read_text()
     context = Context()
     for dialect in (Builtin, Func, Dist, Onnx):
         context.load_dialect(dialect)
@@ -164,7 +164,7 @@ def test_parameters_stored_in_parts_are_fetched_ahead() -> None:
     """On the unit machine, an operation 1 us and a message 0.5 us. One after the other a layer takes 6 us, and the entry two operations more: 14 us.
     Beside: the weight is there at 1.5 (the next layer's at 3), the layer's operations end at 3.5 (the next layer's at 6.5, since all that it
     waits for is there), its gradients are reduced and negated until 8, while the entry's first operation runs; then they are added."""
-    text = (UNIT.parents[1] / "overlap_functions.mlir").read_text()
+    text = (UNIT.parents[1] / "overlap-communication" / "functions.mlir").read_text()
     context = Context()
     for dialect in (Builtin, Func, Dist, Onnx):
         context.load_dialect(dialect)
