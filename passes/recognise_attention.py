@@ -31,7 +31,8 @@ class RecogniseAttentionPass(ModulePass):
     """Makes one operation of attention that is spelled out: a product, scaled and masked, a softmax over keys, and a product with values; and one of its
     gradient. Scores are then no value of the program. Operations are known by what they compute, in programs from ONNX, PyTorch and JAX.
 
-    Requires: static shapes. Ensures: equal values, up to rounding; where any part is needed elsewhere (weights that are returned, dropout, a mask
+    Requires: static shapes. Ensures: equal values, up to rounding (zeros in rows of which a mask hides everything by minus infinity, where there was no
+    number); where any part is needed elsewhere (weights that are returned, dropout, a mask
     with a gradient), nothing is changed."""
 
     name = "recognise-attention"

@@ -258,14 +258,17 @@ def replace(whole: Whole, rewriter: PatternRewriter) -> bool:
     ends = [_ended(each, value, target, dialect) for each, value, target in replaced]
     if any(end is None for end in ends):
         return False
+    early = [*made, forward]
+    late = [] if backward is None or of_result is None else [*of_result[0], backward]
+    later = [] if whole.gradient is None or whole.of_value is None else [whole.gradient.weights, whole.of_value.op]
+    start = whole.result.op if whole.result is not None else _earliest(later)
+    if not _are_made_before(early, start) or (late and not _are_made_before(late, _earliest(later), (start, forward))):
+        return False
     for op in (forward, *([] if backward is None else [backward])):
         op.attributes.update({n: a for n, a in found.softmax.ops[0].attributes.items() if n in NAMES})
-    late = [] if backward is None or of_result is None else [*of_result[0], backward]
-    first = whole.result.op if whole.result is not None else None
-    start = first or _earliest([whole.gradient.weights, *whole.ends] if whole.gradient is not None else whole.ends)
-    rewriter.insert([*made, forward], InsertPoint.before(start))
-    if whole.gradient is not None and whole.of_value is not None:
-        rewriter.insert(late, InsertPoint.before(_earliest([whole.gradient.weights, whole.of_value.op])))
+    rewriter.insert(early, InsertPoint.before(start))
+    if late:
+        rewriter.insert(late, InsertPoint.before(_earliest(later)))
     for end in (end for end in ends if end is not None):
         rewriter.replace(end.old[-1], end.new, [end.value])
         for op in reversed(end.old[:-1]):
@@ -302,6 +305,18 @@ def _ended(product: Product, value: SSAValue, names: Sequence[Sequence[Any]], di
     old, dims = end
     new = own.arranged([[FREE if part.origin == FREE else part for part in dim] for dim in dims], dialect)
     return None if new is None else End(old, *new)
+
+
+def _are_made_before(
+    ops: Sequence[Operation], place: Operation, other: tuple[Operation, Operation] | None = None
+) -> bool:
+    """Whether all that new operations take is there at a place: also what is put in another place, if that is not after it."""
+    block = place.parent
+    assert isinstance(block, Block)
+    order = {op: i for i, op in enumerate(block.ops)}
+    if other is not None and order[other[0]] > order[place]:
+        return False
+    return all(order.get(v.owner, -1) < order[place] for op in ops for v in op.operands)  # pyright: ignore
 
 
 def _earliest(ops: Sequence[Operation]) -> Operation:

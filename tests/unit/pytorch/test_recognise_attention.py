@@ -255,6 +255,11 @@ def test_what_is_no_attention_stays(core: Core) -> None:
     assert any("softmax" in op.name for op in found.walk())
 
 
+def test_the_gradient_of_the_values_is_no_result() -> None:
+    """With a softmax over queries it has the form of a result, of values that are made of what the first product gives."""
+    assert not names(recognised(training(Layer(over_rows))))
+
+
 def test_heads_that_meet_others_stay_equal() -> None:
     module = forward_of(other_heads)
     assert_equal(module, recognised(module))
