@@ -76,7 +76,8 @@ def follow_batch(
 ) -> BatchAxis:
     """The whole entry along the batch axis; raises NeedsWhole, with the callee's op, where a call must be inlined. Where the loop `gathers`, an
     operation that needs the whole of a value in parts runs outside it: before it if the value is made of inputs alone, otherwise
-    after it; and the loop takes rows of what is the same in every microbatch (`dist.batch_rows`)."""
+    after it; and the loop takes rows of what is the same in every microbatch (`dist.batch_rows`). Of a batch in one part all is there at once."""
+    gathers = gathers or shards == 1
     early: dict[Operation, NeedsWhole] = {}
     statistics: set[Operation] = set()
     while True:
