@@ -15,7 +15,7 @@ MICROBATCHES = 4
 PLANS: dict[str, dict[str, Any]] = {
     "eager": {},
     "DDP": {"dp": 2, "overlap": True},
-    "FSDP": {"dp": 2, "sharding": "ilp", "zero": 3, "overlap": True},
+    "FSDP": {"dp": 2, "sharding": "ilp", "zero": 3, "overlap": True, "machine": "local-cpu"},
     "DTensor": {"tp": 2},
     "pipelining": {"pp": 2, "microbatches": MICROBATCHES, "schedule": "1f1b"},
 }

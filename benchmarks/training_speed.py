@@ -160,7 +160,7 @@ def prepared(name: str, plan: dict[str, Any], folder: str, rank: int, ranks: int
     device = torch.device("cpu")
     if ranks > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks)
-        DtpParallelizePass(machine="local-cpu", **plan).apply(Context(), module)
+        DtpParallelizePass(**plan).apply(Context(), module)
     programs = [project(module, r) for r in range(ranks)]
     distir_runtime.start(rank, device, communication_groups(programs))
     own = entry_function(programs[rank])

@@ -62,6 +62,12 @@ class DistributedStep:
         self._main = Program(programs[rank], ElementTypes(), device).function("main")
         made = {distir_arrays.key(port): i for i, port in enumerate(self.results)}
         self._updates = {i: made[k] for i, port in enumerate(self.arguments) if (k := distir_arrays.key(port)) in made}
+        made_here = {port["name"] for port in self.results}
+        for i, port in enumerate(self.arguments):
+            if port["name"] in made_here and i not in self._updates:
+                raise DistirError(
+                    f"{port['name']} leaves the step in other parts than it enters, so no step can follow: distribute it anew"
+                )
         names = [
             port["name"] for each in self._ports for port in each["arguments"] if port["role"] in (*BATCH, "output")
         ]
