@@ -217,7 +217,7 @@ def updating(
     """The storages of results that are written into an argument's memory: those that update one on the same device, on
     which arguments are as `places` says. Storages below 0 are left out."""
     returned = _dictionaries(entry.res_attrs, len(results))
-    named = {_text(attributes, "dist.name") for attributes in returned}
+    named = {_text(attributes, "dist.name") for attributes in returned} - {""}  # what has no name updates nothing
     given = _dictionaries(entry.arg_attrs, len(places))
     distinct = {id(each): each for each in given}.values()  # replicas share theirs
     names = {id(each): _text(each, "dist.name") for each in distinct}
