@@ -74,6 +74,11 @@ class Program:
         made = {key(port): i for i, port in enumerate(self.results)}
         self.updates = {i: made[key(port)] for i, port in enumerate(self.arguments) if key(port) in made}
         """Which result each argument is in the next step."""
+        made_here = {port["name"] for port in self.results}
+        self.ends = [
+            port["name"] for i, port in enumerate(self.arguments) if port["name"] in made_here and i not in self.updates
+        ]
+        """What leaves a step in other parts than it enters: no step can follow."""
 
     def _meet(self, backend: str) -> None:
         """Meets the other ranks: as torchrun says, through a file that a launcher names, or alone."""
@@ -203,6 +208,10 @@ class Training:
 
     def __init__(self, given: argparse.Namespace, program: Program) -> None:
         self.given, self.program = given, program
+        if given.steps > 1 and program.ends:
+            end(
+                f"{program.ends[0]} leaves the step in other parts than it enters, so no step can follow: distribute it anew"
+            )
         self.data = None
         ports = [port for here in program.ports("arguments") for port in here if port["role"] in BATCH]
         if given.data is not None:
