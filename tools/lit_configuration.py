@@ -6,17 +6,20 @@ tests; out comes the same with tests that run `distir-opt`, `distir` and `filech
     configure(config, __file__)
 
 Substitutions: `DISTIR_ROUNDTRIP` prints in generic form, parses that, and checks the custom form; `DISTIR_DIAGNOSTICS` checks the
-messages of errors, with what is in the text in `expected-error` comments; the three tools run as `python -m`."""
+messages of errors, with what is in the text in `expected-error` comments; the three tools run as `python -m`. A test that says
+`// REQUIRES: jax` (torch, onnx) runs where that library is installed."""
 
 from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 ROUNDTRIP = "distir-opt %s --split-input-file --print-op-generic | distir-opt --split-input-file | filecheck %s"
 DIAGNOSTICS = "distir-opt %s --split-input-file --verify-diagnostics --parsing-diagnostics | filecheck %s"
+LIBRARIES = ("jax", "onnx", "torch")
 
 
 def configure(config: Any, file: str, output: str = "build/lit") -> None:
@@ -31,6 +34,7 @@ def configure(config: Any, file: str, output: str = "build/lit") -> None:
     config.test_source_root = str(root)  # lit appends a test's path relative to it
     config.test_exec_root = str(root / output)
     package = str(Path(__file__).absolute().parents[2])  # this distir, whether or not another is installed
+    config.available_features.update(library for library in LIBRARIES if find_spec(library))
     config.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     config.environment["OMP_NUM_THREADS"] = "1"
     config.substitutions += [

@@ -34,7 +34,7 @@ from distir.passes.distribution.pipeline.recurring import RecurringSteps
 from distir.passes.distribution.pipeline.replica import Replica, Sums
 from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.distribution.pipeline.stages import UPDATE, phase_of, stage_of
-from distir.passes.structure import name_alike, result_attributes, unique_symbol
+from distir.passes.structure import name_alike, result_attributes, text, unique_symbol
 
 SUM, PRODUCT = Partial(Reduction.SUM), Partial(Reduction.PROD)
 
@@ -58,6 +58,8 @@ class Assembler:
         self.built: list[FuncOp] = []
         """The entry, and the functions of a replica and of steps that recur."""
         self._reduced: set[SSAValue] = set()
+        named = zip(staged.argument_attributes, staged.entry.body.block.args, strict=True)
+        self._by_name = {name: argument for known, argument in named if (name := text(known, "dist.name", ""))}
         self._participants: dict[tuple[int, int], Attribute] = {}
 
     def build(self) -> FuncOp:
@@ -245,7 +247,7 @@ class Assembler:
         returned: list[SSAValue] = []
         ports: list[dict[str, Attribute]] = []
         for value, known in zip(self._returns().operands, result_attributes(self.staged.entry), strict=True):
-            tensor = self._returned(value)
+            tensor = self._returned(value, text(known, "dist.name", ""))
             for stage, number in self._holders(value):
                 for rank, held in self._addends(value, tensor, stage, number):
                     returned.append(held)
@@ -263,9 +265,12 @@ class Assembler:
         self.staged.module.attributes["dist.axes"] = AxesAttr((("pp", layout.pp), ("dp", layout.dp), ("tp", layout.tp)))
         return new
 
-    def _returned(self, value: SSAValue) -> Tensor:
-        """What a result is over replicas and tensor ranks: as it is held, products multiplied out."""
+    def _returned(self, value: SSAValue, name: str) -> Tensor:
+        """What a result is over replicas and tensor ranks: as it is held, products multiplied out; over tensor ranks as the argument that it
+        updates, of the same name."""
         batch, tensor = self.tensors[value].batch, self.tensors[value].tensor
+        if (updated := self._by_name.get(name)) is not None:
+            tensor = self.tensors[updated].tensor
         if batch == PRODUCT:
             self._reduce(value)
         if isinstance(batch, Partial) and (value in self._reduced or self.layout.dp == 1):

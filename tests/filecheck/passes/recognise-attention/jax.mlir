@@ -1,4 +1,5 @@
 // RUN: distir-opt %s -p recognise-attention | filecheck %s
+// REQUIRES: jax
 
 // A softmax of its parts; the product's dims are in another order.
 
