@@ -47,8 +47,6 @@ class IlpShardPass(ModulePass):
     """Seconds that the search may take; none: until the optimum is proven."""
     cutoff: float | None = None
     """Seconds: a plan that takes longer is not sought; where there is no other, an error says what all take at least."""
-    gap: float = 0.0
-    """The search ends with a plan that is proven to be at most this share above the best, where that is soon known; 0: with the best."""
     solver: str = "own"
     """own, or highs: one integer program."""
     explain: str = ""
@@ -68,8 +66,6 @@ class IlpShardPass(ModulePass):
 
         if self.cutoff is not None and self.cutoff <= 0:
             raise DistirError(f"cutoff: expected more than 0 seconds, got {self.cutoff:g}")
-        if not 0 <= self.gap < 1:
-            raise DistirError(f"gap: expected at least 0 and less than 1, got {self.gap:g}")
         problem, deadline = build_problem(
             ctx,
             op,
@@ -85,7 +81,6 @@ class IlpShardPass(ModulePass):
         )
         if self.cutoff is not None:
             problem.cutoff = self.cutoff
-        problem.gap = self.gap
         limit = memory_limit(self.memory_limit, problem)
         result, note = best_division(problem, limit, deadline, self.solver, self.divide)
         if note:

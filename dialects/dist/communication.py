@@ -172,8 +172,8 @@ class CollectiveOp(CommunicationOp, ABC):
         if grouped and (len(self.operands), len(self.results)) != (1, 1):
             raise VerifyException(f"expected one operand and one result over an axis, got {len(self.operands)} operands")
         tuples = (v.type for v in (*self.operands, *self.results) if isinstance(v.type, TupleType))
-        if (grouped or not self.TAKES_TUPLES) and (found := next(tuples, None)) is not None:
-            raise VerifyException(f"expected a tensor{' over an axis' if grouped else ''}, got {found}")
+        if not self.TAKES_TUPLES and (found := next(tuples, None)) is not None:
+            raise VerifyException(f"expected a tensor, got {found}")
         super().verify_()
 
     def verify_shapes(self) -> None:
@@ -187,9 +187,12 @@ class CollectiveOp(CommunicationOp, ABC):
 
     def check_axis(self, size: int) -> None:
         """Raises VerifyException unless extents fit an axis of this size."""
-        operand, result = (tensor_type(v).get_shape() for v in (self.operands[0], self.results[0]))
-        if (expected := self.shape_over(operand, size)) != tuple(result):
-            raise VerifyException(f'expected the result over "{self.axis}" of shape {list(expected)}, got {list(result)}')
+        for types in elements([self.operands[0].type, self.results[0].type]):
+            operand, result = (tensor_type(each).get_shape() for each in types)
+            if (expected := self.shape_over(operand, size)) != tuple(result):
+                raise VerifyException(
+                    f'expected the result over "{self.axis}" of shape {list(expected)}, got {list(result)}'
+                )
 
     def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
         """Subclass hook: the result's shape over an axis of this size."""

@@ -423,12 +423,12 @@ class FunctionReader:
         placings = [p for p in map(self._placing, [v.type for v in values]) if p.on is not None]
         starts = tuple(dict.fromkeys([p.on.device for p in placings if p.on is not None]))
         axis = op.axis if isinstance(op, CollectiveOp) else None
-        made: list[dict[int, int]] = [{} for _ in op.results]
+        made: list[dict[tuple[int, int], int]] = [{} for _ in op.results]  # of tuples, by element, then by rank
         for number, line in enumerate(group.lines(axis)):
             ranks = line.representatives
             uses = tuple([s for slots in operands if slots for s in _of_ranks(slots, ranks, group.count) if s >= 0])
             if isinstance(op, FirstOnlyOp) and group.coordinate(ranks[0], op.over.data) == 0:
-                made[0][ranks[0]] = operands[0][ranks[0]]
+                made[0][0, ranks[0]] = operands[0][ranks[0]]
                 continue
             cost, name = self._group_cost(op, pattern, group, number, axis, starts)
             streams = dict.fromkeys([p.streams[rank] for rank in ranks for p in placings])
@@ -437,8 +437,10 @@ class FunctionReader:
             for result, own in zip(op.results, made, strict=True):
                 placing = self._placing(result.type)
                 for rank in ranks if placing.on is not None and not pattern.is_view and kind not in TUPLES else ():
-                    (own[rank],) = self._new([(placing.streams[rank][0], placing.bytes)])
-                    makes.append(own[rank])
+                    rooms = [(placing.streams[rank][0], bytes_) for bytes_ in self._element_bytes(result.type)]
+                    slots = self._new(rooms)
+                    own.update(((place, rank), slot) for place, slot in enumerate(slots))
+                    makes += slots
             self.steps.append(
                 Run(
                     name,
@@ -458,7 +460,12 @@ class FunctionReader:
             return [whole[i : i + group.count] for i in range(0, len(whole), group.count)]
         if pattern.is_view:
             return [operands[0] for _ in op.results]
-        return [tuple([own[rank] for rank in range(group.count)]) if own else () for own in made]
+        return [tuple([own[key] for key in sorted(own)]) for own in made]
+
+    def _element_bytes(self, type_: Attribute) -> list[int]:
+        """Bytes of a tensor; of a tuple, of each of its elements."""
+        types = type_.types.data if isinstance(type_, TupleType) else [type_]
+        return [self._placing(each).bytes for each in types]
 
     def _group_cost(
         self,

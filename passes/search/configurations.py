@@ -34,8 +34,8 @@ class Configuration:
     """The policy of `recompute-activations`."""
     sharding: str = "dtp"
     """As for `dtp-parallelize`: dtp or ilp."""
-    virtual: int = 1
-    """Stages on each rank of the pipeline."""
+    virtual: int = 0
+    """Stages on each rank of the pipeline; 0: as many as the schedule has."""
     overlap: bool = False
     """Whether messages have streams of their own."""
 

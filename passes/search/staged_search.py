@@ -44,8 +44,6 @@ from distir.passes.sharding.search import NothingFits, TooSlow
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
 SECONDS_PER_PLAN = 120.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
-GAP = 0.005
-"""Plans are compared by shardings that are proven to be at most this share slower than the best, where that saves time."""
 MOST_KEPT = 16
 """Programs of the fastest plans that are kept: one that is chosen again, in other time, may be another."""
 
@@ -122,7 +120,7 @@ class StagedSearch:
     def program(self, c: Configuration, cutoff: float = inf) -> ModuleOp:
         """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it, and TooSlow."""
         passes = [
-            replace(each, cutoff=cutoff if cutoff < inf else None, gap=GAP) if isinstance(each, IlpShardPass) else each
+            replace(each, cutoff=cutoff) if isinstance(each, IlpShardPass) and cutoff < inf else each
             for each in self.passes(c).pipeline()[len(preparing()) :]
         ]
         last = next(i for i, each in enumerate(passes) if isinstance(each, ApplyShardingPass)) + 1

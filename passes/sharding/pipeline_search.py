@@ -71,17 +71,14 @@ class PipelineSearch:
             except (OutOfTime, DistirError):
                 if self._best is None:
                     raise
-        bound = None if self._is_within(EXACT) else self._lower * 1e-12
+        bound = None if self._is_closed else self._lower * 1e-12
         assert self._best is not None
         best = self._best
         return result_of(self._problem, best.plan, bound, best.memory, best.binding, best.prices)
 
     @property
     def _is_closed(self) -> bool:
-        return self._is_within(max(EXACT, self._problem.gap))
-
-    def _is_within(self, gap: float) -> bool:
-        return self._best is not None and self._makespan - self._lower <= gap * self._makespan
+        return self._best is not None and self._makespan - self._lower <= EXACT * self._makespan
 
     def _mix(self) -> None:
         shares: Sequence[int] = [SHARES // len(self._paths)] * len(self._paths)

@@ -106,8 +106,6 @@ class Problem:
     """Which axes may cut what parameters are cut by."""
     cutoff: float = float("inf")
     """Seconds: a plan that takes longer is not sought."""
-    gap: float = 0.0
-    """A plan of which at most this share of its time is above the bound of all others is good enough."""
     division: Division | None = None
     """Where dividing counts first, what stored values cost."""
 

@@ -73,7 +73,7 @@ class WithinMemory:
 
     def _search(self) -> None:
         pricing = self.pricing
-        if not pricing.improve(PRICES) or self._is_near:
+        if not pricing.improve(PRICES):
             return
         if pricing.best is None:
             self.least = add_first_plan(pricing)
@@ -81,12 +81,10 @@ class WithinMemory:
             if self.is_infeasible:
                 return
         self._narrow()
-        if self._is_near or not pricing.improve(PRICES):
+        if not pricing.improve(PRICES):
             return
         self._solve(MIDDLE_PROGRAM)
         self._eliminate()
-        if self._is_near:
-            return
         if pricing.best is not None and not pricing.is_closed:
             kept, prices = self.relaxation.kept, pricing.prices
             Branching(pricing, self._finish, self._cross).run()
@@ -115,12 +113,6 @@ class WithinMemory:
             if not self._solve(SMALL_PROGRAM):
                 break
         return self._is_ended
-
-    @property
-    def _is_near(self) -> bool:
-        """Whether the plan found is good enough."""
-        best, gap = self.pricing.best, self.relaxation.problem.gap
-        return best is not None and gap > 0 and best.cost - self.lower <= gap * best.cost
 
     @property
     def is_proven(self) -> bool:

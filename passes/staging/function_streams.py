@@ -17,7 +17,7 @@ from xdsl.rewriter import Rewriter
 from xdsl.traits import Pure
 
 from distir.dialects.dist import CallOp, MoveOp
-from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement
+from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, relocated
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
 from distir.interpreters.work import is_view
@@ -103,7 +103,8 @@ class _Calls:
             last.operands[index] = move.input
             function.body.block.erase_op(move)
             for site in self.sites[function]:
-                result = Rewriter.replace_value_with_new_type(site.results[index], last.operands[index].type)
+                type_ = relocated(last.operands[index].type, site.devices)
+                result = Rewriter.replace_value_with_new_type(site.results[index], type_)
                 _come_back(result)
         _restate(function)
 

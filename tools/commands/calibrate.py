@@ -70,7 +70,9 @@ def add_parser(subparsers: Any) -> None:
         default="device.matmul_efficiency",
         help="of --fit: up to three numbers to change, named as for --set (default: device.matmul_efficiency)",
     )
-    parser.add_argument("--cost-model", metavar="C", default="analytic", help="of --fit: how costs are found")
+    parser.add_argument(
+        "--cost-model", metavar="C", default="analytic", help="of --fit: how costs are found (default: analytic)"
+    )
     add_settings(parser)
     parser.set_defaults(run=run)
 

@@ -40,7 +40,7 @@ def fill_buckets(block: Block, most_bytes: int) -> None:
 def _may_join(op: CollectiveOp) -> bool:
     """Whether it is of tensors of several devices, and may be of tuples."""
     are_tensors = all(isinstance(v.type, TensorType) and placement(v.type) is not None for v in op.operands)
-    return op.TAKES_TUPLES and are_tensors and op.axis is None and len(op.operands) > 1
+    return op.TAKES_TUPLES and are_tensors and (op.axis is not None or len(op.operands) > 1)
 
 
 def _bytes(op: CollectiveOp) -> int:

@@ -1,7 +1,5 @@
-"""Attention that JAX functions spell out becomes one operation, with equal values."""
+"""Attention that JAX functions spell out becomes one operation, with equal values. Long tests, since JAX is an optional extra."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from xdsl.context import Context
@@ -9,6 +7,10 @@ from xdsl.context import Context
 from distir.frontends.jax import import_step
 from distir.interpreters.equivalence import verify
 from distir.passes.recognise_attention import RecogniseAttentionPass
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("mask", ["causal", "given", "none"])

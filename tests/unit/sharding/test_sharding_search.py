@@ -64,7 +64,9 @@ def test_too_little_memory_says_what_is_needed(gives_up: bool, monkeypatch: pyte
         %y = "onnx.MatMul"(%x, %w) : (tensor<64x64xf16>, tensor<64x64xf16>) -> tensor<64x64xf16>
         func.return %y : tensor<64x64xf16> }"""
     if gives_up:
-        monkeypatch.setattr(WithinMemory, "search", lambda search, fastest: search.pricing.add(fastest) and None)
+        monkeypatch.setattr(
+            WithinMemory, "search", lambda search, fastest, memory: search.pricing.add(fastest, memory) and None
+        )
     with pytest.raises(
         DistirError, match=r"no sharding fits; the smallest that one needs is 16384 bytes .*MatMul in @main"
     ):

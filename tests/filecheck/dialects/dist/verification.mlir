@@ -382,11 +382,3 @@ func.func @main(%x: tuple<tensor<4xf32, #dist.on<0>>>) {
   %0 = dist.alltoall %x split 0 concat 0 : (tuple<tensor<4xf32, #dist.on<0>>>) -> tuple<tensor<4xf32, #dist.on<0>>>
   func.return
 }
-
-// -----
-
-// CHECK: expected a tensor over an axis, got tuple<tensor<4xf32, #dist.on<0:2>>>
-func.func @main(%x: tuple<tensor<4xf32, #dist.on<0:2>>>) {
-  %0 = dist.allreduce sum %x over "dp" : (tuple<tensor<4xf32, #dist.on<0:2>>>) -> tuple<tensor<4xf32, #dist.on<0:2>>>
-  func.return
-}
