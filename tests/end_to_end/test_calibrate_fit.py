@@ -69,6 +69,7 @@ def test_rows_that_are_left_out_show_what_does_not_fit(
     ("text", "options", "message"),
     [
         ("program,seconds\n", [], "expected at least 2 rows for 1 numbers, got 0"),
+        ("", [], "expected columns program, seconds, got no program"),
         ("name,seconds\na,1\n", [], "expected columns program, seconds, got no program"),
         ("program,seconds\na.mlir,fast\n", [], "line 2: seconds: expected a positive number, got 'fast'"),
         ("program,seconds\n,1\n", [], "line 2: program: expected a file, got nothing"),

@@ -163,10 +163,10 @@ def read_rows(path: str) -> list[Row]:
     try:
         with Path(path).open(encoding="utf-8", newline="") as stream:
             reader = csv.DictReader(stream)
+            names = [name for name in reader.fieldnames or () if name]
             table = list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DistirError(f"--fit {path}: {getattr(error, 'strerror', None) or error}") from error
-    names = [name for name in reader.fieldnames or () if name]
     if missing := [name for name in COLUMNS[:2] if name not in names]:
         raise DistirError(f"--fit {path}: expected columns {', '.join(COLUMNS[:2])}, got no {missing[0]}")
     programs: dict[str, ModuleOp] = {}
