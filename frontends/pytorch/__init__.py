@@ -16,9 +16,11 @@ Values that the model has are attached to the program (`distir.interpreters.weig
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import torch
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
@@ -44,13 +46,18 @@ def import_step(
     from distir.frontends.pytorch.steps import traceable
     from distir.frontends.pytorch.tracing import trace
 
-    traced: TracedFunction = traceable(function, example_args)
-    try:
-        module = trace(traced)
-        again = partial(import_step, function, example_args)
-        attach_eager(module, eager_steps(traced), integer_examples(traced), again)
-        return module
-    except DistirError:
-        raise
-    except Exception as error:
-        raise DistirError(f"{traced.name} cannot be traced: {reason_of(error)}") from error
+    name = getattr(function, "__name__", type(function).__name__)
+    with ExitStack() as own:
+        if torch.get_default_device().type != "cpu":  # what a caller's `with torch.device("meta")` is for is the model
+            own.enter_context(torch.device("cpu"))
+        try:
+            traced: TracedFunction = traceable(function, example_args)
+            name = traced.name
+            module = trace(traced)
+            again = partial(import_step, function, example_args)
+            attach_eager(module, eager_steps(traced), integer_examples(traced), again)
+            return module
+        except DistirError:
+            raise
+        except Exception as error:
+            raise DistirError(f"{name} cannot be traced: {reason_of(error)}") from error

@@ -164,6 +164,13 @@ def test_parameters_may_have_no_values() -> None:
     assert weights_of(module).get("weight") is None
 
 
+def test_a_caller_may_make_all_tensors_on_the_meta_device() -> None:
+    plain = import_step(training_step(mlp(), cross_entropy, OPTIMIZERS["adam"]), classes())
+    with torch.device("meta"):
+        within = import_step(training_step(mlp(), cross_entropy, OPTIMIZERS["adam"]), classes())
+    assert [str(op) for op in within.ops] == [str(op) for op in plain.ops]
+
+
 def test_state_that_does_not_start_at_zero_is_refused() -> None:
     optimizer = lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5)  # noqa: E731
     with pytest.raises(DistirError, match="does not start at zero"):
