@@ -214,7 +214,7 @@ def run_ranks(module: str, name: str, ranks: int, folder: str, options: Sequence
     """Runs each rank of a benchmark of a model in a process."""
     import subprocess
 
-    from distir.backends.torch.launch import environment
+    from distir.backends.torch.forks import environment
 
     command = [sys.executable, "-m", module, *options, "--rank"]
     processes = [

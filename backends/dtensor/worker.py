@@ -1,4 +1,4 @@
-"""One rank's process: `python -m distir.backends.dtensor.worker FOLDER RANK`, started by `run`.
+"""One rank's process, started by `run`.
 
 Every rank reads the same program and the same arguments; the first one writes the results."""
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from distir.backends.torch.exchange import Job, inputs_path, load_arrays, outputs_path, parse, program_path, save_arrays
-from distir.backends.torch.worker import join, main
+from distir.backends.torch.worker import join
 
 
 def work(folder: Path, rank: int, job: Job) -> None:
@@ -34,7 +34,3 @@ def work(folder: Path, rank: int, job: Job) -> None:
         save_arrays(outputs_path(folder, rank), [plain_array(value) for value in results])
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(work)

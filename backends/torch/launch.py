@@ -1,4 +1,4 @@
-"""Runs a program on this machine: one process per rank, watched until all are done.
+"""Runs a program on this machine: one process per rank (`forks`), watched until all are done.
 
 The workers get files, a folder to meet in (no port is chosen: torch.distributed meets through a file) and one thread
 each. The first failure ends all of them and becomes one DistirError; so does a worker that dies without a word, and
@@ -8,11 +8,8 @@ Ctrl-C leaves none behind.
 from __future__ import annotations
 
 import importlib.util
-import os
 import signal
 import statistics
-import subprocess
-import sys
 import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +38,7 @@ from distir.backends.torch.exchange import (
     save_mapped,
     step_path,
 )
+from distir.backends.torch.forks import POLL_SECONDS, Process, environment
 from distir.backends.torch.heartbeat import Watch
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import numpy_dtype
@@ -51,16 +49,10 @@ from distir.interpreters.ranks import explicit
 from distir.interpreters.weights import FilePart, file_part
 
 BACKENDS = ("gloo", "nccl")
-POLL_SECONDS = 0.01
 LOOK_SECONDS = 0.5
 """How often the launcher looks where the ranks are."""
 STALL_SECONDS = 300.0
 """How long no rank may begin an operation, unless a caller says otherwise."""
-KEPT_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-    "MALLOC_TOP_PAD_": str(64 << 20),
-}
 
 
 @dataclass(frozen=True)
@@ -221,7 +213,7 @@ class Workers:
         self, folder: Path, world: int, module: str = "distir.backends.torch.worker", debug: bool = False
     ) -> None:
         self.folder, self.world, self.module, self.debug = folder, world, module, debug
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
 
     def __enter__(self) -> Workers:
         try:
@@ -256,16 +248,9 @@ class Workers:
             meanwhile()
             time.sleep(POLL_SECONDS)
 
-    def _start(self, rank: int) -> subprocess.Popen[bytes]:
-        with open(log_path(self.folder, rank), "wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", self.module, str(self.folder), str(rank)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment() | ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if self.debug else {}),
-                start_new_session=True,  # Ctrl-C is the launcher's: it ends the workers itself
-            )
+    def _start(self, rank: int) -> Process:
+        variables = environment() | ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if self.debug else {})
+        return Process([self.module, self.folder, str(rank)], variables, log_path(self.folder, rank))
 
     def _failure(self) -> str:
         """Which rank failed first, and why. A peer's death makes others fail, so one that says nothing comes first."""
@@ -288,22 +273,4 @@ class Workers:
 
     def _end(self) -> None:
         for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-        for process in self.processes:
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
-
-
-def environment() -> dict[str, str]:
-    """One thread per rank; the same distir; gloo on the loopback interface, where all ranks are. The C library's allocator keeps
-    memory that is freed (`man mallopt`): a step else takes thousands of page faults for what the one before it gave back."""
-    environment: dict[str, Any] = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    package = str(Path(__file__).absolute().parents[3])
-    for name, value in KEPT_MEMORY.items():
-        environment.setdefault(name, value)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
-    if Path("/sys/class/net/lo").exists():
-        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return environment
+            process.end()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,8 +14,9 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from distir.backends.torch.exchange import log_path
+from distir.backends.torch.forks import POLL_SECONDS, Process, environment
 from distir.backends.torch.heartbeat import Watch
-from distir.backends.torch.launch import LOOK_SECONDS, POLL_SECONDS, environment
+from distir.backends.torch.launch import LOOK_SECONDS
 from distir.dialects.errors import DistirError
 
 GRACE_SECONDS = 60.0
@@ -57,7 +56,7 @@ class _Ranks:
     ) -> None:
         self.folder, self.meeting, self.words, self.world, self.say = folder, meeting, words, world, say
         self.timeout_seconds = timeout_seconds
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[Process] = []
         self.asked = 0
         """The signal that asked for the end."""
 
@@ -69,25 +68,18 @@ class _Ranks:
             self._wait()
         finally:
             for process in self.processes:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
-                if process.stdin is not None:
-                    process.stdin.close()
+                process.end()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _start(self, rank: int) -> subprocess.Popen[bytes]:
+    def _start(self, rank: int) -> Process:
         own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.world, "DISTIR_MEETING": self.meeting / "meeting"}
-        with log_path(self.meeting, rank).open("wb") as log, (self.meeting / f"{rank}.out").open("wb") as out:
-            return subprocess.Popen(
-                [sys.executable, str(self.folder / "train.py"), *self.words],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=log,
-                env=environment() | {name: str(value) for name, value in own.items()},
-                start_new_session=True,  # signals are the launcher's, which hands them on
-            )
+        return Process(
+            [self.folder / "train.py", *self.words],
+            environment() | {name: str(value) for name, value in own.items()},
+            self.meeting / f"{rank}.out",
+            log_path(self.meeting, rank),
+        )
 
     def _ask(self, number: int, frame: object) -> None:
         if self.asked and number == signal.SIGINT:
@@ -101,8 +93,7 @@ class _Ranks:
                 if self.asked and until == float("inf"):
                     until = time.monotonic() + GRACE_SECONDS
                     for process in self.processes:
-                        if process.poll() is None:
-                            process.send_signal(signal.SIGTERM)
+                        process.send_signal(signal.SIGTERM)
                 statuses = [process.poll() for process in self.processes]
                 self._tell(output)
                 if all(status == 0 for status in statuses):

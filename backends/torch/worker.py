@@ -1,4 +1,4 @@
-"""One rank's process: `python -m distir.backends.torch.worker FOLDER RANK`, started by `launch`.
+"""One rank's process, started by `launch`.
 
 It reads its program and its arguments from the folder, joins the others, runs, and writes its results or its error.
 Its standard input is a pipe from the launcher: when that closes, the launcher is gone, and so is the worker.
@@ -37,9 +37,8 @@ NO_LIMIT = timedelta(days=1000)
 """The launcher watches over the workers; a rank may wait for a slow one as long as it takes."""
 
 
-def main(work: Callable[[Path, int, Job], None]) -> None:
-    """Does a rank's work, whose folder and number are this process's arguments."""
-    folder, rank = Path(sys.argv[1]), int(sys.argv[2])
+def main(work: Callable[[Path, int, Job], None], folder: Path, rank: int) -> None:
+    """Does a rank's work, and ends the process."""
     threading.Thread(target=_end_with_launcher, args=[folder], daemon=True).start()
     try:
         work(folder, rank, Job.load(folder))
@@ -145,7 +144,3 @@ def _end_with_launcher(folder: Path) -> None:
     os.read(0, 1)  # not sys.stdin: its lock would be held when the interpreter ends
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    main(work)

@@ -4,6 +4,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from onnx import ModelProto
@@ -26,6 +27,23 @@ def run(*arguments: str) -> int:
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / ".ns")}
+
+
+def ranks_of(launcher: int) -> dict[int, tuple[int, Path]]:
+    """Process number and folder of each rank that a launcher has started, by Linux's /proc: its children's children, which print to
+    `FOLDER/RANK.log` or `.out`."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found: dict[int, tuple[int, Path]] = {}
+    for process, parent in parents.items():
+        if parents.get(parent) == launcher:
+            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                printed = Path(f"/proc/{process}/fd/1").readlink()
+                if printed.stem.isdecimal():
+                    found[int(printed.stem)] = process, printed.parent
+    return found
 
 
 def unary(operator: str, type_: str) -> str:

@@ -15,8 +15,8 @@ import pytest
 
 from distir.backends.torch import execute
 from distir.dialects.errors import DistirError
-from tests.end_to_end.commands import COMMAND, environment, example
-from tests.end_to_end.test_torch_run import INPUTS, PAIR, parse, signal_to_rank_1, workers_of
+from tests.end_to_end.commands import COMMAND, environment, example, ranks_of
+from tests.end_to_end.test_torch_run import INPUTS, PAIR, parse, signal_to_rank_1
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")]
 
@@ -45,14 +45,14 @@ def test_a_rank_dies_or_stalls(number: signal.Signals, message: str, time_: int)
     with signal_to_rank_1(number) as sent, pytest.raises(DistirError, match=message):
         execute(parse(PAIR), {**INPUTS, "i": np.array([0, 1])}, measure=10**9, timeout_seconds=20)
     assert time.monotonic() - sent[0] < 40
-    assert not workers_of(os.getpid())
+    assert not ranks_of(os.getpid())
 
 
 @pytest.mark.parametrize("time_", range(TIMES))
 def test_a_rank_raises(time_: int):
     with pytest.raises(DistirError, match=r"^rank 1 failed: onnx.Gather in @main: .*out of range"):
         execute(parse(PAIR), INPUTS)
-    assert not workers_of(os.getpid())
+    assert not ranks_of(os.getpid())
 
 
 @pytest.mark.parametrize("time_", range(TIMES))
@@ -64,7 +64,7 @@ def test_the_launcher_ends(number: signal.Signals, time_: int, tmp_path: Path):
     arguments = ["run", "pair.mlir", "--inputs", "in.npz", "--measure", "1000000000", "-o", "out.npz"]
     environment_ = environment() | {"TMPDIR": str(tmp_path / "tmp")}
     launcher = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, env=environment_)
-    while len(workers := workers_of(launcher.pid)) < 2:
+    while len(workers := ranks_of(launcher.pid)) < 2:
         assert launcher.poll() is None
         time.sleep(0.02)
     time.sleep(time_ / 5)

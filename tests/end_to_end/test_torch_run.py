@@ -44,6 +44,7 @@ from distir.dialects.dist import OnAttr, PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
 from distir.dialects.reductions import Reduction
+from tests.end_to_end.commands import ranks_of
 
 
 def parse(text: str) -> ModuleOp:
@@ -331,26 +332,12 @@ builtin.module attributes {dist.devices = 2 : i64} {
 INPUTS = {"x": np.ones(4, np.float32), "y": np.ones(4, np.float32), "i": np.array([0, 9])}
 
 
-def workers_of(parent: int) -> dict[int, tuple[int, Path]]:
-    """Process number and folder of each rank's worker, by Linux's /proc."""
-    found: dict[int, tuple[int, Path]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-            command = path.with_name("cmdline").read_text().split("\0")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == parent and "distir.backends.torch.worker" in command:
-            found[int(command[-2])] = int(path.parent.name), Path(command[-3])
-    return found
-
-
 @contextmanager
 def signal_to_rank_1(number: signal.Signals) -> Generator[list[float]]:
     """Sends it once both ranks run; the list gets the time of that."""
 
     def send() -> None:
-        while 1 not in (workers := workers_of(os.getpid())):
+        while 1 not in (workers := ranks_of(os.getpid())):
             time.sleep(0.02)
         process, folder = workers[1]
         while not (folder / "meeting").exists():
@@ -372,7 +359,7 @@ def test_rank_that_raises_is_named():
         run(parse(PAIR), INPUTS)
     assert "\n" not in str(caught.value)
     assert time.monotonic() - start < 20
-    assert not workers_of(os.getpid())
+    assert not ranks_of(os.getpid())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process through /proc")
@@ -380,7 +367,7 @@ def test_rank_that_is_killed_ends_the_run():
     with signal_to_rank_1(signal.SIGKILL) as sent, pytest.raises(DistirError, match=r"^rank 1 was killed by SIGKILL"):
         execute(parse(PAIR), {**INPUTS, "i": np.array([0, 1])}, measure=10**9)
     assert time.monotonic() - sent[0] < 2
-    assert not workers_of(os.getpid())
+    assert not ranks_of(os.getpid())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the process through /proc")
@@ -389,7 +376,7 @@ def test_rank_that_stalls_ends_the_run():
     with signal_to_rank_1(signal.SIGSTOP) as sent, pytest.raises(DistirError, match=where):
         execute(parse(PAIR), {**INPUTS, "i": np.array([0, 1])}, measure=10**9, timeout_seconds=6)
     assert time.monotonic() - sent[0] < 12
-    assert not workers_of(os.getpid())
+    assert not ranks_of(os.getpid())
 
 
 def test_ranks_that_wait_for_each_other_end_the_run():
@@ -422,10 +409,10 @@ def test_workers_end_with_their_launcher(how: signal.Signals, tmp_path: Path):
     root = Path(__file__).parents[2]
     launcher = subprocess.Popen(
         [sys.executable, "-c", script, "", str(Path(__file__).parent)],
-        env={**os.environ, "PYTHONPATH": str(root / ".ns"), "TMPDIR": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": f"{root / '.ns'}{os.pathsep}{root}", "TMPDIR": str(tmp_path)},
         stderr=subprocess.PIPE,
     )
-    while len(workers := workers_of(launcher.pid)) < 2:
+    while len(workers := ranks_of(launcher.pid)) < 2:
         assert launcher.poll() is None
         time.sleep(0.02)
     launcher.send_signal(how)

@@ -26,7 +26,7 @@ from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
-from tests.end_to_end.commands import COMMAND, environment
+from tests.end_to_end.commands import COMMAND, environment, ranks_of
 
 ROOT = Path(__file__).parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")
@@ -163,22 +163,6 @@ def test_pipelines_and_eager_pytorch_train_alike(programs: Path, tmp_path: Path)
         assert abs(found - loss.item()) < 1e-5
 
 
-def ranks_of(parent: int) -> dict[int, int]:
-    """Process number of each rank, by Linux's /proc."""
-    found: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent and b"train.py" in path.with_name("cmdline").read_bytes():
-                variables = path.with_name("environ").read_bytes().split(b"\0")
-                rank = next((v for v in variables if v.startswith(b"RANK=")), b"")
-                if rank:
-                    found[int(rank.removeprefix(b"RANK="))] = int(path.parent.name)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found
-
-
 def started(programs: Path, checkpoint: Path, *more: str) -> subprocess.Popen[str]:
     """`train` of two replicas in a process of its own, once it is at step 20."""
     script = (
@@ -230,7 +214,7 @@ def test_a_signal_ends_with_a_checkpoint(number: signal.Signals, programs: Path,
     assert check_whole(tmp_path / "ck") == int(last.split()[3])
     assert not list((tmp_path / "ck").glob(".*.tmp"))
     assert sorted(ranks) == [0, 1]
-    assert not any(Path(f"/proc/{process}").exists() for process in ranks.values())
+    assert not any(Path(f"/proc/{process}").exists() for process, _ in ranks.values())
 
 
 @linux
@@ -239,11 +223,11 @@ def test_a_signal_ends_with_a_checkpoint(number: signal.Signals, programs: Path,
 def test_a_rank_is_killed(victim: int, programs: Path, tmp_path: Path) -> None:
     launcher = started(programs, tmp_path / "ck")
     ranks = ranks_of(launcher.pid)
-    os.kill(ranks[victim], signal.SIGKILL)
+    os.kill(ranks[victim][0], signal.SIGKILL)
     _, errors = launcher.communicate(timeout=60)
     assert f"rank {victim} was killed by SIGKILL" in errors.splitlines()[-1]
     assert check_whole(tmp_path / "ck") % 10 == 0
-    assert not any(Path(f"/proc/{process}").exists() for process in ranks.values())
+    assert not any(Path(f"/proc/{process}").exists() for process, _ in ranks.values())
 
 
 @linux
@@ -254,9 +238,9 @@ def test_the_launcher_is_killed(programs: Path, tmp_path: Path) -> None:
     launcher.kill()
     launcher.communicate()
     deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{p}").exists() for p in ranks.values()) and time.monotonic() < deadline:
+    while any(Path(f"/proc/{p}").exists() for p, _ in ranks.values()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(Path(f"/proc/{process}").exists() for process in ranks.values())
+    assert not any(Path(f"/proc/{process}").exists() for process, _ in ranks.values())
 
 
 @linux
@@ -264,7 +248,7 @@ def test_the_launcher_is_killed(programs: Path, tmp_path: Path) -> None:
 def test_a_rank_stands_still(programs: Path, tmp_path: Path) -> None:
     def stop(line: str) -> None:
         if line.startswith("step 5 "):
-            os.kill(ranks_of(os.getpid())[1], signal.SIGSTOP)
+            os.kill(ranks_of(os.getpid())[1][0], signal.SIGSTOP)
 
     with pytest.raises(DistirError, match=r"^no progress for 5 seconds: rank 1 in a step: the process is stopped$"):
         train(programs / "dp", words(programs, 1_000_000), 2, 5, stop)

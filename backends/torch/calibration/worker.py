@@ -1,4 +1,4 @@
-"""One process of a calibration: `python -m distir.backends.torch.calibration.worker FOLDER RANK`, started by `measure`.
+"""One process of a calibration, started by `measure`.
 
 It compiles each probe as the backend compiles any program, runs it as often as asked, and writes the seconds of each run; all
 processes run the same probe at the same time."""
@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
 
 from distir.backends.torch.exchange import Job, parse, probe_path, times_path
-from distir.backends.torch.worker import join, main
+from distir.backends.torch.worker import join
 
 
 def work(folder: Path, rank: int, job: Job) -> None:
@@ -53,7 +53,3 @@ def work(folder: Path, rank: int, job: Job) -> None:
             file.flush()
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(work)
