@@ -37,9 +37,9 @@ class Gradients:
     def of(self, body: Body, updated: Collection[int] = (), known: Iterable[int] = ()) -> frozenset[int]:
         """Those of a body which makes these slots in the memory of what they update, and of whose results these are gradients: `known`, what `dist.accumulate`
         adds up, what steps that update take, and what is sent or moved to become one."""
-        found = set(known)
+        found, shared = set(known), set(updated)
         for step in reversed(body.steps):
-            updates = not set(updated).isdisjoint(step.makes)
+            updates = not shared.isdisjoint(step.makes)
             if isinstance(step, Run):
                 adds = step.name == AccumulateOp.name
                 if adds or updates or (step.name.startswith("dist.") and not found.isdisjoint(step.makes)):

@@ -4,17 +4,23 @@ function once per entry clocks. Communication is told apart by the axis of the m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distir.interpreters.simulate.axes import Axes
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
 
-Intervals = list[tuple[int, int]]
-"""Of picoseconds, apart from each other, in order."""
+if TYPE_CHECKING:
+    import numpy as np
+
+    Intervals = np.ndarray[Any, Any]
+    """Starts and ends in picoseconds, apart from each other, in order; in two columns."""
+
+LONG = 1 << 62
+"""Picoseconds that machine integers hold; what takes longer is counted in Python's."""
 
 
 class AxisTime(NamedTuple):
@@ -42,8 +48,8 @@ class DeviceTime(NamedTuple):
 class Busy(NamedTuple):
     """Per device of a body, when it computes and when it communicates."""
 
-    compute: list[Intervals]
-    communication: list[dict[str, Intervals]]
+    compute: Sequence[Intervals]
+    communication: Sequence[Mapping[str, Intervals]]
     """By axis."""
 
 
@@ -62,8 +68,12 @@ class Occupancy:
         return known
 
     def _run(self, scope: Scope, clocks: list[int]) -> Busy:
+        import numpy as np
+
         expansion, body = self.expansion, scope.body
-        found = Busy([[] for _ in range(body.devices)], [{} for _ in range(body.devices)])
+        whole = np.int64 if expansion.program.summary().makespan_picoseconds < LONG else object
+        compute: list[list[Intervals]] = [[] for _ in range(body.devices)]
+        communication: list[dict[str, list[Intervals]]] = [{} for _ in range(body.devices)]
         for stage, step in zip(expansion.stages(scope), body.steps, strict=True):
             before = [clocks[s] for s in stage.streams]
             busy = expansion.advance(scope, stage, step, clocks)
@@ -73,34 +83,34 @@ class Occupancy:
                 inside = expansion.inside(scope, step, stage.op)
                 inner = self.of(inside, tuple([clock - before[0] for clock in before]))
                 for device, computing, communicating in zip(step.devices, *inner, strict=False):
-                    found.compute[device] += _later(computing, before[0])
+                    compute[device].append(computing + before[0])
                     for axis, intervals in communicating.items():
-                        found.communication[device].setdefault(axis, []).extend(_later(intervals, before[0]))
+                        communication[device].setdefault(axis, []).append(intervals + before[0])
             elif busy:
                 axis = None if stage.kind in COMPUTE else self.axes.of_step(stage.op, step, scope)
                 for device in {body.streams[s][0] for s, _, _ in busy if s not in stage.slows}:
-                    mine = found.compute[device] if axis is None else found.communication[device].setdefault(axis, [])
-                    mine.append(busy[0][1:])
+                    mine = compute[device] if axis is None else communication[device].setdefault(axis, [])
+                    mine.append(np.array([busy[0][1:]], whole))
                 for s, start, end in busy:
                     if s in stage.slows:
-                        found.compute[body.streams[s][0]].append((start, end))
-        communication = [{axis: merged(each) for axis, each in by_axis.items()} for by_axis in found.communication]
-        return Busy([merged(intervals) for intervals in found.compute], communication)
+                        compute[body.streams[s][0]].append(np.array([(start, end)], whole))
+        return Busy(
+            [merged(each) for each in compute],
+            [{axis: merged(each) for axis, each in by_axis.items()} for by_axis in communication],
+        )
 
 
-def _later(intervals: Intervals, by: int) -> Intervals:
-    return [(start + by, end + by) for start, end in intervals]
+def merged(parts: Sequence[Intervals]) -> Intervals:
+    """The union of all."""
+    import numpy as np
 
-
-def merged(intervals: Iterable[tuple[int, int]]) -> Intervals:
-    """The union."""
-    union: Intervals = []
-    for start, end in sorted(intervals):
-        if union and start <= union[-1][1]:
-            union[-1] = (union[-1][0], max(end, union[-1][1]))
-        else:
-            union.append((start, end))
-    return union
+    every = np.concatenate([np.empty((0, 2), np.int64), *parts])
+    if len(every) < 2:
+        return every
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    until = np.maximum.accumulate(every[:, 1])
+    begins = np.flatnonzero(np.append(True, every[1:, 0] > until[:-1]))
+    return np.stack((every[begins, 0], until[np.append(begins[1:], len(every)) - 1]), axis=1)
 
 
 def device_times(expansion: Expansion) -> list[DeviceTime]:
@@ -111,10 +121,10 @@ def device_times(expansion: Expansion) -> list[DeviceTime]:
     times = [DeviceTime(0, 0, makespan, 0, {})] * len(scope.devices)
     for device, (compute, by_axis) in enumerate(zip(*busy, strict=True)):
         computing = _length(compute)
-        shown = {axis: _length(merged([*compute, *each])) - computing for axis, each in by_axis.items()}
+        shown = {axis: _length(merged([compute, each])) - computing for axis, each in by_axis.items()}
         along = {axis: AxisTime(shown[axis], _length(each) - shown[axis]) for axis, each in by_axis.items()}
-        communication = merged(chain.from_iterable(by_axis.values()))
-        occupied = _length(merged([*compute, *communication]))
+        communication = merged(list(by_axis.values()))
+        occupied = _length(merged([compute, communication]))
         shows = occupied - computing
         times[device] = DeviceTime(computing, shows, makespan - occupied, _length(communication) - shows, along)
     return [times[summary.stand_in.get(device, device)] for device in range(len(times))]
@@ -130,4 +140,4 @@ def by_axis(times: Sequence[DeviceTime]) -> dict[str, AxisTime]:
 
 
 def _length(intervals: Intervals) -> int:
-    return sum(end - start for start, end in intervals)
+    return int((intervals[:, 1] - intervals[:, 0]).sum())
