@@ -107,8 +107,9 @@ def convolution_fits(x: Tensor, weight: Tensor, bias: Tensor | None, *options: A
 
 
 def check_extents(function: Any, given: Mapping[str, Any]) -> None:
-    """Raises ValueError where what replaces a part has not its shape, a convolution has channels that its weight has not, or a
-    transform has not the frequencies of its length; other operators are not looked at."""
+    """Raises ValueError where what replaces a part has not its shape, a convolution has channels that its weight has not, a
+    transform has not the frequencies of its length, or numbers of samples, channels and pixels (of a norm by groups) are not the
+    operands'; other operators are not looked at."""
     if not part_fits(function, given):
         raise ValueError(f"{function}: the part that is replaced has another shape")
     if function is torch.ops.aten._fft_c2r.default:
@@ -119,6 +120,13 @@ def check_extents(function: Any, given: Mapping[str, Any]) -> None:
         x, weight, bias, *options = (given.get(argument.name) for argument in function._schema.arguments)
         if not convolution_fits(cast(Tensor, x), cast(Tensor, weight), bias, *options):
             raise ValueError(f"{function}: operands of other channels than its weight")
+    if {"N", "C", "HxW"} <= given.keys():
+        samples, channels, *pixels = cast(Tensor, given["input"]).shape
+        by_channel = [each for name in ("weight", "bias") if (each := given.get(name)) is not None]
+        if (samples, channels, prod(pixels)) != (given["N"], given["C"], given["HxW"]) or any(
+            cast(Tensor, each).shape != (channels,) for each in by_channel
+        ):
+            raise ValueError(f"{function}: operands of other sizes than its numbers")
 
 
 def _on_meta(tensor: Tensor) -> Tensor:

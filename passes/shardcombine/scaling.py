@@ -89,10 +89,15 @@ def co_scalings(
         found.append(bounded)
         covered |= set(bounded.slots)
     with_sizes = {i for scaling in found if scaling.results for i in scaling.slots if len(scaling.slots) > 1}
-    for seed in pool:
-        if alone[seed] == () and not slots[seed].is_size and seed not in with_sizes:
-            found += _with_two_sizes(seed, pool, slots, effect_of)
-        if seed in covered or slots[seed].is_size:
+    found += [
+        scaling
+        for seed in pool
+        if alone[seed] == () and not slots[seed].is_size and seed not in with_sizes
+        for scaling in _with_two_sizes(seed, pool, slots, effect_of)
+    ]
+    seeds = [i for i in pool if not slots[i].is_size]
+    for seed in (*seeds, *seeds):  # again: what other seeds cover tells dims of equal extents apart
+        if seed in covered:
             continue
         for larger in _larger_sets(seed, pool, covered, slots, point, effect_of, likely):
             members = _thinned(set(larger), seed, [set(scaling.slots) for scaling in found], effect_of)
@@ -145,6 +150,9 @@ def _around_a_size(
     grouped = [seed, *(i for i in pool if point[i] % point[seed] == 0)]
     wholes = [scaling.slots for scaling in found if all(point[i] % point[seed] == 0 for i in scaling.slots)]
     supersets = _larger_sets(seed, pool, set(), slots, point, effect_of)
+    covered = {i for members in known for i in members}
+    open_too = [i for i in pool if point[i] == point[seed] and i not in covered]
+    supersets += [tuple(sorted({seed, *members, *open_too})) for members in wholes if len(open_too) > 1]
     supersets += [tuple(sorted({seed, *members, i})) for members in wholes for i in grouped]
     divided = {i for i in range(len(slots)) if point[i] % point[seed] == 0}
     supersets.append(_thinned(divided, seed, [set(each) for each in known], effect_of))
@@ -277,10 +285,15 @@ def _larger_sets(
 
     open_dims = [i for i in pool if i not in covered and not slots[i].is_size]
     equal = [i for i in pool if point[i] == point[seed]]
+    uncovered = [i for i in equal if i not in covered]
+    at_its_place = [i for i in equal if slots[i].position == slots[seed].position]
+    dims_there = [
+        i for i in at_its_place if not slots[i].is_size and slots[i].length > 1
+    ]  # a vector's may be any other's
     supersets = [
         *(list(each) for each in likely if seed in each),
-        [i for i in equal if i not in covered],
-        [i for i in equal if slots[i].position == slots[seed].position],
+        uncovered,
+        at_its_place,
         [i for i in equal if from_right(i) == from_right(seed)],
         equal,
         [i for i in open_dims if slots[i].position == slots[seed].position],
@@ -291,6 +304,8 @@ def _larger_sets(
         ),
         open_dims,
         *([*equal, i] for i in pool if i not in equal and len(equal) > 1),
+        *([*uncovered, i] for i in equal if i in covered and len(uncovered) > 1),
+        *([*dims_there, i] for i in pool if i not in dims_there and len(dims_there) > 1),
     ]
     accepted: list[tuple[int, ...]] = []
     for superset in supersets:

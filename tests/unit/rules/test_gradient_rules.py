@@ -19,6 +19,7 @@ from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import run
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
+from tests.unit.aten_instances import Call, operation
 from tests.unit.shard_executor import violations
 
 aten = torch.ops.aten
@@ -175,12 +176,23 @@ def test_groups_are_cut_together() -> None:
     assert "S3(halo = [0, 2])" in text
 
 
-def test_the_groups_of_a_norm() -> None:
-    (forward,) = operations("aten.native_group_norm", [nn.Conv2d(6, 16, 1), nn.GroupNorm(4, 16)], 9, 16)
-    (backward,) = operations("aten.native_group_norm_backward", [nn.Conv2d(6, 16, 1), nn.GroupNorm(4, 16)], 9, 16)
+@pytest.mark.parametrize(
+    ("batch", "channels", "rows", "groups"),
+    [(3, 16, 9, 4), (6, 12, 12, 4), (4, 8, 4, 4), (6, 6, 6, 6)],
+    ids=str,
+)
+def test_the_groups_of_a_norm(batch: int, channels: int, rows: int, groups: int) -> None:
+    """Whichever of samples, channels, rows and groups are equal in number: what the operator states of them follows the cut."""
+    x, kept, vector = torch.ones(batch, channels, rows, rows), torch.ones(batch, groups), torch.ones(channels)
+    numbers = (batch, channels, rows * rows, groups)
+    forward, _ = operation(Call(aten.native_group_norm.default, (x, vector, vector + 1, *numbers, 1e-5), {}))
+    gradient = (x, x + 1, kept, kept + 1, vector, *numbers, [True] * 3)
+    backward, _ = operation(Call(aten.native_group_norm_backward.default, gradient, {}))
     sizes = "sizes = {N[0]: S1, C[0]: S2, group[0]: S2}"
     assert "S2: [gather(1), gather(1), gather(1)]}, " + sizes in rule_that_holds(forward)
-    assert "S2: [gather(1), gather(0), gather(0)]}, " + sizes in rule_that_holds(backward)
+    assert "S1: [gather(0), reduce(sum), reduce(sum)], S2: [gather(1), gather(0), gather(0)]}, " + sizes in (
+        rule_that_holds(backward)
+    )
 
 
 class WithPlaces(nn.Module):
