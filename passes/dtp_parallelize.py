@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 CONVERTING_SECONDS = 60.0
 """For a search that `sharding=auto` asks for."""
 
+KEPT_WHOLE = 0.1
+"""Of the parameters, how much more than its share a tensor rank may hold before a plan that divides them is looked for."""
+
 
 @dataclass(frozen=True)
 class DtpParallelizePass(ModulePass):
@@ -32,7 +35,7 @@ class DtpParallelizePass(ModulePass):
     With `sharding=dtp`, replicas hold all state and the tensor axis is chosen by minimising communication over the rules, as `machine`
     has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch; a program
     where they do not is distributed as by `sharding=ilp` with `divide`, which converts values where an operation needs them
-    otherwise, and a note on stderr says why; so is one of whose parameters tensor ranks would hold most whole. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
+    otherwise, and a note on stderr says why; so is one of whose parameters tensor ranks would hold a tenth more than their share. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
     is stored in parts; with `grouped`, what the devices of a stage do alike is written once (`apply-sharding`). Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
@@ -202,9 +205,10 @@ class DtpParallelizePass(ModulePass):
         return replace(self, sharding="ilp", time_limit=limit, divide=True)
 
     def _divides_better(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
-        """Whether a tensor axis left most parameters whole, and the integer program divides them, which is then the plan."""
+        """Whether a tensor axis left parameters whole (a table that it is cheaper to look up in whole), and the integer program divides
+        them, which is then the plan."""
         left = _held_share(op)
-        if left <= (1 + 1 / self.tp) / 2:
+        if left <= 1 / self.tp + KEPT_WHOLE:
             return False
         with suppress(DistirError):
             self._dividing.apply(ctx, untouched)

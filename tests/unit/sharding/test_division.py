@@ -1,10 +1,13 @@
 """Plans that divide: models too small for that to be fast get the plan that they would have at real size."""
 
 import pytest
+import torch
+from torch import nn
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.frontends.onnx import import_model
+from distir.frontends.pytorch import import_step
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.equivalence import verify
 from distir.passes.apply_sharding import ApplyShardingPass
@@ -81,4 +84,30 @@ def test_the_tensor_axis_that_leaves_parameters_whole_gives_way(capsys: pytest.C
     DtpParallelizePass(tp=2, batch="x:1").apply(Context(), module)
     assert "tensor ranks would hold 100% of their parameters" in capsys.readouterr().err
     assert elements(module, 0) <= 0.6 * elements(source)
+    assert verify(source, module, count=1).holds
+
+
+class TwoLookups(nn.Module):
+    """One table: looked up twice, and scores of words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.one, self.other = nn.Embedding(512, 128), nn.Linear(128, 128), nn.Linear(128, 128)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Scores [batch, y, word]."""
+        both = self.one(self.words(x)).mean(1, keepdim=True) + self.other(self.words(y)).tanh()
+        return both @ self.words.weight.t()
+
+
+def test_a_table_that_is_cheaper_to_hold_whole_is_divided() -> None:
+    words = torch.randint(0, 512, (4, 32))
+    source = import_step(TwoLookups(), (words, words))
+    shares: list[float] = []
+    for sharding in ("dtp", "auto"):
+        module = source.clone()
+        DtpParallelizePass(tp=2, sharding=sharding).apply(Context(), module)
+        shares.append(elements(module, 0) / elements(source))
+    assert shares[0] > 0.8
+    assert shares[1] == pytest.approx(0.5, abs=0.01)
     assert verify(source, module, count=1).holds
