@@ -73,7 +73,7 @@ class DtpParallelizePass(ModulePass):
     time_limit: float | None = None
     """Seconds that the search may take; none: until the optimum is proven."""
     divide: bool = False
-    """As for `ilp-shard`."""
+    """As for `ilp-shard` and `pipeline-stages`."""
     cost_model: str = "analytic"
     """As for `simulate`."""
     recompute: str = "none"
@@ -123,7 +123,9 @@ class DtpParallelizePass(ModulePass):
         return (
             *preparing(),
             *self._decomposing,
-            PipelineStagesPass(stages // virtual, self.batch, self.machine, self.microbatches, virtual, splits),
+            PipelineStagesPass(
+                stages // virtual, self.batch, self.machine, self.microbatches, virtual, splits, self.divide
+            ),
             *(
                 (RecomputeActivationsPass(self.recompute, self.machine, self.cost_model),)
                 if self.recompute != "none"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from math import inf
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
@@ -16,7 +17,7 @@ from xdsl.passes import ModulePass
 class PipelineStagesPass(ModulePass):
     """Cuts the forward part, in program order, into `stages` parts of balanced cost on `machine`, or `virtual` times as many, of which each
     rank of the pipeline then has so many; backward operations and updates follow the values and parameters they need. Where a stage has over
-    1.2 times its share of the parameters, stages may be up to a tenth slower for it to have less.
+    1.2 times its share of the parameters, stages may be up to a tenth slower for it to have less; with `divide`, as slow as it takes.
 
     Requires: rules on ops (level 2, no mesh). Ensures: the entry only calls `@forward_p`, `@backward_p`, `@update_p`
     (and `@before_p` for what does not depend on the batch); each call carries `dist.stage` and `dist.phase`. Equal
@@ -36,12 +37,16 @@ class PipelineStagesPass(ModulePass):
     split_backward: bool = False
     """Whether backward parts are in two: what other stages wait for, and what they do not (`@weights_p`: gradients of weights, mostly)."""
 
+    divide: bool = False
+    """Whether parameters are even before time is."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist import BatchRowsOp
         from distir.dialects.errors import DistirError
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch.batch_axis import Phase, describe_need, parse_batch
+        from distir.passes.distribution.pipeline.cuts import SLOWER
         from distir.passes.distribution.pipeline.local_program import cut_into_stages
         from distir.passes.distribution.pipeline.stages import VIRTUAL
 
@@ -50,7 +55,16 @@ class PipelineStagesPass(ModulePass):
                 raise DistirError(f"{name}: expected at least 1, got {count}")
         batch = parse_batch(self.batch, entry_function(op))
         machine, stages = load_machine(self.machine), self.stages * self.virtual
-        axis = cut_into_stages(op, batch, self.microbatches, stages, machine, gathers=True, splits=self.split_backward)
+        axis = cut_into_stages(
+            op,
+            batch,
+            self.microbatches,
+            stages,
+            machine,
+            gathers=True,
+            splits=self.split_backward,
+            slower=inf if self.divide else SLOWER,
+        )
         if self.virtual > 1:
             op.attributes[VIRTUAL] = IntegerAttr(self.virtual, i64)
         if axis.gathered is not None:

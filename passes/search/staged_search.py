@@ -266,7 +266,7 @@ class StagedSearch:
         key = (c.recompute, c.batch, stages, c.microbatches, splits)
         if key not in self._seconds:
             module = self.base(c.batch).clone()
-            cut = PipelineStagesPass(stages, self.batch, self.machine_name, c.microbatches, split_backward=splits)
+            cut = PipelineStagesPass(stages, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides)
             cut.apply(Context(), module)
             RecomputeActivationsPass(c.recompute, self.machine_name, self.cost_model).apply(Context(), module)
             found = [[0.0] * len(PHASES) for _ in range(stages)]

@@ -3,26 +3,29 @@ What is balanced is the heaviest part, within reason also the largest: a stage h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import inf
+
+Held = Sequence[Mapping[Hashable, int]]
+"""What each operation takes that its part then holds, once, and how large it is."""
 
 EVEN, SLOWER, HALVINGS = 1.2, 1.1, 6
 """Of cuts into stages: what counts as an even share of the parameters, what it may cost, and how often the bound is halved."""
 
 
-def dividing_cuts(weights: Sequence[float], sizes: Sequence[int], parts: int) -> list[int]:
-    """Bounds of `parts` balanced parts; where one has more than `EVEN` times its share of the sizes, of cuts that are at most `SLOWER` times as
+def dividing_cuts(weights: Sequence[float], held: Held, parts: int, slower: float = SLOWER) -> list[int]:
+    """Bounds of `parts` balanced parts; where one holds more than `EVEN` times its share of all, of cuts that are at most `slower` times as
     heavy one in which the largest part is smaller, down to that (by halving what is between, so not the very smallest)."""
     best = balanced_cuts(weights, parts)
-    slowest, too_small, enough = SLOWER * _largest(weights, best), 0.0, EVEN * sum(sizes) / parts
+    slowest, too_small, enough = slower * _largest(weights, best), 0.0, EVEN * _size(held) / parts
     bound = enough
     for _ in range(HALVINGS):
-        if (most := _largest(sizes, best)) <= max(enough, too_small):
+        if (most := _size_of_largest(held, best)) <= max(enough, too_small):
             break
-        found = balanced_cuts(weights, parts, sizes, bound)
+        found = balanced_cuts(weights, parts, held, bound)
         if found and _largest(weights, found) <= slowest:
-            best, most = found, _largest(sizes, found)
+            best, most = found, _size_of_largest(held, found)
         else:
             too_small = bound
         bound = (max(enough, too_small) + most) / 2
@@ -33,22 +36,33 @@ def _largest(weights: Sequence[float], bounds: Sequence[int]) -> float:
     return max(sum(weights[start:stop]) for start, stop in pairwise(bounds))
 
 
-def balanced_cuts(weights: Sequence[float], parts: int, sizes: Sequence[int] = (), most: float = inf) -> list[int]:
-    """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are), of those in which no part is
-    larger than `most`; empty if there are none.
+def _size_of_largest(held: Held, bounds: Sequence[int]) -> int:
+    return max(_size(held[start:stop]) for start, stop in pairwise(bounds))
+
+
+def _size(held: Held) -> int:
+    return sum({what: size for each in held for what, size in each.items()}.values())
+
+
+def balanced_cuts(weights: Sequence[float], parts: int, held: Held = (), most: float = inf) -> list[int]:
+    """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are), of those in which no part
+    holds more than `most`; empty if there are none.
 
     Dynamic programming over prefixes: O(len(weights)^2 parts) at most. The last part of a prefix is made longer as long as it is not
     heavier than the heaviest of the best cut that was found."""
-    prefix, before = [0.0, *accumulate(weights)], [0, *accumulate(sizes or [0] * len(weights))]
+    prefix = [0.0, *accumulate(weights)]
     n = len(weights)
     best: list[dict[int, tuple[float, float, int]]] = [{0: (0.0, 0.0, 0)}]
     for part in range(1, parts + 1):
         row: dict[int, tuple[float, float, int]] = {}
         for stop in range(part, n - (parts - part) + 1):
             found: list[tuple[float, float, int]] = []
-            lightest = inf
+            lightest, size, seen = inf, 0, set[Hashable]()
             for start in range(stop - 1, part - 2, -1):
-                if before[stop] - before[start] > most:
+                if most < inf:
+                    size += sum(bytes_ for what, bytes_ in held[start].items() if what not in seen)
+                    seen.update(held[start])
+                if size > most:
                     break
                 if (known := best[-1].get(start)) is None:
                     continue

@@ -23,6 +23,7 @@ from distir.passes.distribution.batch.batch_axis import (
 from distir.passes.distribution.batch.entry_axis import BatchAxis, axis_of_entry
 from distir.passes.distribution.batch.localize import Localizer
 from distir.passes.distribution.inline import inline_calls
+from distir.passes.distribution.pipeline.cuts import SLOWER
 from distir.passes.distribution.pipeline.split_backward import split_backward
 from distir.passes.distribution.pipeline.stages import (
     BEFORE,
@@ -53,11 +54,12 @@ def cut_into_stages(
     cuts: Cuts | None = None,
     gathers: bool = False,
     splits: bool = False,
+    slower: float = SLOWER,
 ) -> BatchAxis:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
     there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers. Stages begin
     where `cuts` says, which notes where they began. The loop over microbatches `gathers` or not (`follow_batch`); where it `splits`, what no other stage waits for
-    of the backward part is a phase of its own. Returns the batch axis of the entry as it was."""
+    of the backward part is a phase of its own. Stages may be `slower` for parameters to be even (`dividing_cuts`). Returns the batch axis of the entry as it was."""
     cuts = {} if cuts is None else cuts
     calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
@@ -65,7 +67,7 @@ def cut_into_stages(
     weigh = stage_weights(module, machine, max(1, rows))
     axis = axis_of_entry(module, entry, batch, shards, gathers)
     try:
-        assignment = Assignment(entry, axis, stages, weigh, cuts)
+        assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
     except TooManyStages as error:
         if axis.gathered is not None:
             raise explain(axis.gathered, shards, gathers) from None
@@ -74,10 +76,12 @@ def cut_into_stages(
         if whole_layers:
             raise CutsLayers(error.operations, stages) from None
         inline_calls(module, entry)
-        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards, gathers), stages, weigh, cuts)
+        axis = axis_of_entry(module, entry, batch, shards, gathers)
+        assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
     while callees := assignment.straddling():
         inline_calls(module, entry, callees)
-        assignment = Assignment(entry, axis_of_entry(module, entry, batch, shards, gathers), stages, weigh, cuts)
+        axis = axis_of_entry(module, entry, batch, shards, gathers)
+        assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
     if splits:
         split_backward(module, assignment)
     build_stages(module, entry, assignment.ops, assignment.groups)

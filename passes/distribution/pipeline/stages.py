@@ -10,7 +10,7 @@ operator is named.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ from distir.interpreters.walk import values_read
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase
 from distir.passes.distribution.batch.entry_axis import BatchAxis
-from distir.passes.distribution.pipeline.cuts import dividing_cuts
+from distir.passes.distribution.pipeline.cuts import SLOWER, dividing_cuts
 from distir.passes.structure import (
     argument_attributes,
     is_constant_expression,
@@ -73,8 +73,8 @@ class TooManyStages(DistirError):
 class Assignment:
     """The group of every operation of the entry."""
 
-    def __init__(self, entry: FuncOp, axis: BatchAxis, stages: int, weigh: Weigh, cuts: Cuts):
-        """Stages begin where `cuts` says; what it does not know is balanced, and added to it."""
+    def __init__(self, entry: FuncOp, axis: BatchAxis, stages: int, weigh: Weigh, cuts: Cuts, slower: float = SLOWER):
+        """Stages begin where `cuts` says; what it does not know is balanced, and added to it. They may be `slower` for parameters to be even."""
         self.entry, self.axis = entry, axis
         self.ops = [
             op for op in entry.body.block.ops if not is_constant_expression(op) and not isinstance(op, ReturnOp)
@@ -83,12 +83,14 @@ class Assignment:
         self.home: dict[SSAValue, int] = {}
         self._available: dict[SSAValue, set[int]] = defaultdict(set)
         ports = zip(entry.body.block.args, argument_attributes(entry), strict=True)
-        self._parameters = {v for v, a in ports if text(a, "dist.role", "input") in ("parameter", "state")}
+        self._parameters: set[SSAValue] = {
+            v for v, a in ports if text(a, "dist.role", "input") in ("parameter", "state")
+        }
         inside = [op for op in self.ops if axis.phases[op] is Phase.INSIDE]
         forward = forward_part(entry, inside)
         made = self._made_cut(inside)
         inside = [op for op in inside if op not in made]
-        self._assign_forward([op for op in inside if op in forward], stages, weigh, cuts)
+        self._assign_forward([op for op in inside if op in forward], stages, weigh, cuts, slower)
         self._assign_made([op for op in made if op in forward], FORWARD)
         before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
         self._assign_before(before)  # parameters that are reached through these live where their results are used
@@ -106,12 +108,12 @@ class Assignment:
         taken = [self.groups[v.op] for v in values_read(op) if isinstance(v, OpResult) and v.op in self.groups]
         return max((g.level + (g.stage != stage) for g in taken if g.phase == phase), default=0)
 
-    def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh, cuts: Cuts) -> None:
+    def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh, cuts: Cuts, slower: float) -> None:
         if len(ops) < stages:
             raise TooManyStages(len(ops), stages)
         if len(ops) not in cuts:
-            weights, sizes = [weigh(op) for op in ops], self._sizes(ops)
-            cuts[len(ops)] = dividing_cuts(weights, sizes, stages) if stages > 1 else [0, len(ops)]
+            weights, held = [weigh(op) for op in ops], self._held(ops)
+            cuts[len(ops)] = dividing_cuts(weights, held, stages, slower) if stages > 1 else [0, len(ops)]
         for stage, (start, stop) in enumerate(pairwise(cuts[len(ops)])):
             for op in ops[start:stop]:
                 self._put(op, Group(FORWARD, stage))
@@ -135,21 +137,25 @@ class Assignment:
             stages = [g.stage for g in users if g is not None and g.phase == phase]
             self._put(op, Group(phase, (min if phase == FORWARD else max)(stages, default=0)))
 
-    def _sizes(self, ops: Sequence[Operation]) -> list[int]:
-        """Bytes of the parameters that each operation is the first to take, by itself or through what runs before the loop."""
-        seen: set[SSAValue] = set()
-        sizes = [0] * len(ops)
-        for i, op in enumerate(ops):
-            todo = list(values_read(op))
+    def _held(self, ops: Sequence[Operation]) -> list[dict[Hashable, int]]:
+        """Bytes of the parameters that each operation takes. A stage holds what it takes by itself; what is updated, or taken through what runs
+        before the loop, the first stage that takes it holds, and sends."""
+        updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
+        names = (text(a, "dist.name", "") for a in argument_attributes(self.entry))
+        sent = {v for v, name in zip(self.entry.body.block.args, names, strict=True) if name in updated}
+        held, done = list[dict[Hashable, int]](), set[SSAValue]()
+        for op in ops:
+            todo, seen = list(values_read(op)), set[SSAValue]()
             while todo:
                 if (value := todo.pop()) in seen:
                     continue
                 seen.add(value)
-                if value in self._parameters:
-                    sizes[i] += type_bytes(value.type)
-                elif isinstance(value, OpResult) and self.axis.phases.get(value.op) is Phase.BEFORE:
+                if isinstance(value, OpResult) and self.axis.phases.get(value.op) is Phase.BEFORE:
                     todo += values_read(value.op)
-        return sizes
+            own = self._parameters.intersection(values_read(op)) - sent
+            held.append({value: type_bytes(value.type) for value in own | (self._parameters & seen - done)})
+            done |= seen
+        return held
 
     def _put(self, op: Operation, group: Group) -> None:
         self.groups[op] = group

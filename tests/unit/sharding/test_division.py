@@ -111,3 +111,18 @@ def test_a_table_that_is_cheaper_to_hold_whole_is_divided() -> None:
     assert shares[0] > 0.8
     assert shares[1] == pytest.approx(0.5, abs=0.01)
     assert verify(source, module, count=1).holds
+
+
+def test_stages_are_even_in_parameters_where_that_is_asked() -> None:
+    """An expensive product by a small matrix is followed by cheap ones by large matrices."""
+    narrow, wide = nn.Linear(8, 8), [nn.Linear(8, 512), nn.ReLU(), nn.Linear(512, 8)]
+    model = nn.Sequential(*[narrow] * 8, nn.AdaptiveAvgPool2d((1, 8)), *wide)
+    source = import_step(model, (torch.randn(4, 4096, 8),))
+    shares: list[float] = []
+    for divide in (False, True):
+        module = source.clone()
+        DtpParallelizePass(dp=2, pp=2, microbatches=2, divide=divide).apply(Context(), module)
+        assert verify(source, module, count=1).holds
+        shares.append(max(elements(module, device) for device in range(4)) / elements(source))
+    assert shares[0] > 0.9
+    assert shares[1] < 0.6

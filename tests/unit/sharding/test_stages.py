@@ -1,8 +1,9 @@
 """Cutting into stages, and the order of schedules: for all weights, stages and microbatches."""
 
 import runpy
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import combinations, pairwise
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ SCHEDULES = st.sampled_from(["gpipe", "1f1b", "pipedream"])
 
 def loads(weights: Sequence[float], bounds: Sequence[int]) -> list[float]:
     return [sum(weights[start:stop]) for start, stop in pairwise(bounds)]
+
+
+def by_themselves(sizes: Sequence[int]) -> list[dict[Hashable, int]]:
+    """Operations of which each takes something of its own."""
+    return [{i: size} for i, size in enumerate(sizes)]
 
 
 @given(st.data())
@@ -59,7 +65,7 @@ def test_no_stage_is_larger_than_its_bound(data: st.DataObject):
     parts, most = data.draw(st.integers(1, len(weights))), data.draw(st.integers(0, 60))
     every_cut = [(0, *inner, len(weights)) for inner in combinations(range(1, len(weights)), parts - 1)]
     allowed = [max(loads(weights, cut)) for cut in every_cut if max(loads(sizes, cut)) <= most]
-    bounds = balanced_cuts(weights, parts, sizes, most)
+    bounds = balanced_cuts(weights, parts, by_themselves(sizes), most)
     assert bool(bounds) == bool(allowed)
     if bounds:
         assert max(loads(sizes, bounds)) <= most
@@ -72,7 +78,7 @@ def test_parameters_are_divided_where_it_costs_little(data: st.DataObject):
     weights = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=8))
     sizes = data.draw(st.lists(st.integers(0, 20), min_size=len(weights), max_size=len(weights)))
     parts = data.draw(st.integers(1, len(weights)))
-    bounds, fastest = dividing_cuts(weights, sizes, parts), balanced_cuts(weights, parts)
+    bounds, fastest = dividing_cuts(weights, by_themselves(sizes), parts), balanced_cuts(weights, parts)
     slowest = SLOWER * max(loads(weights, fastest))
     assert max(loads(weights, bounds)) <= slowest
     assert max(loads(sizes, bounds)) <= max(loads(sizes, fastest))
@@ -80,6 +86,13 @@ def test_parameters_are_divided_where_it_costs_little(data: st.DataObject):
     even = EVEN * sum(sizes) / parts
     if any(max(loads(sizes, cut)) <= even and max(loads(weights, cut)) <= slowest for cut in every_cut):
         assert max(loads(sizes, bounds)) <= even
+
+
+def test_what_several_parts_take_each_of_them_holds() -> None:
+    table_and_layers: list[dict[Hashable, int]] = [{"table": 8}, {1: 3}, {2: 3}, {3: 3}, {"table": 8}]
+    weights = [1, 3, 3, 3, 9]
+    assert dividing_cuts(weights, table_and_layers, 2) == [0, 4, 5]  # 10 | 9; held: 17 | 8
+    assert dividing_cuts(weights, table_and_layers, 2, inf) == [0, 3, 5]  # 7 | 12; held: 14 | 11
 
 
 # --- schedules ---
