@@ -38,7 +38,7 @@ lit: $(STAMP)
 	$(BIN)/lit -j2 --order=lexical -q tests/filecheck
 
 pytest: $(STAMP)
-	$(BIN)/pytest -m "not long" --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(BIN)/pytest -m "not long" --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # distir and examples/extension as wheels, installed in a folder of their own; the extension's tests run against these.
 extension: $(STAMP)

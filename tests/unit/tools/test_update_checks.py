@@ -26,4 +26,4 @@ def test_lines_are_regenerated(name: str, tmp_path: Path):
 
 def test_other_run_lines_are_refused():
     with pytest.raises(ValueError, match="expected one line"):
-        updated(PASSES / "zero-partition" / "stages.mlir")
+        updated(PASSES / "overlap-communication" / "buckets.mlir")

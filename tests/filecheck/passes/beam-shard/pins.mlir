@@ -1,0 +1,9 @@
+// RUN: distir-opt %s -p 'beam-shard{mesh="tp=4" machine=dgx-2}' | filecheck %s
+
+// A choice that the program states stays.
+
+// CHECK: "onnx.MatMul"{{.*}}dist.strategy = #dist.strategy<@mesh, {"tp": S3}>
+func.func @main(%x: tensor<4096x4096xf16> {dist.name = "x", dist.role = "input"}, %w: tensor<4096x4096xf16> {dist.name = "w", dist.role = "parameter"}) -> (tensor<4096x4096xf16> {dist.name = "y", dist.role = "output"}) {
+  %y = "onnx.MatMul"(%x, %w) {dist.strategy = #dist.strategy<@mesh, {"tp": S3}>} : (tensor<4096x4096xf16>, tensor<4096x4096xf16>) -> tensor<4096x4096xf16>
+  func.return %y : tensor<4096x4096xf16>
+}

@@ -1,0 +1,22 @@
+// RUN: distir-opt %s -p shardcombine-annotate,decompose | filecheck %s
+
+// The logits' columns are those of a weight, so the softmax over them is its parts, of which the maximum and the sum are reduced.
+
+// CHECK:      dist.decomposed = ""
+// CHECK-LABEL: @main
+// CHECK-NOT:  aten._log_softmax
+// CHECK:      "aten.amax"
+// CHECK-SAME:   S2: reduce(max)
+// CHECK:      "aten.sub.Tensor"
+// CHECK:      "aten.exp"
+// CHECK:      "aten.sum.dim_IntList"
+// CHECK-SAME:   S2: reduce(sum)
+// CHECK:      "aten.log"
+// CHECK:      %logs = "aten.sub.Tensor"
+// CHECK-SAME:   dist.module = "loss"
+func.func @main(%x: tensor<6x8xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<8x10xf32> {dist.name = "w", dist.role = "parameter"})
+    -> (tensor<6x10xf32> {dist.name = "y", dist.role = "output"}) {
+  %logits = "aten.mm"(%x, %w) : (tensor<6x8xf32>, tensor<8x10xf32>) -> tensor<6x10xf32>
+  %logs = "aten._log_softmax"(%logits) <{dim = -1 : i64, half_to_float = false}> {dist.module = "loss"} : (tensor<6x10xf32>) -> tensor<6x10xf32>
+  func.return %logs : tensor<6x10xf32>
+}

@@ -1,0 +1,20 @@
+// RUN: distir-opt %s -p 'pipeline-stages{stages=2 virtual=2},microbatch{count=2},pipeline-schedule{schedule=interleaved}' | filecheck %s
+
+// Four stages on two ranks: stage s is on rank s mod 2. Both microbatches go through a stage before the next of the rank.
+func.func @main(%x: tensor<4x8xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<4x8xf32> {dist.name = "y", dist.role = "output"}) {
+  %a = "onnx.Relu"(%x) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %b = "onnx.Relu"(%a) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %c = "onnx.Relu"(%b) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %y = "onnx.Relu"(%c) {dist.rule = #dist.rule<[S1, S2] -> {S1: gather(0), S2: gather(1)}, found = exact>} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  func.return %y : tensor<4x8xf32>
+}
+
+// CHECK:      builtin.module attributes {dist.devices = 2 : i64, dist.axes = #dist.axes<{{.*}}>} {
+// CHECK:      %a = dist.call @forward_0(%x_1) on [0]
+// CHECK-NEXT: %a_1 = dist.send %a to 1
+// CHECK:      %a_2 = dist.call @forward_0(%x_2) on [0]
+// CHECK-NEXT: %b = dist.call @forward_1(%a_1) on [1]
+// CHECK-NEXT: dist.send %a_2 to 1
+// CHECK-NEXT: %b_1 = dist.send %b to 0
+// CHECK-NEXT: %c = dist.call @forward_2(%b_1) on [0]
+// CHECK:      dist.call @forward_3(%{{.*}}) on [1]
