@@ -20,12 +20,19 @@ from torch.utils import _pytree as pytree
 def without_writes(graph: fx.GraphModule) -> None:
     """An operator that writes to a tensor becomes the one that gives a new tensor, where nothing reads later, by another name
     or as a part, what it wrote to. What else writes stays (`torch.func.functionalize` traces the graph anew for that)."""
-    for node in _writes_seen_by_result(list(graph.graph.nodes)):
+    writes = set(_writes_seen_by_result(list(graph.graph.nodes)))
+    replaced: dict[fx.Node, fx.Node] = {}
+    for node in list(graph.graph.nodes):  # in one go: the graph's results are one node, which takes every updated tensor
+        if not replaced.keys().isdisjoint(node.all_input_nodes):
+            node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda used: replaced.get(used, used))
+        if node not in writes:
+            continue
         with graph.graph.inserting_before(node):
             made = _new_tensor(graph.graph, node)
         if made is not None:
-            node.replace_all_uses_with(made)
-            graph.graph.erase_node(node)
+            replaced[node] = made
+    for node in reversed(replaced):
+        graph.graph.erase_node(node)
 
 
 def _new_tensor(graph: fx.Graph, node: fx.Node) -> fx.Node | None:

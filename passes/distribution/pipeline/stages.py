@@ -95,6 +95,9 @@ class Assignment:
         before = [op for op in self.ops if axis.phases[op] is Phase.BEFORE]
         self._assign_before(before)  # parameters that are reached through these live where their results are used
         self._forward_homes = set(self.home)
+        for op in reversed(before):
+            for value in values_read(op):
+                self._available[value].update(*(self._available[result] for result in op.results))
         self._assign_backward([op for op in inside if op not in forward])
         self._assign_made([op for op in made if op not in forward], BACKWARD)
         self._assign_after([op for op in self.ops if op not in self.groups and axis.phases[op] is not Phase.BEFORE])
@@ -175,12 +178,15 @@ class Assignment:
                 continue
             flow = min((self.groups[v.op].stage for v in values_read(op) if isinstance(v, OpResult) and self._is_gradient(v)),
                        default=last)  # fmt: skip
-            parameters = [self.home[v] for v in values_read(op) if self._is_parameter(v) and v in self.home]
-            kept = [
-                max((s for s in self._available[v] if s <= flow), default=flow)
-                for v in values_read(op)
-                if not self._is_gradient(v) and not self._is_parameter(v) and self._available[v]
-            ]
+            read = [v for v in values_read(op) if not self._is_gradient(v)]
+            parameters, kept = (
+                [
+                    max((s for s in self._available[v] if s <= flow), default=self.home.get(v, flow))
+                    for v in read
+                    if self._is_parameter(v) == is_parameter and (self._available[v] or v in self.home)
+                ]
+                for is_parameter in (True, False)
+            )
             self._put(op, Group(BACKWARD, min([flow, *(parameters or kept)])))
 
     def _joins_stages(self, op: Operation) -> bool:
