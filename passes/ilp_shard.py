@@ -24,7 +24,7 @@ class IlpShardPass(ModulePass):
     note on stderr says what a faster plan takes.
 
     Requires: level 1 or 2 with static shapes (or shapes that fold); pins (`passes/distribution/pins.py`). Ensures:
-    `dist.mesh` with the plan's `dist.seconds`, `dist.gap` and `dist.peak_memory_bytes`; a strategy on every operation; the
+    `dist.mesh` with the plan's `dist.seconds`, `dist.gap` (of a pipeline of many calls, those of ranks that differ) and `dist.peak_memory_bytes`; a strategy on every operation; the
     sharding of every argument and result of functions. Raises DistirError if no plan fits the limit, with the least
     memory that one needs."""
 

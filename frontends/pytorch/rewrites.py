@@ -22,7 +22,9 @@ def without_writes(graph: fx.GraphModule) -> None:
     or as a part, what it wrote to. What else writes stays (`torch.func.functionalize` traces the graph anew for that)."""
     writes = set(_writes_seen_by_result(list(graph.graph.nodes)))
     replaced: dict[fx.Node, fx.Node] = {}
-    for node in list(graph.graph.nodes):  # in one go: the graph's results are one node, which takes every updated tensor
+    for node in list(
+        graph.graph.nodes
+    ):  # in one go: the graph's results are one node, which takes every updated tensor
         if not replaced.keys().isdisjoint(node.all_input_nodes):
             node.args, node.kwargs = map_arg((node.args, node.kwargs), lambda used: replaced.get(used, used))
         if node not in writes:

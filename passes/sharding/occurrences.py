@@ -77,14 +77,10 @@ class Occurrences:
         for op in order.main.ops:
             if op is order.loop:
                 self._add_loop()
-            elif is_stage_call(op):
+            elif is_stage_call(op) and order.rank(op) in order.there:
                 self._call(op, None)
         last = cast(ReturnOp, order.main.last_op)
-        for i, value in enumerate(last.operands):
-            home = order.home(value)
-            stages = [0] if home is None else [home]
-            if home is None and isinstance(value, BlockArgument):
-                stages = order.places[value]
+        for i, value, stages in order.returned():
             for stage in stages:
                 self._need(value, None, stage, (2 * self._item, i), (last, i)).end = (inf,)
 
@@ -216,6 +212,8 @@ class Occurrences:
         """A value where it is made."""
         if (known := self.found.get((value, microbatch, stage))) is not None:
             return known
+        if stage not in self.order.there:
+            return self._add(Occurrence(value, microbatch, stage, position, has_memory=False))
         if (passed := self.order.passed_as(value, microbatch)) is not None:
             found = self._add(Occurrence(value, microbatch, stage, position, has_memory=False))
             same, of, use = passed

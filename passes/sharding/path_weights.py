@@ -62,7 +62,7 @@ def weights_of(problem: Problem, paths: Iterable[tuple[Path, int]]) -> Weights:
 
 def every_stage(problem: Problem) -> list[tuple[Path, int]]:
     """Everything: one path for each stage, which it never leaves."""
-    return [] if problem.order is None else [(Path((((), stage),)), 1) for stage in range(problem.order.ranks)]
+    return [] if problem.order is None else [(Path((((), stage),)), 1) for stage in problem.order.there]
 
 
 def _counts_of(problem: Problem) -> _Counts | None:

@@ -67,8 +67,10 @@ class PipelineTime:
         """By stage, the number of what happened there last."""
         before: list[tuple[int, int]] = []
         """Of each event the stage for which it waited, and what happened there before."""
+        there = self.timeline.order.there
         for number, (event, time) in enumerate(zip(self.timeline.events, self.picoseconds, strict=True)):
             stages = [event.stage] if event.receiver is None else [event.stage, event.receiver]
+            stages = [stage for stage in stages if stage in there]
             start, on = max((clocks.get(stage, 0), -i) for i, stage in enumerate(stages))
             before.append((stages[-on], last.get(stages[-on], -1)))
             for stage in stages:

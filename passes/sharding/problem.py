@@ -41,6 +41,8 @@ from distir.passes.structure import (
     text,
 )
 
+MOST_CALLS = 2000
+"""Of longer pipelines only ranks that do not do the same are looked at."""
 RESTRICTIONS = ("any", "batch", "model", "none")
 """What an axis may cut: every factor; those of the batch; those of weights that are not the batch's; nothing."""
 
@@ -193,7 +195,7 @@ def build(
     restrictions = restrictions or {}
     problem.model_axes = tuple(restrictions.get(axis, "any") in ("any", "model") for axis, _ in prices.mesh.axes)
     if is_staged(main):
-        problem.order = Order(module, main, 1, schedule)
+        problem.order = Order(module, main, 1, schedule, MOST_CALLS)
     pins = Pins(prices.mesh)
     per_axis = _axis_options(module, main, prices, batch, restrictions)
     for function in ordered:

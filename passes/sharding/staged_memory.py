@@ -149,7 +149,8 @@ class StagedWalk:
     def _allocate(self, at: int, number: int) -> None:
         """Memory of an instance, from an event on."""
         instance = self.timeline.instances[number]
-        size = self.problem.prices.bytes(instance.value.type, instance.states)
+        is_there = instance.stage in self.timeline.order.there
+        size = self.problem.prices.bytes(instance.value.type, instance.states) if is_there else 0
         self._numbers[number] = self._hold(at, Storage(size, 0, 0, instance.value, instance.stage))
 
     def _hold(self, at: int, storage: Storage) -> int:

@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple, cast
 
 from xdsl.dialects.func import ReturnOp
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from distir.dialects.dist import PutRowsOp, TakeRowsOp
 from distir.passes.distribution.mesh import AxisStates
@@ -66,7 +66,7 @@ class Timeline:
     events: list[Event] = field(default_factory=list[Event])
     instances: list[Instance] = field(default_factory=list[Instance])
     given: list[int] = field(default_factory=list[int])
-    """The numbers of the arguments of the entry, on each stage that holds them."""
+    """The numbers of the arguments of the entry, on each stage that holds them, and of what arrives from ranks that are not there."""
     returned: list[list[int]] = field(default_factory=list[list[int]])
     """Of each result of the entry, its numbers."""
     _made: dict[tuple[int, int | None, int], int] = field(default_factory=dict[tuple[int, "int | None", int], int])
@@ -96,7 +96,7 @@ class Timeline:
         for op in order.main.ops:
             if op is order.loop:
                 self._add_loop()
-            elif is_stage_call(op):
+            elif is_stage_call(op) and order.rank(op) in order.there:
                 self._call(op, None)
         self._return()
 
@@ -171,12 +171,8 @@ class Timeline:
     def _return(self) -> None:
         order = self.order
         last = cast(ReturnOp, order.main.last_op)
-        for i, value in enumerate(last.operands):
+        for i, value, stages in order.returned():
             states = returned(self.problem, self.plan, order.entry, i, value)
-            home = order.home(value)
-            stages = [0] if home is None else [home]
-            if home is None and isinstance(value, BlockArgument):
-                stages = order.places[value]
             position = (2 * self._item, i)
             self.returned.append([self._get(value, states, None, stage, position, (last, i)) for stage in stages])
 
@@ -211,7 +207,10 @@ class Timeline:
         value, states, microbatch, stage = instance
         source = self.order.origin(value, stage)
         if source != stage:
-            sent = self._get(value, states, microbatch, source, position, use)
+            if source in self.order.there:
+                sent = self._get(value, states, microbatch, source, position, use)
+            else:
+                sent = self._arriving(instance._replace(stage=source))
             number = ZERO if sent == ZERO else self._define(instance)
             if sent != ZERO:
                 self.events.append(
@@ -230,6 +229,13 @@ class Timeline:
             return self._note(instance, number)
         self._make(cast(OpResult, value).op, microbatch, stage, position)
         return self._made[self._form(value, states), microbatch, stage]
+
+    def _arriving(self, instance: Instance) -> int:
+        """The number of a value on a rank that is not there."""
+        key = self._form(instance.value, instance.states), instance.microbatch, instance.stage
+        if key not in self._made:
+            self.given.append(self._define(instance))
+        return self._made[key]
 
     def _make(self, op: Operation, microbatch: int | None, stage: int, position: Position) -> None:
         """An operation beside the stage calls."""

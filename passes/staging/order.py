@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, cast
 
 from xdsl.dialects import func
@@ -24,7 +25,7 @@ from distir.passes.distribution.pipeline.stages import (
     stage_of,
 )
 from distir.passes.distribution.pipeline.tasks import Task, ranks_of, steps, table_of
-from distir.passes.structure import argument_attributes, functions, result_attributes, text
+from distir.passes.structure import AnyCall, argument_attributes, functions, result_attributes, text
 
 PHASES: Mapping[str, tuple[str, ...]] = {"F": (FORWARD,), "B": (BACKWARD, WEIGHTS), "I": (BACKWARD,), "W": (WEIGHTS,)}
 """What a task runs. Where backward parts are not in two, all is done with the gradients that earlier stages wait for."""
@@ -34,9 +35,10 @@ Use = tuple[Operation, int]
 
 
 class Order:
-    """Of one staged program. So many values are `listed` for one of the program: one for each device, or that of a group."""
+    """Of one staged program. So many values are `listed` for one of the program: one for each device, or that of a group. Where its steps have more
+    than `most` calls, of ranks that make the same calls one is there, that with most microbatches in flight: no plan is slower than it is on these."""
 
-    def __init__(self, module: ModuleOp, entry: FuncOp, listed: int, schedule: str):
+    def __init__(self, module: ModuleOp, entry: FuncOp, listed: int, schedule: str, most: float = inf):
         self.module, self.entry, self.listed, self.schedule = module, entry, listed, schedule
         self.main = entry.body.block
         loops = [op for op in self.main.ops if isinstance(op, MicrobatchesOp)]
@@ -56,8 +58,13 @@ class Order:
         stages = 1 + max(map(stage_of, calls), default=0)
         self.ranks = ranks_of_entry(entry, schedule)
         """How many groups of devices there are: each has the same number of stages."""
-        self.rank_of = table_of(schedule, self.ranks, self.times, stages).rank_of
+        table = table_of(schedule, self.ranks, self.times, stages)
+        self.rank_of = table.rank_of
         """Of each stage. Wherever else a stage is meant here, it is the rank that has it."""
+        self.there: Sequence[int] = range(self.ranks)
+        """The ranks that are there; what others send arrives when it is needed, and costs nothing there."""
+        if len(calls) * self.times > most:
+            self.there = self._distinct(calls, table.in_flight())
         self.steps: Sequence[Sequence[Task]] = ()
         self.orders: dict[tuple[int, str], list[int]] = defaultdict(list)
         """By stage and phase, the microbatches in the order in which they run there."""
@@ -66,13 +73,14 @@ class Order:
         if self.body is not None:
             inside = [op for op in self.body.ops if is_stage_call(op)]
             training = any(phase_of(op) in (BACKWARD, WEIGHTS) for op in inside)
-            self.steps = steps(schedule, self.ranks, self.times, training, stages)
+            every = steps(schedule, self.ranks, self.times, training, stages)
+            self.steps = [[task for task in step if self.rank_of[task.stage] in self.there] for step in every]
+            for task in (task for step in every for task in step):
+                for phase in PHASES[task.kind]:
+                    self.orders[task.stage, phase].append(task.microbatch)
             for op in inside:
                 for kind in (kind for kind, phases in PHASES.items() if phase_of(op) in phases):
                     self.calls[stage_of(op), kind].append(op)
-        for task in (task for step in self.steps for task in step):
-            for phase in PHASES[task.kind]:
-                self.orders[task.stage, phase].append(task.microbatch)
         self._homes: dict[SSAValue, int | None] = {}
         self._latest: dict[SSAValue, Operation | None] = {}
         self.remote: dict[Operation, dict[tuple[SSAValue, Use, int], None]] = defaultdict(dict)
@@ -82,11 +90,33 @@ class Order:
         self._note_uses()
         self.places = self._places()
 
+    def _distinct(self, calls: Sequence[Operation], in_flight: Sequence[int]) -> list[int]:
+        """One rank of those that make the same calls."""
+        made: dict[int, list[object]] = defaultdict(list)
+        for op in sorted(calls, key=stage_of):
+            made[self.rank(op)].append((op.parent, phase_of(op), cast(AnyCall, op).callee))
+        held = {rank: sum(n for n, r in zip(in_flight, self.rank_of, strict=True) if r == rank) for rank in made}
+        found: dict[tuple[object, ...], int] = {}
+        for rank in sorted(made, key=lambda rank: (-held[rank], rank)):
+            found.setdefault(tuple(made[rank]), rank)
+        return sorted(found.values())
+
     # --- what is known beforehand -----------------------------------------------------------------------------------
 
     def rank(self, call: Operation) -> int:
         """Where a stage call runs."""
         return self.rank_of[stage_of(call)]
+
+    def returned(self) -> list[tuple[int, SSAValue, list[int]]]:
+        """The results of the entry, by number, with the ranks that return them, of those that are there."""
+        found: list[tuple[int, SSAValue, list[int]]] = []
+        for i, value in enumerate(cast(ReturnOp, self.main.last_op).operands):
+            home = self.home(value)
+            ranks = [0] if home is None else [home]
+            if home is None and isinstance(value, BlockArgument):
+                ranks = self.places[value]
+            found.append((i, value, [rank for rank in ranks if rank in self.there]))
+        return found
 
     def called(self, step: Sequence[Task]) -> list[tuple[Operation, int]]:
         """The calls of a step of the schedule, each with its microbatch."""

@@ -45,5 +45,9 @@ def test_its_gradients_meet_once() -> None:
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12)
         sent = [shape_of(op.input) for op in module.walk() if isinstance(op, SendOp)]
-        assert sent.count((WORDS, WIDTH)) == 2  # the weight itself, for the backward part of the last stage, and its gradients
-        assert sent.count((BATCH // microbatches, WIDTH)) >= 2 * microbatches  # activations and their gradients, of every microbatch
+        assert (
+            sent.count((WORDS, WIDTH)) == 2
+        )  # the weight itself, for the backward part of the last stage, and its gradients
+        assert (
+            sent.count((BATCH // microbatches, WIDTH)) >= 2 * microbatches
+        )  # activations and their gradients, of every microbatch
