@@ -81,6 +81,7 @@ class Assignment:
         ]
         self.groups: dict[Operation, Group] = {}
         self.home: dict[SSAValue, int] = {}
+        self._joined: set[Operation] = set()
         self._available: dict[SSAValue, set[int]] = defaultdict(set)
         ports = zip(entry.body.block.args, argument_attributes(entry), strict=True)
         self._parameters: set[SSAValue] = {
@@ -190,14 +191,21 @@ class Assignment:
             self._put(op, Group(BACKWARD, min([flow, *(parameters or kept)])))
 
     def _joins_stages(self, op: Operation) -> bool:
-        """Whether it takes addends of several stages, all for operations after the loop (both gradients of a tied weight). It
-        runs once, when these were added up: in the loop, stages far apart would wait for each other in every microbatch."""
-        states, values = self.axis.body.states, values_read(op)
-        if not all(isinstance(states[v], Partial) for v in values):
+        """Whether it takes addends of several stages, all for operations after the loop (both gradients of a tied weight), or what is made of
+        such. It runs once, when these were added up: in the loop, stages far apart would wait for each other in every microbatch."""
+        made = [v.op for v in values_read(op) if isinstance(v, OpResult)]
+        stages = {self.groups[each].stage for each in made if each in self.groups}
+        if (len(stages) < 2 and self._joined.isdisjoint(made)) or not self._leads_after(op):
             return False
-        stages = {self.groups[v.op].stage for v in values if isinstance(v, OpResult) and v.op in self.groups}
+        self._joined.add(op)
+        return True
+
+    def _leads_after(self, op: Operation) -> bool:
+        """Whether it takes addends, and what it gives is for operations after the loop, or for such as this one."""
         users = [user_of(result, use) for result in op.results for use in result.uses]
-        return len(stages) > 1 and all(self.axis.phases.get(user) is Phase.AFTER for user in users)
+        return all(isinstance(self.axis.body.states.get(v), Partial) for v in values_read(op)) and all(
+            self.axis.phases.get(user) is Phase.AFTER or self._leads_after(user) for user in users
+        )
 
     def _is_parameter(self, value: SSAValue) -> bool:
         return value in self._parameters

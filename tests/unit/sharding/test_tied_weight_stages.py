@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 from xdsl.context import Context
 
 from distir.dialects.dist import SendOp
-from distir.frontends.pytorch import import_step, training_step
+from distir.frontends.pytorch import import_step, training_step, written_step
 from distir.interpreters.reference import run
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
@@ -45,9 +45,43 @@ def test_its_gradients_meet_once() -> None:
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-12, atol=1e-12)
         sent = [shape_of(op.input) for op in module.walk() if isinstance(op, SendOp)]
-        assert (
-            sent.count((WORDS, WIDTH)) == 2
-        )  # the weight itself, for the backward part of the last stage, and its gradients
-        assert (
-            sent.count((BATCH // microbatches, WIDTH)) >= 2 * microbatches
-        )  # activations and their gradients, of every microbatch
+        assert sent.count((WORDS, WIDTH)) == 2  # the weight, for the last stage's backward part, and its gradients
+        assert sent.count((BATCH // microbatches, WIDTH)) >= 2 * microbatches  # activations and their gradients
+
+
+class Masters(torch.optim.Optimizer):
+    """Gradient descent on weights in double precision, of which the model has copies."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model.parameters(), {})
+        for parameter in model.parameters():
+            self.state[parameter] = {"master": parameter.detach().double()}
+
+    @torch.no_grad()
+    def step(self, closure: object = None) -> None:  # pyright: ignore
+        for parameter, state in self.state.items():
+            assert parameter.grad is not None
+            parameter.copy_(state["master"].sub_(parameter.grad.double(), alpha=0.1))
+
+
+def test_what_is_made_of_both_gradients_is_made_once() -> None:
+    torch.manual_seed(0)
+    model = Tied()
+    optimizer = Masters(model)
+
+    def step(words: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = cross_entropy(model(words), label)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    example = torch.randint(0, WORDS, (BATCH, SEQUENCE)), torch.randint(0, WORDS, (BATCH,))
+    sequential = import_step(written_step(step, model, optimizer), example)
+    inputs = dict(weights_of(sequential)) | {"words": example[0].numpy(), "label": example[1].numpy()}
+    expected = run(sequential, inputs)
+    DtpParallelizePass(pp=2, microbatches=4).apply(Context(), sequential)
+    for name, value in run(sequential, inputs).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
+    sent = [shape_of(op.input) for op in sequential.walk() if isinstance(op, SendOp)]
+    assert sent.count((WORDS, WIDTH)) == 2
