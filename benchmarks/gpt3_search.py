@@ -20,7 +20,7 @@ from typing import TypeVar
 from distir.frontends.pytorch import import_step
 from distir.passes.search.search import leave_collector_off
 from distir.tools.api import search
-from distir.tools.commands.search import report
+from distir.tools.commands.search_output import report
 from examples import gpt3_pytorch
 
 T = TypeVar("T")

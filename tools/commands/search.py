@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-from argparse import BooleanOptionalAction, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from math import inf
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distir.dialects.errors import DistirError
 from distir.interpreters.byte_sizes import parse_bytes
-from distir.tools.commands.cache import add_no_cache
-from distir.tools.commands.help import HelpFormatter
-from distir.tools.commands.model import add_model_arguments
 from distir.tools.commands.report import (
-    add_settings,
     assumed_text,
     bytes_text,
     check_output,
     facts_of,
-    print_table,
     say,
     write_whole,
 )
-from distir.tools.constraints import Degrees, add_constraints, integers
+from distir.tools.commands.search_options import add_options, batch_sizes_of, policies_of, schedules_of, shapes_of
+from distir.tools.commands.search_output import as_csv, assumed, figures, report
+from distir.tools.constraints import Degrees, integers
 from distir.tools.plan_source import PlanSource
-from distir.tools.plans import IMPOSSIBLE, Plans, kind_of
+from distir.tools.plans import Plans
 
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
@@ -38,131 +32,13 @@ if TYPE_CHECKING:
     from distir.passes.search.shared_search import AnySearch, SharedSearch
     from distir.tools.today import Today
 
-EXAMPLES = """\
-examples:
-  distir search gpt2.onnx --shape input1=64,1,128 --machine dgx-2 --devices 16
-  distir search gpt2.onnx --shape input1=64,1,128 --machine dgx-2 --devices 16 --batch-sizes 128..1024 --csv plans.csv
-  distir search mlp.onnx --shape x=512,64 --shape z=512,64 --machine dgx-a100 --devices 8 -o best.mlir
-"""
-
 INTERRUPTED = 130
 MOST_DEVICES = 1 << 20
 """The grid is tried degree by degree: more would not end."""
-NARROWEST = 80
-"""Columns of a table of plans, on a terminal that has no more, and where there is none."""
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "search",
-        help="rank the ways to distribute a model over a machine",
-        description="Simulates every data x tensor x pipeline parallel plan on N devices of a machine, and ranks them by "
-        "throughput. Stop early with Ctrl-C: what was found so far is reported and written.",
-        epilog=EXAMPLES,
-        formatter_class=HelpFormatter,
-        allow_abbrev=False,
-    )
-    add_model_arguments(parser)
-    parser.add_argument("--machine", metavar="M", required=True, help="one of distir machines, or a .toml file")
-    add_settings(parser)
-    parser.add_argument("--devices", metavar="N", type=int, required=True, help="dp * tp * pp of every plan")
-    parser.add_argument(
-        "--batch-sizes", metavar="A,B|A..B", help="global batches; A..B doubles from A (default: the model's)"
-    )
-    add_constraints(parser)
-    parser.add_argument("--microbatches", metavar="K,...", help="for plans with a pipeline (default: 2,4,...,128)")
-    parser.add_argument(
-        "--schedules",
-        metavar="S,...",
-        help="for plans with a pipeline: 1f1b, gpipe, pipedream, a plug-in's, or a FILE.csv of PyTorch's; with --sharding ilp also interleaved, "
-        "looped-bfs, zb-h1, zbv and dualpipev (default: 1f1b, and gpipe to train)",
-    )
-    parser.add_argument(
-        "--recompute",
-        metavar="P,...",
-        default="none",
-        help="policies of recompute-activations to choose from: none, full, selective, full:2 (layers of each stage), NAME+NAME, ...; all: the first three "
-        "(default: none)",
-    )
-    parser.add_argument(
-        "--batch", metavar="ARG:DIM,...", default="", help="batch dims (default: dim 0 of inputs and labels)"
-    )
-    parser.add_argument("--cost-model", metavar="C", default="analytic", help="how costs are found (default: analytic)")
-    parser.add_argument("--memory-limit", metavar="BYTES", help="per device, as in 28GB (default: the machine's)")
-    parser.add_argument(
-        "--exhaustive",
-        action="store_true",
-        help="simulate also plans that cannot fit, or cannot be among the best (--csv and --report: these always)",
-    )
-    parser.add_argument(
-        "--sharding",
-        choices=("auto", "dtp", "ilp"),
-        default="auto",
-        help="dtp: replicas hold all state, tensor ranks cut weights; ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
-        "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline; auto: dtp, and to train "
-        "ilp too, as long as there is time (default)",
-    )
-    parser.add_argument(
-        "--time-limit",
-        metavar="SECONDS",
-        type=float,
-        help="for plans with --sharding ilp, those that promise most first (default: with auto as long as those of dtp take, at least 30; else as long "
-        "as it takes)",
-    )
-    parser.add_argument(
-        "--divide",
-        action="store_true",
-        help="with --sharding ilp, which it means: plans divide parameters and work first, also where a faster one does not (small models)",
-    )
-    parser.add_argument(
-        "--zero",
-        metavar="STAGE",
-        type=int,
-        choices=range(4),
-        default=0,
-        help="with --sharding ilp, which it means: replicas store state (1), gradients (2) and parameters (3) in parts (0: what is fastest)",
-    )
-    parser.add_argument(
-        "--virtual",
-        metavar="V,...",
-        help="stages on each rank, by schedules that leave it open (interleaved, looped-bfs), of which one is looked at too (default: 2)",
-    )
-    parser.add_argument(
-        "--overlap",
-        action=BooleanOptionalAction,
-        help="messages on streams of their own, beside computation (default: to train, where a plan is faster so and fits)",
-    )
-    parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that share the search (default: 1)")
-    parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
-    parser.add_argument("--json", action="store_true", help="print the plans as JSON")
-    parser.add_argument("--csv", metavar="F.csv", help="write all plans, those that were dropped too")
-    parser.add_argument("--report", metavar="F.html", help="write a page with all plans, throughput against memory")
-    add_no_cache(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write a plan: its program (.mlir), or the plan itself (.json)"
-    )
-    parser.add_argument(
-        "--execute-top",
-        metavar="N",
-        type=int,
-        help="run the N best plans here, one process per device: measured beside simulated",
-    )
-    parser.add_argument("--measure", metavar="N", type=int, default=5, help="runs of each of them (default: 5)")
-    parser.add_argument(
-        "--executions",
-        metavar="F.json",
-        help="keep what was measured, and begin with what this file has (--execute-top)",
-    )
-    parser.add_argument("--row", metavar="N", type=int, default=1, help="which plan -o writes (default: 1, the best)")
-    parser.add_argument(
-        "--from-config",
-        metavar="TOOL:CONFIG",
-        help="what is run today, simulated too: megatron:'ARGUMENTS', or megatron, torchtitan, deepspeed or accelerate and a file",
-    )
-    parser.add_argument(
-        "--pin", metavar="PLAN.json", help="look at plans with the settings of this file only (docs/plans.md)"
-    )
-    parser.set_defaults(run=run)
+    add_options(subparsers).set_defaults(run=run)
 
 
 def defaults() -> dict[str, Any]:
@@ -230,14 +106,14 @@ def run(args: Namespace) -> int:
 
         executions = execute_top(plans, args.execute_top, args.measure, args.executions)
     if args.json:
-        figures = _figures(plans, args.top)
+        found = figures(plans, args.top)
         more = {} if executions is None else {"executed": executions.as_dict()}
-        print(json.dumps(figures | more if now is None else {**figures, **more, "today": now.data}, indent=2))
+        print(json.dumps(found | more if now is None else {**found, **more, "today": now.data}, indent=2))
     elif executions is not None:
         executions.report()
     say_to = sys.stderr if args.json else None
     if args.csv is not None:
-        write_whole(args.csv, lambda stream: stream.write(_csv(plans).encode()))
+        write_whole(args.csv, lambda stream: stream.write(as_csv(plans).encode()))
         say(f"wrote {len(plans.outcomes)} plans to {args.csv}", say_to)
     if args.report is not None:
         from distir.backends.report import search_report
@@ -264,7 +140,7 @@ def run(args: Namespace) -> int:
         if plans:
             kinds = [f"{name} {bytes_text(count)}" for name, count in plans.best.memory_by_kind.items()]
             facts["memory of the best plan"] = ", ".join(kinds)
-            facts["a flop for each element is assumed of"] = assumed_text(_assumed(plans))
+            facts["a flop for each element is assumed of"] = assumed_text(assumed(plans))
         page = search_report(title, plans.outcomes, best, search.memory_limit_bytes, analysis, facts, more)
         write_whole(args.report, lambda stream: stream.write(page.encode()))
         say(f"wrote the report to {args.report}", say_to)
@@ -306,7 +182,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     machine = load_machine(args.machine, args.settings)
     machine.check_devices(args.devices)
     degrees = Degrees.of(args, machine)
-    shapes = _shapes(args.shape)
+    shapes = shapes_of(args.shape)
     model = load_model(args.model)
     name = args.model if isinstance(args.model, str) else "the model"
     entry = entry_function(model)
@@ -314,11 +190,11 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     if not batch:
         raise DistirError(f"{name} has no input with a batch dim: say which with --batch ARG:DIM")
     bind = _binder(model, name, shapes, batch)
-    batches = _batch_sizes(args.batch_sizes) if args.batch_sizes else [_own_batch(name, model, shapes, batch)]
+    batches = batch_sizes_of(args.batch_sizes) if args.batch_sizes else [_own_batch(name, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
     virtual = integers(args.virtual, "--virtual") if args.virtual else []
     usual = (*USUAL, *(["interleaved"] if max(virtual, default=1) > 1 else [])) if training else USUAL[:1]
-    schedules = _schedules(args.schedules) if args.schedules else usual
+    schedules = schedules_of(args.schedules) if args.schedules else usual
     for number in virtual:
         if number > 1 and not any(number in numbers_on_each(schedule, virtual) for schedule in schedules):
             raise DistirError(
@@ -339,7 +215,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError(
             f"--schedules: {other} has several stages on a rank, or backward parts in two: give --sharding ilp"
         )
-    policies = _policies(args.recompute, args.sharding)
+    policies = policies_of(args.recompute, args.sharding)
     shardings = [args.sharding]
     if args.sharding == "auto":
         counted = any(Policy.read(policy).counts for policy in policies)
@@ -456,133 +332,3 @@ def _walk(search: AnySearch | SharedSearch, configurations: Sequence[Configurati
         except KeyboardInterrupt:
             return outcomes, True
     return outcomes, False
-
-
-def report(plans: Plans, top: int) -> None:
-    """Prints the fastest plans, and what became of the others."""
-    if plans:
-        print_plans(plans, top)
-    print(plans.summary())
-    if slower := [o.configuration.batch / o.least_seconds for o in plans.outcomes if o.least_seconds]:
-        print(f"  slower: at most {max(slower):,.1f} samples/s, by what they compute and send at least")
-    impossible = {o.dropped for o in plans.outcomes if o.dropped is not None and o.figures is None}
-    for reason in sorted(reason for reason in impossible if kind_of(reason) == IMPOSSIBLE):
-        say(f"  not possible: {reason}")
-
-
-def print_plans(plans: Plans, top: int) -> None:
-    """Prints the fastest plans, with as many columns as a terminal is wide, and what their tokens are."""
-    pipelines = {plan.configuration.schedule for plan in plans[:top] if plan.configuration.pp > 1}
-    width = max(NARROWEST, get_terminal_size().columns if sys.stdout.isatty() else 0)
-    table = plans.table(top).within(
-        width, *(["schedule"] if len(pipelines) < 2 else []), "latency", "batch", "hidden", "comm"
-    )
-    print_table(table.rows, table.columns)
-    if pipelines and "schedule" not in table.columns:
-        print(f"schedule {min(pipelines)}")
-    best = plans[0].configuration
-    work = plans[0].source.work(best.batch)
-    if work.tokens is not None:
-        say(f"{work.tokens.per_sample} tokens per sample, by the dims of '{work.tokens.input}'")
-    if assumed := assumed_text(_assumed(plans)):
-        say(f"assumed: a flop for each element, of {assumed} on one device")
-
-
-def _assumed(plans: Plans) -> dict[str, float]:
-    """At the batch size of the best plan; nothing without one."""
-    return plans[0].source.assumed(plans[0].configuration.batch) if plans else {}
-
-
-def _figures(plans: Plans, top: int) -> dict[str, Any]:
-    """What `--json` prints."""
-    dropped = [o for o in plans.outcomes if o.dropped is not None]
-    return {
-        "plans": [plan.as_dict() for plan in plans[:top]],
-        "front": [plan.rank for plan in plans.front()],
-        "assumed": _assumed(plans),
-        "planned": plans.planned,
-        "fitting": len(plans),
-        "interrupted": plans.interrupted,
-        "dropped": [
-            {
-                "batch_size": o.configuration.batch,
-                "dp": o.configuration.dp,
-                "tp": o.configuration.tp,
-                "pp": o.configuration.pp,
-                "microbatches": o.configuration.microbatches,
-                "schedule": o.configuration.schedule,
-                "virtual_stages": o.configuration.virtual,
-                "recompute": o.configuration.recompute,
-                "sharding": o.configuration.sharding,
-                "reason": o.dropped,
-            }
-            for o in dropped
-        ],
-    }
-
-
-def _csv(plans: Plans) -> str:
-    """All plans: those that fit by rank, then the others with the reason."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule", "virtual_stages")
-    names += ("recompute", "sharding", "overlap")
-    figures = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
-    writer.writerow([*names, *figures, "dropped"])
-    for plan in plans:
-        numbers = plan.as_dict() | {"schedule": plan.configuration.schedule}
-        writer.writerow([*_cells(numbers, *names, *figures), ""])
-    for outcome in (o for o in plans.outcomes if o.dropped is not None):
-        c, f = outcome.configuration, outcome.figures
-        known = {} if f is None else {**f.as_dict(), "throughput_per_second": outcome.throughput}
-        numbers = {**known, "batch_size": c.batch, "virtual_stages": c.virtual, **vars(c)}
-        writer.writerow([*_cells(numbers, *names, *figures), outcome.dropped])
-    return text.getvalue()
-
-
-def _cells(numbers: dict[str, Any], *names: str) -> list[str]:
-    """Of some columns; shares have six digits."""
-    found = [(name, numbers.get(name)) for name in names]
-    return ["" if v is None else f"{v:.6f}" if n.endswith("_share") else str(v) for n, v in found]
-
-
-def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    from distir.frontends.shapes import parse_shape
-
-    return dict(map(parse_shape, texts))
-
-
-def _batch_sizes(text: str) -> list[int]:
-    first, dots, last = text.partition("..")
-    if not dots:
-        return integers(text, "--batch-sizes")
-    lows, highs = integers(first, "--batch-sizes"), integers(last, "--batch-sizes")
-    if len(lows) != 1 or len(highs) != 1:
-        raise DistirError(
-            f"--batch-sizes: expected numbers with commas between them, or a range such as 8..64, got '{text}'"
-        )
-    (low,), (high,) = lows, highs
-    if low > high:
-        raise DistirError(f"--batch-sizes: {low}..{high} is empty")
-    return [low << i for i in range((high // low).bit_length())]
-
-
-def _policies(text: str, sharding: str) -> list[str]:
-    from distir.passes.recomputation.policies import Policy
-
-    policies = (
-        ["none", "selective", "full"] if text == "all" else list(dict.fromkeys(p.strip() for p in text.split(",")))
-    )
-    for policy in policies:
-        if Policy.read(policy).counts and sharding == "dtp":
-            raise DistirError(f"--recompute {policy}: only --sharding ilp counts the layers of each stage")
-    return policies
-
-
-def _schedules(text: str) -> list[str]:
-    from distir.passes.distribution.pipeline.tasks import check_schedule
-
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        check_schedule(name)
-    return names
