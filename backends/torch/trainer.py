@@ -19,6 +19,8 @@ from distir.backends.torch.heartbeat import Watch
 from distir.backends.torch.launch import LOOK_SECONDS
 from distir.dialects.errors import DistirError
 
+LOST = "lost another rank"
+"""In what a rank says (`distir_faults`) that fails because another has ended."""
 GRACE_SECONDS = 60.0
 """How long ranks that are asked to end may take for it: a step, and a checkpoint."""
 
@@ -137,7 +139,7 @@ class _Ranks:
                     ": the system does that when memory runs out" if name == "SIGKILL" else ""
                 )
             if own is not None:
-                found.insert(0, own)
+                found.insert(len(found) if LOST in own else 0, own)
             elif status and lines:
                 found.append(f"rank {rank} failed: {lines[-1]}")
         return found[0] if found else "a rank ended without a word"

@@ -29,13 +29,19 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / ".ns")}
 
 
-def ranks_of(launcher: int) -> dict[int, tuple[int, Path]]:
-    """Process number and folder of each rank that a launcher has started, by Linux's /proc: its children's children, which print to
-    `FOLDER/RANK.log` or `.out`."""
+def parents_of_all() -> dict[int, int]:
+    """The parent of each process, by Linux's /proc."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    return parents
+
+
+def ranks_of(launcher: int) -> dict[int, tuple[int, Path]]:
+    """Process number and folder of each rank that a launcher has started: its children's children, which print to `FOLDER/RANK.log` or
+    `.out`."""
+    parents = parents_of_all()
     found: dict[int, tuple[int, Path]] = {}
     for process, parent in parents.items():
         if parents.get(parent) == launcher:

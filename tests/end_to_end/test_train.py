@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -21,12 +22,13 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.backends.torch.emission import emit
+from distir.backends.torch.portable.distir_faults import hold
 from distir.backends.torch.trainer import train
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
-from tests.end_to_end.commands import COMMAND, environment, ranks_of
+from tests.end_to_end.commands import COMMAND, environment, parents_of_all, ranks_of
 
 ROOT = Path(__file__).parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")
@@ -135,12 +137,13 @@ def test_files_that_are_not_what_a_run_needs_end_it_in_one_line(programs: Path, 
         with pytest.raises(DistirError, match=message):
             train(where, more, 1, say=lambda line: None)
     said: list[str] = []
-    for changed in ({"files": {}}, {"step": -3}, {"seed": True}):
+    for changed in ({"files": {}}, {"step": -3}, {"step": 7}, {"seed": True}):
         (kept / "step_00000001" / "checkpoint.json").write_text(json.dumps(summary | changed))
         train(programs / "one", words(programs, 1, checkpoint=kept), 1, say=said.append)
     assert [line.split(":")[0] for line in said if "damaged" in line] == [
         "checkpoint step_00000001 is damaged (checkpoint.json names no file)",
         "checkpoint step_00000001 is damaged (checkpoint.json has step -3)",
+        "checkpoint step_00000001 is damaged (checkpoint.json is of step 7)",
         "checkpoint step_00000001 is damaged (checkpoint.json has seed True)",
     ]
 
@@ -260,29 +263,27 @@ def test_a_rank_stands_still(programs: Path, tmp_path: Path) -> None:
 def test_a_full_disk(kind: str, programs: Path, tmp_path: Path) -> None:
     """No file can be longer than 4096 bytes from the second checkpoint on: the first stays."""
     checkpoint = tmp_path / "ck"
-    train(programs / "dp", words(programs, 4, "--format", kind, checkpoint=checkpoint), 2, say=lambda line: None)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    try:
-        expected = (
-            "^the checkpoint of step 8 cannot be written to .*: .*File too large; the last one, of step 4, is whole$"
-        )
-        with pytest.raises(DistirError, match=expected):
-            train(
-                programs / "dp", words(programs, 8, "--format", kind, checkpoint=checkpoint), 2, say=lambda line: None
-            )
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    given = ["--format", kind]
+    run_alone(programs / "one", words(programs, 4, *given, checkpoint=checkpoint))
+    ran = run_alone(programs / "one", words(programs, 8, *given, checkpoint=checkpoint), largest_file=4096)
+    assert ran.returncode == 1
+    expected = (
+        "train.py: the checkpoint of step 8 cannot be written to .*File too large; the last one, of step 4, is whole"
+    )
+    assert re.fullmatch(expected, ran.stderr.strip())
     assert check_whole(checkpoint) == 4
 
 
-def run_alone(folder: Path, given: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+def run_alone(
+    folder: Path, given: list[str], largest_file: int = -1, **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "train.py", *given],
         cwd=folder,
         capture_output=True,
         text=True,
         env={**os.environ, **variables},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, -1)),
     )
 
 
@@ -291,6 +292,14 @@ MISTAKES: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "other names": (lambda p: ["--data", str(p / "other.npz")], "no 'label'; it has input"),
     "other shapes": (lambda p: ["--data", str(p / "wide.npz")], "a sample of input has shape [9], expected [8]"),
     "tokens": (lambda p: ["--data", str(p / "tokens.bin")], "tokens are for a step of one input"),
+    "a pipe": (lambda p: ["--data", str(p / "pipe.npz")], "is neither a file nor a folder"),
+    "labels out of range": (lambda p: ["--data", str(p / "far.npz")], "rank 0, step 1, ranks_0.py:"),
+    "output in a pipe": (lambda p: ["-o", str(p / "pipe.npz")], "is no file"),
+    "output nowhere": (lambda p: ["-o", str(p / "no" / "out.safetensors")], "there is no folder"),
+    "a log that is a folder": (lambda p: ["--log", str(p)], "is a folder"),
+    "checkpoints below a file": (lambda p: ["--checkpoint", str(p / "data.csv" / "ck")], "Not a directory"),
+    "checkpoints of a run": (lambda p: ["--checkpoint", str(p / "held")], "another run writes there"),
+    "no number": (lambda p: ["--log-every", "0"], "expected a whole number of at least 1, got '0'"),
     "no format": (lambda p: ["--data", str(p / "data.csv")], "expected .txt, .bin or .npy"),
 }
 
@@ -301,13 +310,55 @@ def test_mistakes_are_one_line(mistake: str, programs: Path, tmp_path: Path) -> 
     np.savez(tmp_path / "other.npz", input=np.zeros((20, 8), np.float32))
     np.savez(tmp_path / "wide.npz", input=np.zeros((20, 9), np.float32), label=np.zeros(20, np.int64))
     (tmp_path / "tokens.bin").write_bytes(bytes(1000))
+    np.savez(tmp_path / "far.npz", input=np.zeros((20, 8), np.float32), label=np.full(20, 400))
     (tmp_path / "data.csv").write_text("1,2")
+    os.mkfifo(tmp_path / "pipe.npz")
+    assert hold(tmp_path / "held") is None
     given, expected = MISTAKES[mistake]
     ran = run_alone(programs / "one", ["--backend", "gloo", *given(tmp_path)])
     assert ran.returncode == 1
     (line,) = ran.stderr.splitlines()
     assert line.startswith("train.py: ")
     assert expected in line
+
+
+def test_a_pipe_is_no_checkpoint(programs: Path, tmp_path: Path) -> None:
+    """It is left out, and not waited for."""
+    kept = tmp_path / "kept"
+    for name in ("step_00000002", "step_00000003"):
+        (kept / name).mkdir(parents=True)
+    os.mkfifo(kept / "step_00000003" / "checkpoint.json")
+    (kept / "step_00000002" / "checkpoint.json").write_text("[" * 100_000)
+    said: list[str] = []
+    train(programs / "one", words(programs, 1, checkpoint=kept), 1, say=said.append)
+    assert said[:2] == [
+        "checkpoint step_00000003 is damaged (checkpoint.json is no file): beginning anew",
+        "checkpoint step_00000002 is damaged (checkpoint.json cannot be read): beginning anew",
+    ]
+
+
+@pytest.mark.long
+@linux
+def test_torchrun_starts_again(programs: Path, tmp_path: Path) -> None:
+    """A rank that is killed ends both; the next start goes on from the last checkpoint."""
+    kept = tmp_path / "kept"
+    command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=1", "--nproc-per-node=2", "train.py"]
+    more = ["--checkpoint-every", "20", "--log-every", "100"]
+    run = subprocess.Popen(
+        [*command, *words(programs, 400, *more, checkpoint=kept)],
+        cwd=programs / "dp",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 60
+    while not (kept / "step_00000040").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    os.kill(max(process for process, parent in parents_of_all().items() if parent == run.pid), signal.SIGKILL)
+    said, _ = run.communicate(timeout=120)
+    assert run.returncode == 0, said
+    assert "going on from step_" in said
+    assert check_whole(kept) == 400
 
 
 @pytest.mark.long

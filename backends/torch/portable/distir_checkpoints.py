@@ -30,6 +30,10 @@ _STEP = re.compile(r"step_([0-9]{8,})")
 _PART = re.compile(r"dcp/(\.metadata|__[0-9]+_[0-9]+\.distcp)")
 
 
+def _name(step: int) -> str:
+    return f"step_{step:08}"
+
+
 def folders(folder: Path) -> list[Path]:
     """The checkpoints of a folder, newest first."""
     found = [path for path in folder.iterdir() if _STEP.fullmatch(path.name)] if folder.is_dir() else []
@@ -49,12 +53,16 @@ def newest(folder: Path) -> tuple[Path | None, dict[str, Any], list[str]]:
 def damage(path: Path) -> str | None:
     """What is wrong with a checkpoint; None if it is whole."""
     try:
+        if not (path / SUMMARY).is_file():  # a pipe would be read for ever
+            return f"{SUMMARY} is no file" if (path / SUMMARY).exists() else f"{SUMMARY} is missing"
         summary = json.loads((path / SUMMARY).read_text("utf-8"))
         if "parts" not in summary and summary["files"].keys() != {MODEL, OPTIMIZER}:
             return f"{SUMMARY} names {', '.join(map(repr, summary['files'])) or 'no file'}"
         for name, told in summary["files"].items():
             if name not in (MODEL, OPTIMIZER) and not _PART.fullmatch(name):
                 return f"{SUMMARY} names {name!r}"
+            if (path / name).exists() and not (path / name).is_file():
+                return f"{name} is no file"
             size = (path / name).stat().st_size
             if size != told["bytes"]:
                 return f"{name} has {size} bytes of {told['bytes']}"
@@ -63,9 +71,11 @@ def damage(path: Path) -> str | None:
         for name in ("step", "seed"):
             if type(summary[name]) is not int or summary[name] < 0:
                 return f"{SUMMARY} has {name} {summary[name]!r}"
+        if path.name != _name(summary["step"]):
+            return f"{SUMMARY} is of step {summary['step']}"
     except OSError as error:
         return f"{Path(str(error.filename)).name}: {error.strerror}"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"{SUMMARY} cannot be read"
     return None
 
@@ -104,7 +114,7 @@ def save(
         file = {"parameter": MODEL, "buffer": MODEL, "state": OPTIMIZER}.get(port["role"])
         if file is not None and port["name"] not in names[file]:
             names[file].append(port["name"])
-    name = f"step_{summary['step']:08}"
+    name = _name(summary["step"])
     unfinished = folder / f".{name}.{os.getpid()}.tmp"
     failure: str | None = None
     if distir_runtime.RANK == 0:

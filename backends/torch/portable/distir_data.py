@@ -74,6 +74,8 @@ class Samples:
         if missing := sorted(shapes.keys() - arrays.keys()):
             raise DataError(f"{path}: no '{missing[0]}'; it has {', '.join(sorted(arrays)) or 'nothing'}")
         for name, shape in shapes.items():
+            if arrays[name].dtype.kind == "O":
+                raise DataError(f"{path}: samples of {name} are of different lengths, expected {list(shape[1:])}")
             if not shape or list(arrays[name].shape[1:]) != list(shape[1:]):
                 raise DataError(
                     f"{path}: a sample of {name} has shape {list(arrays[name].shape[1:])}, expected {list(shape[1:])}"
@@ -107,6 +109,10 @@ def open_data(path: Path, ports: Sequence[Port], dtype: str = "uint16", shifted:
     try:
         if path.is_dir():
             return Samples(path, _dataset(path, ports), ports)
+        if not path.is_file():  # a pipe would be read for ever
+            raise DataError(
+                f"{path}: {'is neither a file nor a folder' if path.exists() else 'No such file or folder'}"
+            )
         if path.suffix in (".txt", ".bin", ".npy"):
             return Tokens(path, ports, "uint8" if path.suffix == ".txt" else dtype, shifted)
         if path.suffix == ".npz":
@@ -133,5 +139,7 @@ def _dataset(path: Path, ports: Sequence[Port]) -> dict[str, Array]:
     except ImportError:
         raise DataError(f"{path}: a folder needs the package datasets, which is not installed") from None
     found: Any = load_from_disk(str(path)).with_format("numpy")
+    if isinstance(found, dict):
+        raise DataError(f"{path}: expected one split, it has {', '.join(sorted(found))}: give {path / min(found)}")
     names = {port["name"] for port in ports} & set(found.column_names)
     return {name: np.asarray(found[name][:]) for name in names}

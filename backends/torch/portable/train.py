@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import json
 import os
 import signal
@@ -30,30 +29,32 @@ import torch
 import torch.distributed as dist
 from distir_arrays import Port, key
 from distir_data import DataError, open_data
+from distir_faults import FOLDER, end, end_here, failed, hold, no_output
+from distir_log import Log
 from torch import Tensor
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
-FOLDER = Path(__file__).resolve().parent
+MEETING_SECONDS = 120
+"""How long ranks look for each other; torchrun starts them together."""
 MEMORY = ("parameter", "buffer", "state")
 BATCH = ("input", "label", "output")
-
-
-def end(message: str) -> NoReturn:
-    """A mistake, in one line, said by one rank."""
-    if int(os.environ.get("RANK", "0")) == 0:
-        print(f"train.py: {message}", file=sys.stderr, flush=True)
-    sys.exit(1)
 
 
 class Program:
     """This process's part of the program."""
 
     def __init__(self, backend: str) -> None:
-        self.described: dict[str, Any] = json.loads((FOLDER / "program.json").read_text("utf-8"))
+        try:
+            self.described: dict[str, Any] = json.loads((FOLDER / "program.json").read_text("utf-8"))
+            needed = len(self.described["ranks"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            end(f"{FOLDER / 'program.json'} is not what distir run --emit wrote: emit the program anew")
         self.rank, self.world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        needed = self.described["world"]
         if self.world != needed:
             end(f"the program is of {needed} ranks, got {self.world}: torchrun --nproc-per-node={needed}")
+        if not 0 <= self.rank < self.world:
+            end_here(f"RANK is {self.rank}, of {self.world} ranks")
         if backend == "nccl" and torch.cuda.device_count() <= int(os.environ.get("LOCAL_RANK", self.rank)):
             end(f"nccl needs a GPU for each rank, torch finds {torch.cuda.device_count()} here: --backend gloo")
         torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
@@ -90,11 +91,17 @@ class Program:
                     backend, init_method=method, rank=self.rank, world_size=self.world, timeout=wait
                 )
             elif "MASTER_ADDR" in os.environ:
-                dist.init_process_group(backend, timeout=wait)
+                store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=MEETING_SECONDS)))
+                if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
+                    # torchrun's store outlives a restart, and has the addresses of ranks that have ended
+                    store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
+                dist.init_process_group(backend, store=store, rank=self.rank, world_size=self.world, timeout=wait)
             else:
                 dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
         except (dist.DistNetworkError, dist.DistStoreError) as error:
-            end(f"the ranks cannot meet at port {os.environ.get('MASTER_PORT')}: {str(error).splitlines()[0]}")
+            address = os.environ.get("MASTER_ADDR")
+            place = f"at port {os.environ.get('MASTER_PORT')}" + ("" if _is_here(address) else f" of {address}")
+            end_here(f"the ranks cannot meet {place}: {str(error).splitlines()[0]}")
 
     def ports(self, kind: str) -> list[list[Port]]:
         return [rank[kind] for rank in self.described["ranks"]]
@@ -121,44 +128,6 @@ class Program:
         return found, any(stops for _, stops in told)
 
 
-class Log:
-    """One JSON object a step, and TensorBoard's file where the package is there."""
-
-    def __init__(self, path: Path | None, first: int) -> None:
-        self.file: Any = None
-        self.board: Any = None
-        if path is None:
-            return
-        kept = (
-            [line for line in path.read_text("utf-8").splitlines() if _step_of(line) < first] if path.exists() else []
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.tmp")
-        unfinished.write_text("".join(f"{line}\n" for line in kept), "utf-8")
-        unfinished.replace(path)
-        self.file = path.open("a", buffering=1, encoding="utf-8")
-        if importlib.util.find_spec("tensorboard") is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self.board = SummaryWriter(str(path.parent / "tensorboard"), purge_step=first)
-
-    def write(self, step: int, numbers: Mapping[str, float], speed: Mapping[str, float]) -> None:
-        if self.file is not None:
-            self.file.write(json.dumps({"step": step, **numbers, **speed}) + "\n")
-        if self.board is not None:
-            for name, value in {**numbers, **speed}.items():
-                self.board.add_scalar(name, value, step)
-            self.board.flush()
-
-
-def _step_of(line: str) -> int:
-    """The step of a line of a log; one that was cut short is of none that is kept."""
-    try:
-        return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return 1 << 62
-
-
 class Stop:
     """Whether a signal has asked for the end; a second one ends at once."""
 
@@ -173,9 +142,30 @@ class Stop:
         self.asked = True
 
 
+def _is_here(address: str | None) -> bool:
+    return address in (None, "localhost", "127.0.0.1", "::1")
+
+
+def positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 31:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2147483647, got {text!r}")
+    return int(text)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        end(message)
+
+
 def options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Runs the program in this folder; start it with torchrun.")
-    parser.add_argument("--steps", type=int, default=1, help="what a step updates goes into the next (default: 1)")
+    parser = Parser(description="Runs the program in this folder; start it with torchrun.")
+    parser.add_argument("--steps", type=positive, default=1, help="what a step updates goes into the next (default: 1)")
     parser.add_argument(
         "--data", type=Path, help="batches: tokens (.txt, .bin, .npy), samples (.npz, .safetensors), a folder"
     )
@@ -186,16 +176,18 @@ def options() -> argparse.Namespace:
         "--same", action="store_true", help="labels are the input's tokens, the model itself shifts them"
     )
     parser.add_argument("--inputs", type=Path, help="an .npz file in place of inputs.safetensors")
-    parser.add_argument("--seed", type=int, help="of the order of the data (default: 0, or the checkpoint's)")
+    parser.add_argument("--seed", type=seed, help="of the order of the data (default: 0, or the checkpoint's)")
     parser.add_argument(
         "--checkpoint", type=Path, metavar="DIR", help="go on from the last one in this folder, and write there"
     )
-    parser.add_argument("--checkpoint-every", type=int, default=0, metavar="N", help="steps (default: only at the end)")
-    parser.add_argument("--keep", type=int, default=2, metavar="N", help="checkpoints to keep (default: 2)")
+    parser.add_argument(
+        "--checkpoint-every", type=positive, default=0, metavar="N", help="steps (default: only at the end)"
+    )
+    parser.add_argument("--keep", type=positive, default=2, metavar="N", help="checkpoints to keep (default: 2)")
     parser.add_argument("--format", choices=("safetensors", "dcp"), default="safetensors", help="of checkpoints")
     parser.add_argument("--log", type=Path, metavar="F.jsonl", help="default: log.jsonl beside the checkpoints")
     parser.add_argument(
-        "--log-every", type=int, default=1, metavar="N", help="steps between printed lines (default: 1)"
+        "--log-every", type=positive, default=1, metavar="N", help="steps between printed lines (default: 1)"
     )
     parser.add_argument("--predicted", type=float, metavar="S", help="seconds that a step was simulated to take")
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="nccl" if torch.cuda.is_available() else "gloo")
@@ -212,6 +204,15 @@ class Training:
             end(
                 f"{program.ends[0]} leaves the step in other parts than it enters, so no step can follow: distribute it anew"
             )
+        if given.output is not None and (reason := no_output(given.output)) is not None:
+            end(f"-o {given.output}: {reason}")
+        if given.log is not None and given.log.exists() and (reason := no_output(given.log)) is not None:
+            end(f"--log {given.log}: {reason}")
+        if given.checkpoint is not None:
+            told = [hold(given.checkpoint) if program.rank == 0 else None]
+            dist.broadcast_object_list(told, 0)
+            if told[0] is not None:
+                end(f"--checkpoint {given.checkpoint}: {told[0]}")
         self.data = None
         ports = [port for here in program.ports("arguments") for port in here if port["role"] in BATCH]
         if given.data is not None:
@@ -280,6 +281,8 @@ class Training:
         log = Log(log_path if program.rank == 0 else None, self.step + 1)
         results: list[Any] = []
         saved = self.step
+        if self.step >= given.steps:
+            self.say(f"step {self.step} is done, of {given.steps} in all: nothing to do")
         while self.step < given.steps:
             begun = time.perf_counter()
             self.step += 1
@@ -335,6 +338,22 @@ def beat(step: int) -> None:
         path.write_bytes(min(step, 1).to_bytes(8, "little") + step.to_bytes(8, "little") + bytes(8))
 
 
+def _write(path: Path | None, program: Program, results: Sequence[Any]) -> None:
+    """What the last step returned, whole, by name."""
+    if path is None or not results:
+        return
+    ports = program.ports("results")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    failure = distir_arrays.write(
+        unfinished, ports, results, list(dict.fromkeys(p["name"] for own in ports for p in own))
+    )
+    if program.rank == 0:
+        if failure is not None:
+            unfinished.unlink(missing_ok=True)
+            end(f"{path}: cannot be written: {failure}")
+        unfinished.replace(path)
+
+
 def _end_with_launcher() -> None:
     os.read(0, 1)
     os._exit(1)
@@ -347,20 +366,14 @@ def main() -> None:
         threading.Thread(target=_end_with_launcher, daemon=True).start()
         beat(0)
     given = options()
-    program = Program(given.backend)
-    with torch.inference_mode():
-        training = Training(given, program)
-        results = training.run()
-        if given.output is not None and results:
-            ports = program.ports("results")
-            unfinished = given.output.with_name(f".{given.output.name}.{os.getpid()}.tmp")
-            names = list(dict.fromkeys(port["name"] for here in ports for port in here))
-            failure = distir_arrays.write(unfinished, ports, results, names)
-            if program.rank == 0:
-                if failure is not None:
-                    unfinished.unlink(missing_ok=True)
-                    end(f"{given.output}: cannot be written: {failure}")
-                unfinished.replace(given.output)
+    training: Training | None = None
+    try:
+        program = Program(given.backend)
+        with torch.inference_mode():
+            training = Training(given, program)
+            _write(given.output, program, training.run())
+    except Exception as error:
+        failed(error, 0 if training is None else training.step)
     dist.barrier()
     dist.destroy_process_group()
 
