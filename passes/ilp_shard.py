@@ -17,7 +17,8 @@ class IlpShardPass(ModulePass):
     """Minimises the simulated time of one run, each stage on one stream: compute, communication and resharding, under a limit of memory
     per device at every program point.
 
-    Within `time-limit`, the plan is the best that was found, and `dist.gap` says what is not proven. `explain` writes the alternatives of values and
+    Within `time-limit`, the plan is the best that was found, and `dist.gap` says what is not proven; so it does of a pipeline of a large model, whose
+    search ends once no other plan is faster by more than 3 % (`passes/sharding/pipeline_search.py`). `explain` writes the alternatives of values and
     what these cost, which memory constraints bind and how another plan differs to standard error, and keeps it as `dist.explanation` for the
     report of `distir simulate`. With `divide`, plans are compared first by the share of the flops and of the parameters that a device is left with,
     and by time among those (`passes/sharding/division.py`); so they are without it where the fastest plan cuts nothing. A
@@ -44,7 +45,7 @@ class IlpShardPass(ModulePass):
     batch: str = ""
     """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
     time_limit: float | None = None
-    """Seconds that the search may take; none: until the optimum is proven."""
+    """Seconds that the search may take; none: until the optimum is proven, or nearly."""
     cutoff: float | None = None
     """Seconds: a plan that takes longer is not sought; where there is no other, an error says what all take at least."""
     solver: str = "own"

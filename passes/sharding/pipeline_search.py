@@ -5,7 +5,7 @@ along a mixture add up, so the plan that costs least along it bounds all plans. 
 (Kelley, 1960), as prices of memory are: plans found so far say which mixture promises most, and the longest path of each new plan joins. What is
 tried lies between that mixture and the one that bounds best so far (in-out separation; Ben-Ameur & Neto, 2007): a stage that is on no path of a
 mixture has no costs, and plans along it may do anything there.
-What mixtures leave open (no plan is half of one and half of another) is closed by the integer program with a row for each path, where that is small."""
+What mixtures leave open (no plan is half of one and half of another) is closed by the integer program with a row for each path, where that is small; of a large problem, a plan near its bound will do."""
 
 from __future__ import annotations
 
@@ -46,6 +46,10 @@ SWEEPS = 20
 """Passes over a network for the bounds by which choices are ruled out."""
 SMALL = 500
 """With at most so many choices left the rest is left to the integer program."""
+LARGE = 10_000
+"""With more choices at first a plan is good enough if no other is faster by more than `NEAR`: more mixtures hardly ever found a faster one, and took
+half of the time (`benchmarks.pipeline_gap`)."""
+NEAR = 0.03
 
 
 class PipelineSearch:
@@ -65,7 +69,7 @@ class PipelineSearch:
         """The best plan. Raises as `best_plan` does."""
         if self._solver != "highs":
             self._mix()
-        if not self._is_closed:
+        if not self._is_closed and not self._is_large:
             try:
                 self._close()
             except (OutOfTime, DistirError):
@@ -79,6 +83,14 @@ class PipelineSearch:
     @property
     def _is_closed(self) -> bool:
         return self._best is not None and self._makespan - self._lower <= EXACT * self._makespan
+
+    @property
+    def _is_large(self) -> bool:
+        return self._bounding is not None and self._bounding[0].network.size > LARGE
+
+    @property
+    def _is_near(self) -> bool:
+        return self._is_large and self._makespan - self._lower <= NEAR * self._makespan
 
     def _mix(self) -> None:
         shares: Sequence[int] = [SHARES // len(self._paths)] * len(self._paths)
@@ -96,7 +108,7 @@ class PipelineSearch:
             in_vain = 0 if self._lower > lower or self._makespan < makespan else in_vain + 1
             if self._lower * 1e-12 > self._problem.cutoff:
                 raise TooSlow(self._lower * 1e-12, self._problem.cutoff)
-            if self._is_closed or self._deadline.is_over or in_vain == PATIENCE:
+            if self._is_closed or self._is_near or self._deadline.is_over or in_vain == PATIENCE:
                 break
             promising, promised = self._next_shares()
             middle = [*centre, *[0] * (len(promising) - len(centre))]
