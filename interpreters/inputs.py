@@ -310,7 +310,7 @@ WORKS, RAISES = "works", "raises"
 def _works(op: Operation, operands: Sequence[Array | None]) -> str:
     meaning = MEANINGS.get(op.dialect_name())
     try:
-        if meaning is None or meaning.checked is None:
+        if meaning is None or meaning.checked is None or meaning.is_forkable:
             run_operator(op, operands)
         else:
             function_of(meaning.checked)(op, operands)

@@ -39,6 +39,8 @@ class NoAnswer:
     reason: str
     raised: bool = False
     """Whether the code that was to answer raised an exception."""
+    crashed: bool = False
+    """Whether it ended the process, not by its limits of time."""
 
 
 def answers(
@@ -72,7 +74,8 @@ def answers(
             _, status = os.waitpid(child, 0)
         if answered < len(questions):
             answered += 1
-            yield NoAnswer(_reason(status, cpu_seconds))
+            timed_out = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
+            yield NoAnswer(_reason(status, cpu_seconds), crashed=not timed_out)
 
 
 def _reason(status: int, cpu_seconds: float) -> str:

@@ -30,7 +30,7 @@ class Meaning(NamedTuple):
     exact: str | None = None
     """None: the reference runs on object arrays of exact scalars."""
     checked: str | None = None
-    """None: the reference raises on an index out of range."""
+    """None: the reference raises on an index out of range. It is asked where that cannot run in a fork, or crashes there."""
     kept: str | None = None
     """None: every integer may be any in range."""
     work: str | None = None
@@ -48,6 +48,7 @@ MEANINGS: Registry[Meaning] = Registry(
             reference="distir.interpreters.aten.reference:run_aten",
             types="distir.interpreters.aten.types:infer_aten",
             exact="distir.interpreters.aten.exact:run_exactly",
+            checked="distir.interpreters.aten.in_range:run_aten_in_range",
             kept="distir.interpreters.aten.gradients:kept_integers",
             work="distir.interpreters.aten.work:aten_work",
             is_loops="distir.interpreters.aten.work:is_loops",

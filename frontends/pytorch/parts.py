@@ -3,9 +3,8 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
 from xdsl.dialects.builtin import ModuleOp, TensorType
@@ -16,6 +15,7 @@ from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.remembering import Port, Tensors, TracedFunction
 from distir.frontends.pytorch.tracing import trace
 from distir.interpreters.aten.calls import compile_call, overload, torch_dtype
+from distir.interpreters.aten.in_range import in_order
 
 
 def parts_of(op: Operation) -> ModuleOp | None:
@@ -31,7 +31,7 @@ def parts_of(op: Operation) -> ModuleOp | None:
     types = [cast(TensorType, value.type) for value in distinct]  # pyright: ignore[reportMissingTypeArgument, reportUnknownVariableType]
     names = [f"operand{i}" for i in range(len(types))]
     empty = [torch.empty(t.get_shape(), dtype=torch_dtype(t.element_type), device="meta") for t in types]  # pyright: ignore
-    compute = compile_call(op, function=partial(_in_order, overload(op.schema), decomposition))
+    compute = compile_call(op, function=partial(in_order, overload(op.schema), decomposition))
 
     def run(tensors: Tensors) -> dict[tuple[str, str], torch.Tensor]:
         given = dict(zip(distinct, (tensors[name] for name in names), strict=True))
@@ -43,11 +43,3 @@ def parts_of(op: Operation) -> ModuleOp | None:
         return trace(TracedFunction(op.name, ports, run, run))
     except (DistirError, RuntimeError, TypeError):
         return None
-
-
-def _in_order(operator: Any, decomposition: Callable[..., Any], **given: Any) -> Any:
-    """A decomposition takes what its operator takes, under names of its own."""
-    arguments = operator._schema.arguments
-    values = {a.name: given.get(a.name, a.default_value) for a in arguments}
-    by_name = {a.name: values[a.name] for a in arguments if a.kwarg_only and a.name in given}
-    return decomposition(*(values[a.name] for a in arguments if not a.kwarg_only), **by_name)

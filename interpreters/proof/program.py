@@ -41,7 +41,7 @@ from distir.interpreters.proof.calls import Place, abstracted
 from distir.interpreters.proof.indices import Base, Mismatch
 from distir.interpreters.proof.matching import Application, Lookup, Outcome, stated
 from distir.interpreters.proof.templates import Form, Template
-from distir.interpreters.proof.terms import Library, application, evaluated, is_floating, is_number, replayed, scaled_by
+from distir.interpreters.proof.terms import Library, application, is_floating, is_number, replayed, scaled_by
 from distir.interpreters.proof.values import (
     Failure,
     Inside,
@@ -316,7 +316,7 @@ class Prover(Walk):
     def _operator(self, op: Operation, operands: PythonValues) -> PythonValues:
         form = self.library.forms(op)
         values, lookup = _without_lookups(operands)
-        if lookup is None and (constants := self._constants(op, form, values)) is not None:
+        if lookup is None and (constants := self._constants(op, values)) is not None:
             return constants
         key = (
             form,
@@ -365,7 +365,7 @@ class Prover(Walk):
             found.append(hole(kind) if is_hole else value.term if term is None else term)
         return found
 
-    def _constants(self, op: Operation, form: Form, values: Sequence[Shard]) -> PythonValues | None:
+    def _constants(self, op: Operation, values: Sequence[Shard]) -> PythonValues | None:
         """The results of an operation on constants."""
         if any(v.term.array is None or v.addend is not None for v in values):
             return None
@@ -373,7 +373,7 @@ class Prover(Walk):
         for value, local in zip(values, op.operands, strict=False):
             array = None if value.is_whole else stated(value)
             terms.append(value.term if array is None else constant(array, self.library.kinds(local.type)))
-        found = evaluated(op, terms, form.results)
+        found = self.library.evaluated(op, terms)
         return None if found is None else tuple([whole(term) for term in found])
 
     def _scale(self, form: Form, values: Sequence[Shard]) -> PythonValues | None:

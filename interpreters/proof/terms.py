@@ -42,6 +42,7 @@ class Library:
     def __post_init__(self) -> None:
         self.forms = Forms(self.kinds)
         self._known: dict[Any, Template] = {}
+        self._constants: dict[tuple[Form, tuple[Term, ...]], list[Term] | None] = {}
 
     def template(self, op: Operation, operands: Sequence[Term]) -> Template:
         """The template of an operation of the sequential program."""
@@ -56,6 +57,17 @@ class Library:
             found.rule = rule
             found.__post_init__()
         return found
+
+    def evaluated(self, op: Operation, operands: Sequence[Term]) -> list[Term] | None:
+        """The constants that an operation on constants gives; None if it is none, or too large. Each is computed once, however many
+        layers make it."""
+        if any(t.array is None for t in operands):
+            return None
+        form = self.forms(op)
+        key = form, tuple(operands)
+        if key not in self._constants:
+            self._constants[key] = _evaluated(op, form, operands)
+        return self._constants[key]
 
     def has(self, term: Term) -> bool:
         """Whether it is a value of the sequential program, but for numbers that scale it, and for what zeros stand for."""
@@ -164,9 +176,9 @@ def _pulled(template: Template, operands: Sequence[Term]) -> tuple[Any, set[int]
     return None
 
 
-def evaluated(op: Operation, operands: Sequence[Term], kinds: Sequence[Kind]) -> list[Term] | None:
-    """The constants that an operation on constants gives; None if it is none, or too large."""
-    if any(t.array is None for t in operands) or op.regions or not op.has_trait(Pure):
+def _evaluated(op: Operation, form: Form, operands: Sequence[Term]) -> list[Term] | None:
+    kinds = form.results
+    if op.regions or not op.has_trait(Pure):
         return None
     if any(k.shape is None or any(n < 0 for n in k.shape) or prod(k.shape) > LARGEST_CONSTANT for k in kinds):
         return None
@@ -210,7 +222,7 @@ def sequential_results(op: Operation, operands: Sequence[Term], library: Library
     form = library.forms(op)
     if not op.has_trait(Pure):
         return [term_of(kind, (op.name, object()), tuple(operands), r) for r, kind in enumerate(form.results)]
-    if (constants := evaluated(op, operands, form.results)) is not None:
+    if (constants := library.evaluated(op, operands)) is not None:
         return constants
     scale = library.scale_of(op, form, library.rules(op))
     if scale is not None and is_scale_of(operands):

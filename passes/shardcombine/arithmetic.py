@@ -158,6 +158,8 @@ class Floats:
 
     found = "probed"
     draws = 3
+    may_mix = True
+    """Whether a draw of which results say little may have other scales."""
 
     def __init__(self, positive: bool, scales: Sequence[float] = _SCALES):
         """Draw number n is of scale n, and so on in turn."""
@@ -210,6 +212,8 @@ class Floats:
 
 class PartlyFinite(Floats):
     """Small whole numbers, on which results need not be finite everywhere: they are compared where the whole is."""
+
+    may_mix = False
 
     def __init__(self) -> None:
         super().__init__(positive=False)

@@ -153,6 +153,9 @@ class CallableDomains:
         self.dtypes = [self.framework.described(array)[1] for array in self.template.arrays]
         self.name = str(getattr(callable, "__name__", type(callable).__name__))
 
+    def checking(self, op: Operation) -> None:
+        return None
+
     def is_forked(self, op: Operation) -> bool:
         """All of discovery is in a fork where its framework wants one."""
         return False

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Generator, Hashable, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from itertools import groupby
@@ -125,6 +125,8 @@ class Discovery:
         _imported.clear()
         questions = [partial(self._told, each) for each in unknown]
         for each, found in zip(unknown, answers(questions), strict=True):
+            if isinstance(found, NoAnswer) and found.crashed and (domains := self.domains.checking(each.subject.op)):
+                (found,) = answers([partial(self._told, replace(each, subject=Subject(each.subject.op, domains)))])
             if isinstance(found, NoAnswer):
                 self._note(each, found.reason)
                 continue

@@ -44,11 +44,19 @@ class Domains(Protocol):
         would be no operands of this one."""
         ...
 
+    def checking(self, op: Operation) -> Domains | None:
+        """The views by which an operator that crashes is asked again; None if there are none."""
+        ...
+
 
 class InterpreterDomains:
     """The reference executor's operators and the mixed domain's types."""
 
     states_numbers = True
+
+    def __init__(self, checks_indices: bool = False):
+        self._checks_indices = checks_indices
+        """Whether no kernel is given an index out of range."""
 
     def is_forked(self, op: Operation) -> bool:
         from distir.interpreters.operator_dialects import MEANINGS
@@ -65,7 +73,7 @@ class InterpreterDomains:
             if meaning is not None and meaning.exact is not None:
                 return list(function_of(meaning.exact)(op, operands))
             operands = with_scalars(operands)
-        if meaning is not None and meaning.checked is not None:
+        if meaning is not None and meaning.checked is not None and (self._checks_indices or not meaning.is_forkable):
             return list(function_of(meaning.checked)(op, operands))
         return list(run_operator(op, operands))
 
@@ -84,3 +92,10 @@ class InterpreterDomains:
 
         meaning = MEANINGS.get(op.dialect_name())
         return {} if meaning is None or meaning.kept is None else function_of(meaning.kept)(op, operands)
+
+    def checking(self, op: Operation) -> InterpreterDomains | None:
+        """These, of an operator that crashes: it is not given indices out of range, if what it is made of says which are."""
+        from distir.interpreters.operator_dialects import MEANINGS
+
+        meaning = MEANINGS.get(op.dialect_name())
+        return None if meaning is None or meaning.checked is None else InterpreterDomains(checks_indices=True)

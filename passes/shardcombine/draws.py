@@ -228,7 +228,9 @@ class Draws:
             if number == 0:
                 raise
             return self.draw(arithmetic, 0)
-        if not isinstance(arithmetic, Floats) or not self._redraws or (least := _sameness(drawn)) < _MOSTLY:
+        if not isinstance(arithmetic, Floats) or not (arithmetic.may_mix and self._redraws):
+            return drawn
+        if (least := _sameness(drawn)) < _MOSTLY:
             return drawn
         others: list[Draw] = []
         for _ in range(_REDRAWN):

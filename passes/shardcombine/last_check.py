@@ -190,7 +190,8 @@ class _Check:
 
     @cached_property
     def _partly_finite(self) -> list[Trial]:
-        """Draws of which some results are finite and some are not: an operator may be a sum over addends only where all are."""
+        """Draws, if some have results that are not finite: an operator may be a sum over addends only where all are, and a whole may be finite
+        of which no addend is."""
         arithmetic, found, is_finite = PartlyFinite(), list[Trial](), True
         for number in range(_MORE_DRAWS):
             if number == MANY_DRAWS and is_finite:
@@ -201,9 +202,9 @@ class _Check:
                 break
             finite = [np.isfinite(r) for r in draw.results if r is not None and r.dtype.kind in "fc"]
             is_finite = is_finite and all(each.all() for each in finite)
-            if any(each.any() and not each.all() for each in finite):
+            if any(each.any() for each in finite):
                 found.append(Trial(draw, SHARDS[0], arithmetic))
-        return found
+        return [] if is_finite else found
 
     def factor_holds(self, name: str) -> bool:
         """Whether shards of the factor make the whole, where it can be cut."""

@@ -2,9 +2,8 @@
 
     python -m tests.unit.rule_sweep [aten] [onnx] [jax] [--seed N] [--seconds S] [--only PREFIX]
 
-Instances are not drawn as discovery draws: primitives of JAX, calls of torch's own samples, and the node tests of ONNX, with one or two of their numbers
-changed (zero, negative, just within and just beyond the dims, up to 2^31, thresholds that no usual float reaches), or with dims that are
-twice or three times as long. Each is asked for its rule and run whole and in two and three uneven shards in doubles, on its own operands, on
+Instances are not drawn as discovery draws: primitives of JAX, calls of torch's own samples, and the node tests of ONNX, with one or two of
+their numbers, lists, extents, indices, types or operands changed (`changed_calls`). Each is asked for its rule and run whole and in two and three uneven shards in doubles, on its own operands, on
 others, on larger ones and on whole numbers; then as a program that `apply-sharding` lowers, by strategies that the rule allows on meshes of two and
 three devices. Prints every rule that does not hold, and every operator that crashes or is slow."""
 
@@ -25,7 +24,6 @@ from typing import Any
 import numpy as np
 import torch
 from onnx import ModelProto, helper, numpy_helper
-from torch.utils._pytree import tree_flatten, tree_unflatten
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -45,14 +43,13 @@ from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
 from tests.unit.aten_instances import LARGEST, Call, operation, recorded
+from tests.unit.changed_calls import changed, other_list, other_number, other_operands
 from tests.unit.jax_instances import of_jax
 from tests.unit.node_rules import single_operator_tests, variants
 from tests.unit.shard_executor import agree, violations
 
 Instance = tuple[Operation, Sequence[Any]]
 """An operation with operands on which it runs."""
-_INTEGERS = (0, 1, -1, 2, 3, 5, 31, -31, 63, -63, 100, -100, 1025, -1500, 2**31 - 1, 2**31, -(2**31))
-_FLOATS = (0.0, 1.0, -1.0, 1e-30, 1e-3, 0.5, 7.0, 100.0, -100.0, 1e4, 1e30, -1e30)
 _SLOW_SECONDS = 30
 _STRATEGIES = 4
 """Of one operation on one mesh, that are lowered."""
@@ -83,36 +80,6 @@ class _InThisProcess(InterpreterDomains):
 # --- instances ---
 
 
-def changed(call: Call, rng: np.random.Generator) -> Call:
-    """The call with one or two numbers changed, or with longer dims."""
-    leaves, structure = tree_flatten((call.args, dict(call.kwargs)))
-    numbers = [i for i, leaf in enumerate(leaves) if isinstance(leaf, bool | int | float)]
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    extents = sorted({n for tensor in tensors for n in tensor.shape if n > 1})
-    if extents and (not numbers or rng.random() < 0.3):
-        extent, times = int(rng.choice(extents)), int(rng.integers(2, 4))
-        leaves = [_longer(leaf, extent, times) for leaf in leaves]
-    for i in rng.choice(numbers, min(len(numbers), int(rng.integers(1, 3))), replace=False) if numbers else ():
-        leaves[i] = _other(leaves[i], extents, rng)
-    args, kwargs = tree_unflatten(leaves, structure)
-    return Call(call.function, args, kwargs)
-
-
-def _longer(leaf: Any, extent: int, times: int) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.repeat([times if n == extent else 1 for n in leaf.shape]) if leaf.dim() else leaf
-    return leaf * times if leaf == extent and type(leaf) is int else leaf
-
-
-def _other(number: Any, extents: Sequence[int], rng: np.random.Generator) -> Any:
-    if isinstance(number, bool):
-        return not number
-    if isinstance(number, float):
-        return float(rng.choice([*_FLOATS, 2 * number, -number]))
-    near = [n + by for n in (*extents, number) for by in (-1, 0, 1)]
-    return int(rng.choice([*_INTEGERS, *near, *(-n for n in extents), 2 * number, 3 * number]))
-
-
 def of_aten(rng: np.random.Generator, only: str) -> Iterator[tuple[str, Callable[[], Instance]]]:
     """Calls as they were recorded, then changed ones, without end."""
     calls = [call for call in recorded(12, 8) if call.name.startswith(only)]
@@ -135,11 +102,22 @@ def of_onnx(rng: np.random.Generator, only: str) -> Iterator[tuple[str, Callable
     while by_operator:
         for operator in rng.permutation(sorted(by_operator)):
             _, model, inputs = by_operator[operator][int(rng.integers(len(by_operator[operator])))]
-            yield f"onnx.{operator}", partial(_imported, _changed_model(model, rng), inputs)
+            other = other_operands(inputs, rng) if rng.random() < 0.4 else inputs
+            yield f"onnx.{operator}", partial(_imported, _changed_model(_on(model, other), rng), other)
+
+
+def _on(model: ModelProto, inputs: Sequence[Any]) -> ModelProto:
+    """The model with inputs of these shapes."""
+    found = ModelProto()
+    found.CopyFrom(model)
+    for value, array in zip(found.graph.input, inputs, strict=False):
+        for dim, extent in zip(value.type.tensor_type.shape.dim, getattr(array, "shape", ()), strict=False):
+            dim.dim_value = extent
+    return found
 
 
 def _changed_model(model: ModelProto, rng: np.random.Generator) -> ModelProto:
-    """With one attribute or constant integer changed."""
+    """With one or two attributes or constant integers changed."""
     found = ModelProto()
     found.CopyFrom(model)
     (node,) = found.graph.node
@@ -151,7 +129,7 @@ def _changed_model(model: ModelProto, rng: np.random.Generator) -> ModelProto:
             array = np.array(numpy_helper.to_array(constants[-1 - choice]))
             if array.size:
                 place = int(rng.integers(array.size))
-                number = _other(int(array.reshape(-1)[place]), extents, rng)
+                number = other_number(int(array.reshape(-1)[place]), extents, rng)
                 limits = np.iinfo(array.dtype)
                 array.reshape(-1)[place] = np.clip(number, limits.min, limits.max)
                 constants[-1 - choice].CopyFrom(numpy_helper.from_array(array, constants[-1 - choice].name))
@@ -159,11 +137,16 @@ def _changed_model(model: ModelProto, rng: np.random.Generator) -> ModelProto:
         attribute = node.attribute[int(choice)]
         value = helper.get_attribute_value(attribute)
         if isinstance(value, int | float):
-            attribute.CopyFrom(helper.make_attribute(attribute.name, _other(value, extents, rng)))
+            attribute.CopyFrom(helper.make_attribute(attribute.name, other_number(value, extents, rng)))
         elif isinstance(value, list | tuple) and value and isinstance(value[0], int | float):
             values = [*value]
+            if rng.random() < 0.3 and isinstance(value[0], int):
+                attribute.CopyFrom(
+                    helper.make_attribute(attribute.name, other_list(value, rng), attr_type=attribute.type)
+                )
+                continue
             place = int(rng.integers(len(values)))
-            values[place] = _other(values[place], extents, rng)
+            values[place] = other_number(values[place], extents, rng)
             attribute.CopyFrom(helper.make_attribute(attribute.name, values))
     for value in found.graph.output:
         value.type.tensor_type.ClearField("shape")

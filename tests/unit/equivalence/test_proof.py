@@ -15,8 +15,9 @@ from xdsl.parser import Parser
 from distir.dialects.aten import Aten
 from distir.dialects.dist import AccumulateOp, AllReduceOp, Dist, MicrobatchesOp, SliceOp, ZerosOp
 from distir.interpreters.entry import entry_function, machine_devices
-from distir.interpreters.proof import Proof, prove, prove_ranks
+from distir.interpreters.proof import Proof, prove, prove_ranks, terms
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
+from distir.interpreters.reference import run_operator
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.decompose import prepare_like
 from distir.passes.dtp_parallelize import DtpParallelizePass
@@ -142,6 +143,35 @@ def test_time_follows_distinct_bodies():
 
 def find(module: ModuleOp, kind: type[Operation_]) -> Operation_:
     return next(op for op in module.walk() if isinstance(op, kind))
+
+
+def test_a_constant_is_computed_once_whatever_the_number_of_layers(monkeypatch: pytest.MonkeyPatch):
+    """A layer makes its mask of constants; the sequential program has it twice, the other one in a function that is called twice."""
+    layer = """
+      %ones{i} = "aten.full"() <{{size = array<i64: 4, 4>, fill_value = 1.0 : f64}}> : () -> tensor<4x4xf32>
+      %mask{i} = "aten.tril"(%ones{i}) <{{diagonal = 0 : i64}}> : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      %y{i} = "aten.mul.Tensor"(%{x}, %mask{i}) : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>"""
+    text = f"""func.func @main(%x: tensor<4x4xf32> {{dist.name = "x"}}) -> (tensor<4x4xf32> {{dist.name = "y"}}) {{
+      {layer.format(i=0, x="x")}{layer.format(i=1, x="y0")}
+      func.return %y1 : tensor<4x4xf32> }}"""
+    called = f"""func.func @main(%x: tensor<4x4xf32> {{dist.name = "x"}}) -> (tensor<4x4xf32> {{dist.name = "y"}}) {{
+      %h = func.call @layer(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      %y = func.call @layer(%h) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      func.return %y : tensor<4x4xf32> }}
+    func.func private @layer(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {{
+      {layer.format(i=0, x="x")}
+      func.return %y0 : tensor<4x4xf32> }}"""
+    context, computed = Context(), list[str]()
+    for dialect in (Builtin, Func, Dist, Aten):
+        context.load_dialect(dialect)
+
+    def count(op: Operation, operands: Any) -> Any:
+        computed.append(op.name)
+        return run_operator(op, operands)
+
+    monkeypatch.setattr(terms, "run_operator", count)
+    assert prove(Parser(context, text).parse_module(), Parser(context, called).parse_module())
+    assert computed.count("aten.tril") == 1
 
 
 def test_a_dropped_allreduce_is_named_where_its_addend_is_used():

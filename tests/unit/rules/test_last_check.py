@@ -71,6 +71,12 @@ def test_zero_times_infinity_is_no_sum_of_addends(shape: tuple[int, ...]) -> Non
     assert "partial" not in rule_that_holds(op, [x, np.full(shape, -1.0)])
 
 
+def test_a_whole_that_is_finite_of_addends_that_are_not() -> None:
+    """Of one number times logarithms, either all results are finite or those of numbers below zero are not."""
+    op, _ = operation(Call(aten.xlogy.Tensor, (doubles(), doubles(10, 5)), {}))
+    assert "partial" not in rule_that_holds(op, [np.zeros(()), np.random.default_rng(0).standard_normal((10, 5))])
+
+
 def test_what_is_an_extreme_of_most_numbers_only() -> None:
     """A gradient is passed on where a number is not zero, or beyond a bound: the least and the largest addends of both operands are
     those of the result in most draws."""
@@ -138,6 +144,15 @@ def test_answers_go_on_behind_a_crash_and_a_time_out(monkeypatch: pytest.MonkeyP
     assert reasons[0] == "crashes (SIGSEGV)"
     assert reasons[1].startswith("takes more than")
     assert reasons[2] == "ValueError: no"
+
+
+def test_an_operator_whose_kernel_does_not_check_indices_is_cut() -> None:
+    """It writes wherever labels say; what it is made of raises there, so it is asked again with labels in range alone."""
+    labels = torch.tensor([0, 4, -100, 2, 2, 1])
+    loss = (doubles(6), doubles(6, 5), labels, doubles(5), 0, -100, torch.tensor(3.0).double())
+    text = rule_that_holds(*operation(Call(aten.nll_loss_backward.default, loss, {})))
+    assert "[S1], [S1, S2], [S1], [S2], []" in text
+    assert "ignored = -100" in text
 
 
 def test_an_operator_that_crashes_has_no_rule_and_is_named(

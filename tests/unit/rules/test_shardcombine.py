@@ -68,6 +68,9 @@ class FunctionDomains:
     cases: ClassVar[dict[str, Case]] = {}
     evaluations: int = 0
 
+    def checking(self, op: Operation) -> None:
+        return None
+
     def is_forked(self, op: Operation) -> bool:
         return False
 
