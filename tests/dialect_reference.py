@@ -98,7 +98,7 @@ def reference() -> str:
         parts.append(f"## `{name}`")
         if name in GENERATED:
             shown = sorted(examples(name).values(), key=len)[:1]
-            parts.append(f"{len(operations):,} operations: {GENERATED[name]}.")
+            parts.append(f"{len(operations):,} operations: {GENERATED[name]}. [Examples](operators.md).")
             parts += [f"```mlir\n{_folded(text)}\n```" for text in shown]
             continue
         parts.append(_paragraph(sys.modules[f"distir.dialects.{name}"].__doc__))

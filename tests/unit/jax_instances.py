@@ -23,6 +23,11 @@ def of_jax(rng: Draw, only: str) -> Iterator[tuple[str, Callable[[], Any]]]:
             yield f"jax.{name}", partial(_operation, makers[str(name)], seed)
 
 
+def drawn_calls() -> Iterator[Call]:
+    """One of each."""
+    yield from (maker(np.random.default_rng(0)) for maker in _makers().values())
+
+
 def _operation(maker: Callable[[Draw], Call], seed: int) -> Any:
     """The last operation of the program of a call, and its operands; ValueError if the call is none."""
     from xdsl.dialects.builtin import TensorType
