@@ -1,5 +1,5 @@
 """How long a proof takes: the training step of GPT-3 175B in mixed precision (`examples/gpt3_pytorch.py`), distributed over D, T, P and
-K microbatches. In: layers and degrees. Out: CPU seconds of import, rules, distribution and proof, and how many operations were looked at.
+K microbatches. In: layers and degrees. Out: CPU seconds of import, rules, distribution, parts and proof, and how many operations were looked at.
 
     python -m benchmarks.proof_speed [--layers 96] [--dp 8 --tp 8 --pp 16 --microbatches 64] [--schedule 1f1b] [--profile]
 """
@@ -17,6 +17,7 @@ from xdsl.context import Context
 
 from benchmarks.gpt3_search import timed
 from distir.interpreters.proof import prove
+from distir.passes.decompose import prepare_like
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.search.search import leave_collector_off
 from examples import gpt3_pytorch
@@ -40,6 +41,7 @@ def main() -> None:
     degrees = {name: getattr(args, name) for name in ("dp", "tp", "pp", "microbatches", "schedule")}
     timed("distribute", lambda: DtpParallelizePass(**degrees).apply(Context(), distributed))
     print(f"{sum(1 for _ in distributed.walk())} operations")
+    timed("decompose", lambda: prepare_like(sequential, distributed))
     profile = cProfile.Profile()
     if args.profile:
         profile.enable()
