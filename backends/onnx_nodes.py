@@ -8,7 +8,7 @@ from onnx import NodeProto, helper, numpy_helper
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, StringAttr, TensorType, TupleType
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from distir.dialects.dist import AccumulateOp, ConcatOp, InsertOp, ScaleOp, SliceOp, ZerosOp
+from distir.dialects.dist import AccumulateOp, CastOp, ConcatOp, InsertOp, ScaleOp, SliceOp, ZerosOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.onnx import numpy_dtype
 from distir.dialects.rank import RankOp
@@ -132,6 +132,11 @@ def _scale(op: ScaleOp, names: Names) -> list[NodeProto]:
     ]
 
 
+def _cast(op: CastOp, names: Names) -> list[NodeProto]:
+    to = helper.np_dtype_to_tensor_dtype(_dtype(op.output))
+    return [helper.make_node("Cast", [names[op.input]], [names[op.output]], to=to)]
+
+
 def _counted(indices: SSAValue, extent: int, names: Names) -> list[NodeProto]:
     """Indices from the end counted from the start; the last node gives them."""
     zero, last = (_constant(names, n, _dtype(indices)) for n in (0, extent))
@@ -213,6 +218,7 @@ NODES: dict[type[Operation], Callable[[Any, Names], list[NodeProto]]] = {
     AccumulateOp: _accumulate,
     ZerosOp: _zeros,
     ScaleOp: _scale,
+    CastOp: _cast,
     LocalIndexOp: _local_index,
     InsideOp: _inside,
 }

@@ -23,7 +23,7 @@ from distir.interpreters.comparison import Comparison, compare, moves_of, worst
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
 from distir.interpreters.global_arrays import Array
 from distir.interpreters.inputs import draw_inputs, special_indices
-from distir.interpreters.rounding import rounded_more
+from distir.interpreters.rounding import rounded_more, rounded_on_purpose
 
 Program = ModuleOp | Sequence[ModuleOp]
 """A program of level 1 to 3, or those of all ranks."""
@@ -92,7 +92,7 @@ def verify(
         raise DistirError(f"{names[0]}: {error}") from error
     holds = all(each.holds for each in compared[-1])
     skipped = len(plan) - len(says) if holds and time.monotonic() - began > budget_seconds / 2 else 0
-    types = [*_types_that_differ(sequential, program), *rounded_more(sequential, program)]
+    types = [*_types_that_differ(sequential, program), *rounded_more(sequential, program), *rounded_on_purpose(program)]
     return Verification([*worst(compared), *types], says, skipped)
 
 

@@ -20,6 +20,7 @@ from distir.dialects.dist import (
     BatchRowsOp,
     BroadcastOp,
     CallOp,
+    CastOp,
     ConcatOp,
     ExchangeOp,
     GatherOp,
@@ -182,6 +183,10 @@ class LocalFunctions(InterpreterFunctions):
     def scale(self, interpreter: Interpreter, op: ScaleOp, args: PythonValues) -> PythonValues:
         numerator, denominator = op.factor.data
         return (args[0] * numerator / denominator,)
+
+    @impl(CastOp)
+    def cast(self, interpreter: Interpreter, op: CastOp, args: PythonValues) -> PythonValues:
+        return args  # every result is made of the type that the program says
 
     @impl(PackOp)
     def pack(self, interpreter: Interpreter, op: PackOp, args: PythonValues) -> PythonValues:

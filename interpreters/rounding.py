@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import AnyFloat, ModuleOp, TensorType
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
+from distir.dialects.dist import CastOp
 from distir.interpreters.comparison import Comparison
 
 _BITS = {"f64": (52, 11), "f32": (23, 8), "f16": (10, 5), "bf16": (7, 8)}
@@ -28,6 +29,24 @@ def rounded_more(first: ModuleOp, second: ModuleOp | Sequence[ModuleOp]) -> list
                 says = f"computes in {type_}, the first program in {' and '.join(sorted(known))}"
                 found.append(Comparison(name, False, says))
     return found
+
+
+def rounded_on_purpose(program: ModuleOp | Sequence[ModuleOp]) -> list[Comparison]:
+    """One comparison, which holds, for each type to which a program casts values of more digits or range (`gradient-type`)."""
+    modules = [program] if isinstance(program, ModuleOp) else program
+    casts = [op for module in modules for op in module.walk() if isinstance(op, CastOp)]
+    pairs = sorted({(_element(op.input), _element(op.output)) for op in casts})
+    return [
+        Comparison(
+            CastOp.name, True, f"rounds {own} to {there}, which computing all in one type does not show", tested=False
+        )
+        for own, there in pairs
+        if not _has_all_of(there, own)
+    ]
+
+
+def _element(value: SSAValue) -> str:
+    return str(cast("TensorType[Any]", value.type).element_type)
 
 
 def _types_of(modules: Sequence[ModuleOp]) -> dict[str, set[str]]:

@@ -80,6 +80,8 @@ class DtpParallelizePass(ModulePass):
     """As for `recompute-activations`; numbers of layers of each stage where the pass is a pipeline of passes."""
     grouped: bool = False
     """Whether what the devices of a stage do alike is written once (`apply-sharding`)."""
+    gradient_type: str = ""
+    """The type in which gradients are added up over microbatches and reduced, as for `gradient-type`; none: their own."""
 
     @property
     def is_pipeline(self) -> bool:
@@ -122,6 +124,7 @@ class DtpParallelizePass(ModulePass):
         )
         return (
             *preparing(),
+            *self._typing,
             *self._decomposing,
             PipelineStagesPass(
                 stages // virtual, self.batch, self.machine, self.microbatches, virtual, splits, self.divide
@@ -157,7 +160,7 @@ class DtpParallelizePass(ModulePass):
             for each in self.pipeline()[len(preparing()) :]:
                 each.apply(ctx, op)
             return
-        for each in self._decomposing:
+        for each in (*self._typing, *self._decomposing):
             each.apply(ctx, op)
         batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
@@ -194,6 +197,13 @@ class DtpParallelizePass(ModulePass):
         print(f"distir: note: dtp-parallelize converts values between operations: {refusal.why}", file=sys.stderr)
 
     @property
+    def _typing(self) -> tuple[ModulePass, ...]:
+        """What has gradients reduced in a type of their own."""
+        from distir.passes.gradient_type import GradientTypePass
+
+        return (GradientTypePass(self.gradient_type, self.batch),) if self.gradient_type else ()
+
+    @property
     def _decomposing(self) -> tuple[ModulePass, ...]:
         """What makes operations cut by more dims, where there are tensor ranks."""
         from distir.passes.decompose import DecomposePass
@@ -204,7 +214,7 @@ class DtpParallelizePass(ModulePass):
     def _dividing(self) -> DtpParallelizePass:
         """The same plan by the integer program, which divides first, in its own time limit or a minute."""
         limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
-        return replace(self, sharding="ilp", time_limit=limit, divide=True)
+        return replace(self, sharding="ilp", time_limit=limit, divide=True, gradient_type="")
 
     def _divides_better(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
         """Whether a tensor axis left parameters whole (a table that it is cheaper to look up in whole), and the integer program divides

@@ -13,6 +13,7 @@ _CLASSES = {
     "dtp-parallelize": "DtpParallelizePass",
     "expand-ranks": "ExpandRanksPass",
     "fuse-kernels": "FuseKernelsPass",
+    "gradient-type": "GradientTypePass",
     "ilp-shard": "IlpShardPass",
     "merge-functions": "MergeFunctionsPass",
     "microbatch": "MicrobatchPass",

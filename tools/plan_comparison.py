@@ -21,6 +21,7 @@ TOGETHER = (
     ("zero",),
     ("recompute",),
     ("overlap",),
+    ("gradient_type",),
     ("memory_limit_bytes",),
 )
 """Settings that are changed together, in the order in which it is tried: degrees make one mesh."""

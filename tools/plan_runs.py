@@ -30,6 +30,7 @@ OPTIONS = {
     "zero": "zero",
     "recompute": "recompute",
     "overlap": "overlap",
+    "gradient_type": "gradient_type",
     "memory_limit_bytes": "memory_limit",
 }
 """The option of `distir search` that fixes each setting. Settings without one, or of which the option does not exist, are not simulated."""

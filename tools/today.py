@@ -15,7 +15,7 @@ from distir.tools.plan_runs import PlanRun, not_simulated, pin
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import Plans
 
-SAME = ("sharding", "divide", "zero", "recompute")
+SAME = ("sharding", "divide", "zero", "recompute", "gradient_type")
 """Options of which a search has one value for all its plans."""
 
 
@@ -64,7 +64,7 @@ class Today:
             "tp_within_node": False,
             "from_config": None,
         }
-        usual |= {"recompute": "none"}
+        usual |= {"recompute": "none", "gradient_type": None}
         own = Namespace(**{**vars(args), **usual, "batch_sizes": None if batch else args.batch_sizes})
         pin(own, plan, args.from_config)
         return cls(found, PlanRun(plan, own))

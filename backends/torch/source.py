@@ -28,7 +28,7 @@ from xdsl.ir import Operation, SSAValue
 from distir.backends.torch.elements import ElementTypes
 from distir.dialects import rank
 from distir.dialects.aten import AtenOperation
-from distir.dialects.dist import AccumulateOp, ConcatOp, InsertOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
+from distir.dialects.dist import AccumulateOp, CastOp, ConcatOp, InsertOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
@@ -369,6 +369,8 @@ class _Writer:
                 return f"torch.zeros({list(type_.get_shape())}, dtype={self._dtype(type_)}, device=DEVICE)"
             case ScaleOp():
                 return f"scale({x[0]}, {op.factor.data[0]}, {op.factor.data[1]})"
+            case CastOp():
+                return f"{x[0]}.to({self._dtype(cast(TensorType[Any], op.output.type))})"
             case PackOp():
                 return f"({self._list(read)},)" if x else "()"
             case UnpackOp():

@@ -19,6 +19,7 @@ from distir.dialects.dist.communication import (
 from distir.dialects.dist.groups import ByRankAttr
 from distir.dialects.dist.local import (
     AccumulateOp,
+    CastOp,
     ConcatOp,
     FirstOnlyOp,
     InsertOp,
@@ -45,6 +46,7 @@ Dist = Dialect(
         BatchRowsOp,
         BroadcastOp,
         CallOp,
+        CastOp,
         ConcatOp,
         ExchangeOp,
         FirstOnlyOp,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, StringAttr, TensorType, TupleType, i64
+from xdsl.dialects.builtin import I64, AnyFloat, DenseArrayBase, IntegerAttr, StringAttr, TensorType, TupleType, i64
 from xdsl.ir import Attribute, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -289,6 +289,27 @@ class ScaleOp(LocalOp):
         printer.print_op_attributes(self.attributes)
         printer.print_string(" : ")
         printer.print_attribute(self.output.type)
+
+
+@irdl_op_definition
+class CastOp(LocalOp):
+    """A tensor in another element type, rounded to nearest: `%y = dist.cast %x : T0 -> T1`. `gradient-type` puts them around what is added up and
+    reduced in a type of its own; where `dist.addends` is set, a reduction over replicas comes after the cast, not before it."""
+
+    name = "dist.cast"
+    input = operand_def(TensorType)
+    output = result_def(TensorType)
+    assembly_format = "$input attr-dict `:` type($input) `->` type($output)"
+
+    def __init__(self, input: SSAValue, element_type: AnyFloat):
+        type_ = tensor_type(input)
+        super().__init__(operands=[input], result_types=[TensorType(element_type, type_.get_shape(), type_.encoding)])
+
+    def verify_shapes(self) -> None:
+        verify_shape(self.output, tensor_type(self.input).get_shape(), tensor_type(self.output).element_type, "the result")
+        for value, what in ((self.input, "operand"), (self.output, "result")):
+            if not isinstance(element := tensor_type(value).element_type, AnyFloat):
+                raise VerifyException(f"expected {what} of floating elements, got {element}")
 
 
 def verify_elements(tuple_type: TupleType, elements: Sequence[SSAValue], what: str) -> None:

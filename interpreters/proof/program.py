@@ -20,6 +20,7 @@ from distir.dialects.dist import (
     AccumulateOp,
     BatchRowsOp,
     CallOp,
+    CastOp,
     ConcatOp,
     InsertOp,
     MicrobatchesOp,
@@ -82,6 +83,10 @@ class LocalShards(InterpreterFunctions):
 
     @impl(MoveOp)
     def move(self, interpreter: Interpreter, op: MoveOp, args: PythonValues) -> PythonValues:
+        return args
+
+    @impl(CastOp)
+    def cast(self, interpreter: Interpreter, op: CastOp, args: PythonValues) -> PythonValues:
         return args
 
     @impl(SliceOp)

@@ -31,7 +31,7 @@ from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.margins import margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
-from distir.passes.distribution.options import RULE, Option, rule_of
+from distir.passes.distribution.options import ADDENDS, RULE, Option, rule_of
 from distir.passes.distribution.positions import Positions, positions_of, starts_of
 from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
@@ -124,7 +124,7 @@ class OperationRunsOnShards(RewritePattern):
             return
         options, mesh = self.chosen[op], self.shards.mesh
         sizes, read = LocalSizes(op, options, mesh), values_read(op)
-        attributes = {k: v for k, v in op.attributes.items() if k not in (RULE, STRATEGY, SITE)}
+        attributes = {k: v for k, v in op.attributes.items() if k not in (ADDENDS, RULE, STRATEGY, SITE)}
         operands = [
             [] if i in sizes.operands else self.shards.get(v, tuple(o.operands[i] for o in options), rewriter.insert)
             for i, v in enumerate(read)

@@ -29,6 +29,8 @@ from distir.passes.shardcombine.instances import instantiate, partial_instance
 from distir.passes.structure import shape_of
 
 RULE = "dist.rule"
+ADDENDS = "dist.addends"
+"""Of an operation that takes addends of gradients as they are: along axes that cut the batch they are reduced after it (`gradient-type`)."""
 
 
 @dataclass(frozen=True)

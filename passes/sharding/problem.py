@@ -16,12 +16,12 @@ from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import AccumulateOp, MicrobatchesOp
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, Windowed
+from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, UsePartial, Windowed
 from distir.interpreters.entry import entry_function
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
-from distir.passes.distribution.options import Option
+from distir.passes.distribution.options import ADDENDS, Option
 from distir.passes.distribution.pins import Pins
 from distir.passes.distribution.pipeline.stages import LOOPED, STAGE, phase_of
 from distir.passes.distribution.space import AxisSpace, Reach, model_values
@@ -236,6 +236,8 @@ def _axis_options(
             space.restricted = None if kind == "none" else loop
             space.close()
             found[kind, size] = _without_idle_blocks(_without_idle_addends(space.options), prices.mesh)
+            if kind == "batch":
+                found[kind, size] = _keeping_addends(found[kind, size])
     return [found[key] for key in keys]
 
 
@@ -284,6 +286,15 @@ def _without_idle_addends(options: Mapping[Operation, list[Option]]) -> dict[Ope
         return all(s.reduction in made for s in states if isinstance(s, Partial))
 
     return {op: [option for option in found if useful(option)] for op, found in options.items()}
+
+
+def _keeping_addends(options: Mapping[Operation, list[Option]]) -> dict[Operation, list[Option]]:
+    """Of operations that take addends of gradients as they are, only the options that do, if there are any."""
+
+    def kept(op: Operation, found: list[Option]) -> list[Option]:
+        return [o for o in found if ADDENDS in op.attributes and isinstance(o.choice, UsePartial)] or found
+
+    return {op: kept(op, found) for op, found in options.items()}
 
 
 def _without_idle_blocks(options: Mapping[Operation, list[Option]], mesh: Mesh) -> dict[Operation, list[Option]]:

@@ -23,6 +23,7 @@ def run_proof(args: Namespace) -> int:
     from distir.interpreters.entry import entry_function, machine_devices
     from distir.interpreters.proof import prove, prove_ranks
     from distir.interpreters.ranks import explicit
+    from distir.interpreters.rounding import rounded_on_purpose
     from distir.passes.decompose import prepare_like
     from distir.passes.project_to_rank import project
 
@@ -34,15 +35,16 @@ def run_proof(args: Namespace) -> int:
     found: list[tuple[str, Proof]] = []
     with progress("proving"):
         found.append((args.distributed, prove(sequential, distributed)))
+        rounded = [f"{c.name} {c.says}" for c in rounded_on_purpose(distributed)]
         if args.ranks and found[0][1]:
             ranks = range(machine_devices(distributed, entry_function(distributed)))
             written = explicit(distributed)
             programs = [project(written, rank) for rank in ranks]
             found.append((f"the programs of {len(ranks)} ranks", prove_ranks(sequential, programs)))
-    return _as_json(found) if args.json else _said(found)
+    return _as_json(found, rounded) if args.json else _said(found, rounded)
 
 
-def _as_json(found: Sequence[tuple[str, Proof]]) -> int:
+def _as_json(found: Sequence[tuple[str, Proof]], rounded: Sequence[str]) -> int:
     """What was found, as JSON; the exit status."""
     proofs = [
         {
@@ -55,11 +57,11 @@ def _as_json(found: Sequence[tuple[str, Proof]]) -> int:
         for what, proof in found
     ]
     holds = all(bool(proof) for _, proof in found)
-    print(json.dumps({"proven": holds, "proofs": proofs}, indent=1))
+    print(json.dumps({"proven": holds, "rounding": list(rounded), "proofs": proofs}, indent=1))
     return 0 if holds else NOT_PROVEN
 
 
-def _said(found: Sequence[tuple[str, Proof]]) -> int:
+def _said(found: Sequence[tuple[str, Proof]], rounded: Sequence[str]) -> int:
     for what, proof in found:
         if not proof:
             say(f"{what}: not proven, {len(proof.outputs)} outputs are. The claim breaks first at")
@@ -68,6 +70,8 @@ def _said(found: Sequence[tuple[str, Proof]]) -> int:
             return NOT_PROVEN
     for rule in found[0][1].rules:
         say(f"  {rule}")
+    for each in rounded:
+        say(f"  but for rounding: {each}")
     probed = sum(rule.found != "exact" for rule in found[0][1].rules)
     for what, proof in found:
         say(

@@ -189,7 +189,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     batch = parse_batch(args.batch, entry)
     if not batch:
         raise DistirError(f"{name} has no input with a batch dim: say which with --batch ARG:DIM")
-    bind = _binder(model, name, shapes, batch)
+    bind = _binder(model, name, shapes, batch, args)
     batches = batch_sizes_of(args.batch_sizes) if args.batch_sizes else [_own_batch(name, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
     virtual = integers(args.virtual, "--virtual") if args.virtual else []
@@ -264,12 +264,16 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
 
 
 def _binder(
-    model: ModuleOp, name: str, shapes: dict[str, tuple[int, ...]], batch: dict[int, int]
+    model: ModuleOp, name: str, shapes: dict[str, tuple[int, ...]], batch: dict[int, int], args: Namespace
 ) -> Callable[[int], ModuleOp]:
     """Gives the model at a batch size: its batch dims set, its other open dims as `--shape` says. The types inside follow
-    when it is prepared; those of a program that is not prepared again, here."""
+    when it is prepared; those of a program that is not prepared again, here. With `--gradient-type` it is prepared, and gradients are cast."""
+    from xdsl.context import Context
+
     from distir.frontends.shapes import argument_dims, argument_name, bind_arguments
     from distir.interpreters.entry import entry_function
+    from distir.passes.dtp_parallelize import prepare
+    from distir.passes.gradient_type import GradientTypePass
     from distir.passes.structure import is_annotated
     from distir.tools.commands.model import make_static, require_bound
 
@@ -296,6 +300,9 @@ def _binder(
         require_bound(module, name)
         if is_annotated(module):
             make_static(module, name)
+        if args.gradient_type is not None:
+            prepare(Context(), module)
+            GradientTypePass(args.gradient_type, args.batch).apply(Context(), module)
         return module
 
     return bind

@@ -102,6 +102,11 @@ def add_options(subparsers: Any) -> ArgumentParser:
         action=BooleanOptionalAction,
         help="messages on streams of their own, beside computation (default: to train, where a plan is faster so and fits)",
     )
+    parser.add_argument(
+        "--gradient-type",
+        choices=("bf16", "f32"),
+        help="gradients are added up over microbatches and reduced in this type (gradient-type; default: their own)",
+    )
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that share the search (default: 1)")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import AnyFloat, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
+from distir.dialects.dist import CastOp
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import RuleAttr
 from distir.interpreters.walk import values_read
@@ -82,6 +83,8 @@ def _is_number(value: SSAValue) -> bool:
 
 def _is_linear(op: Operation, operands: set[int]) -> set[int]:
     """The results that are additive in these operands together, the others fixed; empty if none is."""
+    if isinstance(op, CastOp):
+        return {0}  # but for rounding
     rule = rule_of(op)
     if rule is None:
         return set()

@@ -45,6 +45,8 @@ func.func @local(%x: tensor<4x8xf32>, %s: tensor<f32>, %p: tensor<2xf32, #dist.o
   %4 = dist.zeros : tensor<2xf32, #dist.on<7, "comm">>
   // CHECK-NEXT: %5 = dist.scale %p by 1/3 : tensor<2xf32, #dist.on<7, "comm">>
   %5 = dist.scale %p by 1/3 : tensor<2xf32, #dist.on<7, "comm">>
+  // CHECK-NEXT: %{{.*}} = dist.cast %x : tensor<4x8xf32> -> tensor<4x8xbf16>
+  %cast = dist.cast %x : tensor<4x8xf32> -> tensor<4x8xbf16>
   // CHECK-NEXT: %6 = dist.pack %4, %5 : (tensor<2xf32, #dist.on<7, "comm">>, tensor<2xf32, #dist.on<7, "comm">>) -> tuple<tensor<2xf32, #dist.on<7, "comm">>, tensor<2xf32, #dist.on<7, "comm">>>
   %6 = dist.pack %4, %5 : (tensor<2xf32, #dist.on<7, "comm">>, tensor<2xf32, #dist.on<7, "comm">>) -> tuple<tensor<2xf32, #dist.on<7, "comm">>, tensor<2xf32, #dist.on<7, "comm">>>
   // CHECK-NEXT: %7, %8 = dist.unpack %6 : (tuple<tensor<2xf32, #dist.on<7, "comm">>, tensor<2xf32, #dist.on<7, "comm">>>) -> (tensor<2xf32, #dist.on<7, "comm">>, tensor<2xf32, #dist.on<7, "comm">>)

@@ -240,6 +240,22 @@ func.func @main(%x: tensor<4xf32>, %y: tensor<5xf32>) {
 
 // -----
 
+// CHECK: expected result of floating elements, got i32
+func.func @main(%x: tensor<4xf32>) {
+  %0 = dist.cast %x : tensor<4xf32> -> tensor<4xi32>
+  func.return
+}
+
+// -----
+
+// CHECK: expected the result of shape [4], got [5]
+func.func @main(%x: tensor<4xf32>) {
+  %0 = dist.cast %x : tensor<4xf32> -> tensor<5xbf16>
+  func.return
+}
+
+// -----
+
 // CHECK: expected a positive denominator, got 0
 func.func @main(%x: tensor<4xf32>) {
   %0 = dist.scale %x by 1/0 : tensor<4xf32>
