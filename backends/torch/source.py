@@ -34,7 +34,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue
 from distir.interpreters.aten.calls import overload, python_value
-from distir.interpreters.entry import Port, arguments_of
+from distir.interpreters.entry import Port, arguments_of, results_of
 from distir.interpreters.model_names import MODULE, model_name
 from distir.interpreters.walk import values_read
 
@@ -227,12 +227,14 @@ class _Writer:
             dying = [v for v in dict.fromkeys(read[i]) if last[v] == i]
             if isinstance(each, func.ReturnOp):
                 self._wait(each.operands)
-                self._line(f"return [{self._list(each.operands)}]")
+                named = [self._port(port) for port in results_of(op)] if symbol == self.entry else []
+                lines = [f"\n        {self.values[v]},  # {p}" for v, p in zip(each.operands, named, strict=False)]
+                self._line(f"return [{''.join(lines)}\n    ]" if named else f"return [{self._list(each.operands)}]")
                 break
             self._operation(each, read[i], dying)
 
     def _port(self, port: Port) -> str:
-        """What the model calls an argument, and which part of it this rank has."""
+        """What the model calls an argument or result, and which part of it this rank has."""
         part = (
             "" if port.part is None else self._difference("", f" {comment(str(port.part).removeprefix('#dist.part'))}")
         )
