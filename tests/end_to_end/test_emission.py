@@ -97,6 +97,10 @@ def test_ranks_that_are_alike_share_a_module(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "ranks_0_1.py").read_text()
     assert "    0: (2," in text
     assert "    1: (3," in text  # the ranks that each sends to
+    entering, leaving = text.partition("\ndef main(")[2].split("\n    return [\n")[:2]
+    parameters = [line.partition("# parameter ")[2] for line in entering.splitlines() if "# parameter " in line]
+    assert parameters
+    assert parameters == [line.partition("# parameter ")[2] for line in leaving.splitlines() if "# parameter " in line]
 
 
 @pytest.mark.long
