@@ -50,7 +50,7 @@ SHAPES = [
     if 1 <= dp * tp * pp <= 8 and dp * tp * pp * microbatches > 1
 ]
 """Degrees and microbatches, those that are often asked for several times."""
-SECONDS = 60.0
+SECONDS = 5.0
 """For a search, by the clock."""
 
 
@@ -108,7 +108,9 @@ def draw(number: int, folder: Path) -> Case:
     tight = random.uniform(0.6, 1.0) if ilp and random.random() < 0.3 else None
     backend, expand = random.choice(["", "", "inductor", "megatron"]), random.random() < 0.3
     bucket = random.choice([0, 0, 256, 25 * 2**20])
-    return Case(number, what, sequential, replace(options, bucket=bucket), tight, expand, backend)
+    gradients = random.choice(["", "", "bf16", "f32"])
+    options = replace(options, bucket=bucket, gradient_type=gradients)
+    return Case(number, what, sequential, options, tight, expand, backend)
 
 
 def _rows(module: ModuleOp) -> int:
