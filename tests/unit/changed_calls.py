@@ -73,7 +73,8 @@ def changed(call: Call, rng: np.random.Generator) -> Call:
 
 def other_operands(arrays: Sequence[Any], rng: np.random.Generator) -> list[Any]:
     """Arrays of which one extent or some indices are others; those of which torch has no type as they are."""
-    tensors = [torch.as_tensor(a.copy()) if isinstance(a, np.ndarray) and a.dtype.kind in "biuf" else a for a in arrays]
+    known = [isinstance(a, np.ndarray) and a.dtype.kind in "biuf" and hasattr(np, a.dtype.name) for a in arrays]
+    tensors = [torch.as_tensor(a.copy()) if is_known else a for a, is_known in zip(arrays, known, strict=True)]
     found = (_extent if rng.random() < 0.6 else _indices)(tensors, rng)
     return [each.numpy() if isinstance(each, torch.Tensor) else each for each in found]
 
