@@ -134,7 +134,7 @@ def _proof(sequential: ModuleOp, entry: str, rules: RuleOf, run: Any) -> Proof:
         claim.fail(f"@{entry}", f"{a} is taken to be {b}")
     relied = {template for prover in claim.provers for template in prover.relied if template.rule is not None}
     uses = {RuleUse(str(t), str(t.rule), t.rule.found) for t in relied if t.rule is not None}
-    failures = claim.failures
+    failures = [*claim.failures, *(each for prover in claim.provers for each in prover.refused)]
     proof = Proof(failures, claim.proven, sorted(uses, key=str), sum(prover.walked for prover in claim.provers))
     _forget()
     return proof

@@ -35,8 +35,10 @@ from distir.dialects.dist import (
 )
 from distir.dialects.dist.attributes import placement
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
+from distir.dialects.errors import DistirError
 from distir.dialects.plugins import implementations
 from distir.dialects.sharding import OutsideKind
+from distir.interpreters.mixed import abstract, mixed_operator
 from distir.interpreters.proof import shards, values
 from distir.interpreters.proof.calls import Place, abstracted
 from distir.interpreters.proof.indices import Base, Mismatch
@@ -66,7 +68,7 @@ from distir.interpreters.proof.values import (
 from distir.interpreters.proof.weights import Symbol
 from distir.interpreters.reference_dist import CommunicationFunctions, extents
 from distir.interpreters.reference_rank import RankFunctions
-from distir.interpreters.walk import Enter, Suspended, Walk
+from distir.interpreters.walk import Enter, Suspended, Walk, values_read
 
 
 class NeedsToKnow(Exception):
@@ -214,6 +216,8 @@ class Prover(Walk):
     relied: dict[Template, int] = field(default_factory=dict[Template, int])
     """Templates whose rule was used, and how often a distinct use was found."""
     failures: list[Failure] = field(default_factory=list[Failure])
+    refused: list[Failure] = field(default_factory=list[Failure])
+    """Operators that do not run on operands of their types, whether or not anything uses their results."""
     walked: int = 0
     """Operations looked at."""
     _results: dict[Any, tuple[PythonValues, Sequence[tuple[Term, Term]]]] = field(default_factory=dict[Any, Any])
@@ -259,6 +263,11 @@ class Prover(Walk):
         """Unknown results, because of this operation."""
         failure = Failure(described(op), reason)
         self.failures.append(failure)
+        try:
+            if type(op) not in self._impls._impl_dict:  # pyright: ignore[reportPrivateUsage]
+                mixed_operator(op, [abstract(value.type) for value in values_read(op)])
+        except DistirError as error:
+            self.refused.append(Failure(described(op), str(error)))
         return (Unknown(failure),) * len(op.results)
 
     def _check_shapes(self, op: Operation, results: PythonValues) -> None:

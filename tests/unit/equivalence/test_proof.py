@@ -174,6 +174,23 @@ def test_a_constant_is_computed_once_whatever_the_number_of_layers(monkeypatch: 
     assert computed.count("aten.tril") == 1
 
 
+@pytest.mark.parametrize(("dims", "is_proven"), [("0, 1", True), ("0, 5", False)])
+def test_an_operation_that_cannot_run_is_no_proof_though_nothing_uses_it(dims: str, is_proven: bool):
+    def program(unused: str) -> ModuleOp:
+        body = f"{unused} func.return %x : tensor<4x6xf32>"
+        return Parser(
+            context,
+            f"""func.func @main(%x: tensor<4x6xf32> {{dist.name = "x"}}) -> (tensor<4x6xf32> {{dist.name = "y"}}) {{
+          {body} }}""",
+        ).parse_module()
+
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Aten):
+        context.load_dialect(dialect)
+    unused = f'%0 = "aten.permute"(%x) <{{dims = array<i64: {dims}>}}> : (tensor<4x6xf32>) -> tensor<4x6xf32>'
+    assert bool(prove(program(""), program(unused))) == is_proven
+
+
 def test_a_dropped_allreduce_is_named_where_its_addend_is_used():
     plan = mlp(batch=8)
     distributed = plan.distributed(dp=2, tp=1, pp=1, microbatches=1, schedule="gpipe")
