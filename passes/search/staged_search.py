@@ -77,10 +77,10 @@ class StagedSearch:
         default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
     )
     """Programs before their schedule, which depend on that only where it has other stages than plain ones: of the last plan, and of the fastest."""
-    _seconds: dict[tuple[str, int, int, int, bool], list[Sequence[float]]] = field(
-        default_factory=dict[tuple[str, int, int, int, bool], "list[Sequence[float]]"]
+    _seconds: dict[tuple[str, int, int, bool, bool], list[Sequence[float]]] = field(
+        default_factory=dict[tuple[str, int, int, bool, bool], "list[Sequence[float]]"]
     )
-    """Of the stages of a model, by policy of recomputation, batch, stages, microbatches, and whether backward parts are in two."""
+    """Of the stages of a model, by policy of recomputation, batch, stages, whether there are several microbatches, and whether backward parts are in two."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
 
     @cached_property
@@ -263,7 +263,13 @@ class StagedSearch:
     def _stages(self, c: Configuration) -> list[Sequence[float]]:
         """Seconds that one device takes for each stage: forward, backward, gradients that no stage waits for, and the update."""
         stages, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
-        key = (c.recompute, c.batch, stages, c.microbatches, splits)
+        key = (
+            c.recompute,
+            c.batch,
+            stages,
+            c.microbatches > 1,
+            splits,
+        )  # stages begin at the same operations whatever the number
         if key not in self._seconds:
             module = self.base(c.batch).clone()
             cut = PipelineStagesPass(stages, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides)
