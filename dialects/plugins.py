@@ -46,8 +46,16 @@ _loaded = False
 class Registry(MutableMapping[str, T], Generic[T]):
     """Things of one kind by name: distir's own, and those of plug-ins."""
 
-    def __init__(self, kind: str, built_in: Mapping[str, T | str] = MappingProxyType({})) -> None:
-        self.kind = kind
+    def __init__(
+        self,
+        kind: str,
+        built_in: Mapping[str, T | str] = MappingProxyType({}),
+        *,
+        instance_of: type | None = None,
+        subclass_of: type | None = None,
+    ) -> None:
+        """`instance_of`, `subclass_of`: what each thing must be; its `name`, if it has one, is then the one that it is registered under."""
+        self.kind, self._instance_of, self._subclass_of = kind, instance_of, subclass_of
         self._places = _tables.setdefault(kind, {})
         self._found: dict[str, T] = {}
         if twice := sorted(built_in.keys() & self._places.keys()):
@@ -59,8 +67,23 @@ class Registry(MutableMapping[str, T], Generic[T]):
         if (found := self._found.get(name)) is not None:
             return found
         load_plugins()
-        found = self._found[name] = _resolved(self.kind, name, self._places[name])
+        found = _resolved(self.kind, name, self._places[name])
+        if wrong := self._wrong(name, found):
+            raise DistirError(f"the {self.kind} {name} is registered as {_shown(self._places[name])}, {wrong}")
+        self._found[name] = found
         return found
+
+    def _wrong(self, name: str, thing: Any) -> str:
+        """Why a thing cannot be one of this kind; empty where it can."""
+        if self._instance_of is not None and not isinstance(thing, self._instance_of):
+            return f"which is no {self._instance_of.__name__}"
+        if self._subclass_of is not None:
+            if wrong := _no_subclass(thing, self._subclass_of):
+                return wrong
+        elif self._instance_of is None:
+            return ""
+        own = getattr(thing, "name", name)
+        return f"whose name is {own}" if isinstance(own, str) and own != name else ""
 
     def find(self, name: str) -> T:
         """The thing of this name; DistirError, with the nearest names, if there is none."""
@@ -122,6 +145,19 @@ def _resolved(kind: str, name: str, thing: Any) -> Any:
             raise
         raise DistirError(f"the {kind} {name} is registered as {thing}, which cannot be imported: {error}") from error
     return found
+
+
+def _no_subclass(thing: Any, base: type) -> str:
+    """Why a thing is no subclass of which objects can be made; empty where it is one."""
+    if not isinstance(thing, type) or not issubclass(thing, base):
+        return f"which is no subclass of {base.__name__}"
+    lacking = sorted(getattr(thing, "__abstractmethods__", ()))
+    return f"which lacks {', '.join(lacking)}" if lacking else ""
+
+
+def _shown(thing: Any) -> str:
+    """Something that is registered, as its place."""
+    return thing if isinstance(thing, str) else getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
 def _add(kind: str, name: str, thing: Any) -> None:
@@ -217,8 +253,15 @@ def implementations(domain: str) -> list[InterpreterFunctions]:
     """What plug-ins registered for a domain, made anew."""
     load_plugins()
     kind = f"@impls of the domain {domain}"
-    places = _tables.get(kind, {})
-    return [cast("InterpreterFunctions", _resolved(kind, name, thing)()) for name, thing in places.items()]
+    from xdsl.interpreter import InterpreterFunctions
+
+    found: list[InterpreterFunctions] = []
+    for name, thing in _tables.get(kind, {}).items():
+        made = _resolved(kind, name, thing)
+        if wrong := _no_subclass(made, InterpreterFunctions):
+            raise DistirError(f"{name}, registered as {kind}, is none: {wrong}")
+        found.append(cast("type[InterpreterFunctions]", made)())
+    return found
 
 
 def register_lowering(operation: str, lowering: Callable[..., Any] | str) -> None:
@@ -243,9 +286,9 @@ def register_cost_model(name: str, model: type | str) -> None:
     _add("cost model", name, model)
 
 
-def register_machine(name: str, path: Path) -> None:
+def register_machine(name: str, path: Path | str) -> None:
     """A machine file in the package: `--machine NAME`."""
-    _add("machine", name, path)
+    _add("machine", name, Path(path))
 
 
 def register_schedule(name: str, schedule: Callable[[int, int, int], Any] | str) -> None:
@@ -261,5 +304,9 @@ def register_onnx_domain(domain: str, importer: Callable[..., Any] | str) -> Non
 
 def register_frontend(extension: str, importer: Callable[..., Any] | str) -> None:
     """A kind of model file by the end of its name (`.npz`): `f(path, shapes) -> ModuleOp`, a sequential program. `shapes` binds inputs,
-    by name, as `--shape` does; it may be None."""
+    by name, as `--shape` does; it may be None. Raises DistirError for an extension without its dot."""
+    if not extension.startswith("."):
+        raise DistirError(
+            f"the frontend {extension}: expected the end of a file's name with its dot, as in .{extension}"
+        )
     _add("frontend", extension, importer)

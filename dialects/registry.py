@@ -19,6 +19,7 @@ DIALECTS: Registry[Dialect] = Registry(
         "random": "distir.dialects.random:Random",
         "sdy": "distir.dialects.sdy:Sdy",
     },
+    instance_of=Dialect,
 )
 
 

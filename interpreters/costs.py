@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from typing import Any, cast
 
 from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType
@@ -173,6 +174,8 @@ class Costs:
         if PARTICIPANTS in op.attributes:
             participants = cast("DenseArrayBase[Any]", op.attributes[PARTICIPANTS]).get_values()
         ((kind, seconds),) = self._domain.run(op, participants)
+        if not 0 <= seconds < inf:
+            raise DistirError(f"{op.name}: the cost model {type(self.model).__name__} says {seconds} seconds")
         return Cost(kind, round(seconds * PICOSECONDS))
 
     def assumed(self, op: Operation) -> tuple[str, ...]:

@@ -81,6 +81,7 @@ MEANINGS: Registry[Meaning] = Registry(
             is_loops="distir.interpreters.work:always",
         ),
     },
+    instance_of=Meaning,
 )
 
 

@@ -110,9 +110,18 @@ MOVES = (SliceOp, TakeRowsOp, ConcatOp, ZerosOp, LocalIndexOp, InsideOp)
 """Copies without arithmetic that are no operators."""
 
 
+IN_PLACE = "dist.in_place"
+"""Marks an operation that writes its result where its first operand lies, which nothing needs any more."""
+
+
 def is_view(op: Operation) -> bool:
-    """Whether the results share operand 0's memory (a pack's: all its operands')."""
+    """Whether the results have operand 0's elements in its memory (a pack's: all its operands'): no work."""
     return type(op) in VIEWS or op.has_trait(ViewOfFirstOperand)
+
+
+def shares_memory(op: Operation) -> bool:
+    """Whether the results take no memory of their own: those of views, and what is written in place."""
+    return IN_PLACE in op.attributes or is_view(op)
 
 
 @cache

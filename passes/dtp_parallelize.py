@@ -62,6 +62,8 @@ class DtpParallelizePass(ModulePass):
     """Whether messages have streams of their own, beside computation."""
     bucket: int = 25 * 2**20
     """As for `overlap-communication`."""
+    chunks: int = 1
+    """As for `overlap-communication`."""
     sharding: str = "auto"
     """dtp, ilp, or auto: dtp where every operation follows the batch, else ilp."""
     zero: int = 0
@@ -140,7 +142,7 @@ class DtpParallelizePass(ModulePass):
             search,
             ApplyShardingPass(grouped=self.grouped),
             PipelineSchedulePass(self.schedule),
-            *((OverlapCommunicationPass(bucket=self.bucket),) if self.overlap else ()),
+            *((OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks),) if self.overlap else ()),
         )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -148,7 +150,7 @@ class DtpParallelizePass(ModulePass):
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch.batch_axis import BatchRefused, parse_batch
         from distir.passes.distribution.pipeline.layout import Layout
-        from distir.passes.distribution.pipeline.streams import overlap_communication
+        from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.recompute_activations import RecomputeActivationsPass
         from distir.passes.search.distribute import distribute
 
@@ -178,7 +180,7 @@ class DtpParallelizePass(ModulePass):
         if untouched is not None and self.tp > 1 and self._divides_better(ctx, op, untouched):
             return
         if self.overlap:
-            overlap_communication(op, entry_function(op), self.bucket)
+            OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks).apply(ctx, op)
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
         """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, dividing first, and puts it into the module. Raises

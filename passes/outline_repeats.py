@@ -58,7 +58,7 @@ def find_repeat(block: Block, minimum: int) -> Repeat | None:
     ops = [op for op in block.ops if not is_constant(op) and not isinstance(op, ReturnOp)]
     numbers: dict[Hashable, int] = {}
     shared = Shared()
-    codes = np.array([numbers.setdefault(_token(op, shared), len(numbers)) for op in ops], dtype=np.int64)
+    codes = np.array([numbers.setdefault(token(op, shared), len(numbers)) for op in ops], dtype=np.int64)
     candidates: list[tuple[int, int, int, int]] = []  # covered, -period, first, length of the run of equal tokens
     for period in range(minimum, len(ops) // 2 + 1):
         equal = np.concatenate(([False], codes[:-period] == codes[period:], [False]))
@@ -78,7 +78,7 @@ def _repeats_shorter(unit: list[int], minimum: int) -> bool:
     return any(unit == unit[:size] * (len(unit) // size) for size in range(1, minimum) if len(unit) % size == 0)
 
 
-def _token(op: Operation, shared: Shared) -> Hashable:
+def token(op: Operation, shared: Shared) -> Hashable:
     """Equal for operations that compute the same function of operands of the same types."""
     if isinstance(op, CallOp) or len(values_read(op)) > len(op.operands):
         return id(op)

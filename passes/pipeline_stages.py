@@ -31,7 +31,8 @@ class PipelineStagesPass(ModulePass):
     machine: str = "dgx-a100"
     """A machine of `distir machines`, or a .toml file: whose costs count."""
     microbatches: int = 1
-    """Into how many parts the batch will be cut: what needs all of them is then no part of the forward and backward calls."""
+    """Into how many parts the batch will be cut: what needs all of them is then no part of the forward and backward calls, nor what functions make of
+    parameters alone, where it is no larger than these (a weight that is cast)."""
     virtual: int = 1
     """Stages on each rank."""
     split_backward: bool = False
@@ -49,11 +50,14 @@ class PipelineStagesPass(ModulePass):
         from distir.passes.distribution.pipeline.cuts import SLOWER
         from distir.passes.distribution.pipeline.local_program import cut_into_stages
         from distir.passes.distribution.pipeline.stages import VIRTUAL
+        from distir.passes.staging.before_loop import run_before_loop
 
         for name in ("stages", "microbatches", "virtual"):
             if (count := getattr(self, name)) < 1:
                 raise DistirError(f"{name}: expected at least 1, got {count}")
-        batch = parse_batch(self.batch, entry_function(op))
+        batch = parse_batch(self.batch, entry := entry_function(op))
+        if self.microbatches > 1:
+            run_before_loop(op, entry, batch, self.microbatches)
         machine, stages = load_machine(self.machine), self.stages * self.virtual
         axis = cut_into_stages(
             op,

@@ -32,5 +32,7 @@ _CLASSES = {
 
 
 PASSES: Registry[type[ModulePass]] = Registry(
-    "pass", {name: f"distir.passes.{name.replace('-', '_')}:{class_name}" for name, class_name in _CLASSES.items()}
+    "pass",
+    {name: f"distir.passes.{name.replace('-', '_')}:{class_name}" for name, class_name in _CLASSES.items()},
+    subclass_of=ModulePass,
 )

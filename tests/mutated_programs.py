@@ -1,6 +1,6 @@
-"""Pairs of a sequential program and a distributed one, small, for mutation testing: MLP, GPT, convolutions, experts; training
-with SGD, momentum and AdamW; pipelines, with several stages on a rank and with backward parts in two; recomputation; two of JAX; uneven
-shards; ZeRO 1, 2, 3 and state that is cut anyhow; plans of `ilp-shard`.
+"""Pairs of a sequential program and a distributed one, small, for mutation testing: MLP, GPT, convolutions, experts (more models in
+`models_to_mutate`); training with SGD, momentum and AdamW; pipelines, with several stages on a rank and with backward parts in two;
+recomputation; two of JAX; uneven shards; ZeRO 1, 2, 3 and state that is cut anyhow; plans of `ilp-shard`.
 
     sequential, distributed = PROGRAMS["gpt-adamw"](folder)
 """
@@ -29,7 +29,7 @@ from distir.passes.distribution.options import options
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.structure import argument_attributes, shape_of
-from tests import small_models
+from tests import models_to_mutate, small_models
 from tests.slow_machine import written
 
 Pair = tuple[ModuleOp, ModuleOp]
@@ -304,4 +304,14 @@ PROGRAMS: dict[str, Callable[[Path], Pair]] = {
     "routed-experts": lambda _: _parallel(routed_experts(), dp=2, tp=2, sharding="ilp", divide=True),
     "jax-scan-planned": lambda folder: _planned(jax_scan(), folder, mesh="dp=2,tp=2"),
     "gpt-planned": lambda folder: _planned(gpt(_adamw, layers=1), folder, mesh="dp=2,tp=2"),
+    "rotated": lambda _: _parallel(models_to_mutate.rotated(), dp=2, tp=2),
+    "rotated-zero-2": lambda _: _parallel(models_to_mutate.rotated(), dp=2, microbatches=2, sharding="ilp", zero=2),
+    "recurrent-pipeline": lambda _: _parallel(models_to_mutate.recurrent(), dp=2, pp=2),
+    "recurrent-planned": lambda folder: _planned(models_to_mutate.recurrent(), folder, mesh="a=3"),
+    "autoencoder-zero": lambda _: _parallel(
+        models_to_mutate.autoencoder(), dp=2, microbatches=2, sharding="ilp", zero=1
+    ),
+    "messages": lambda _: _parallel(models_to_mutate.messages(), dp=2, tp=2),
+    "sequences": lambda _: _parallel(models_to_mutate.sequences(), dp=2, microbatches=2, sharding="ilp"),
+    "jax-convolution-planned": lambda folder: _planned(models_to_mutate.jax_convolution(), folder, mesh="dp=2,tp=2"),
 }

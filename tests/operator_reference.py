@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import partial
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -24,7 +25,7 @@ from distir.dialects.registry import DIALECTS, program_context
 LONGEST = 400
 """Characters of a call that is shown."""
 SOURCES = {
-    "aten": "PyTorch's operators, by torch's own samples for its tests, their gradients among them",
+    "aten": "PyTorch's operators, by torch's own samples for its tests, their gradients among them, others on zeros",
     "jax": "JAX's primitives, at drawn shapes",
     "onnx": "ONNX's operators, by the node tests of the onnx package",
 }
@@ -124,6 +125,26 @@ def calls(dialect: str) -> Iterator[Operation]:
                 continue
 
 
+def drawn_examples(names: set[str]) -> dict[str, str]:
+    """A call on drawn operands of each of these operators of ATen that takes any. Some crash: each is called in a fork."""
+    from distir.dialects.aten import OPERATORS
+    from distir.interpreters.isolation import answers
+    from tests.unit.aten_instances import drawn, operation
+
+    def first(name: str) -> str:
+        for call in drawn(OPERATORS[name].schema):
+            try:
+                if (text := alone(operation(call)[0])) is not None:
+                    return text
+            except Exception:
+                continue
+        return ""
+
+    known = sorted(names & OPERATORS.keys())
+    found = zip(known, answers([partial(first, name) for name in known]), strict=True)
+    return {name: text for name, text in found if isinstance(text, str) and text}
+
+
 def examples(dialect: str) -> dict[str, str]:
     """By operation, the shortest call that there is of one."""
     found: dict[str, str] = {}
@@ -133,6 +154,8 @@ def examples(dialect: str) -> dict[str, str]:
             if op.dialect_name() == dialect and (text := alone(op)) is not None:
                 if op.name not in found or len(text) < len(found[op.name]):
                     found[op.name] = text
+        if dialect == "aten":
+            found |= drawn_examples(operations(dialect) - found.keys())
     return found
 
 

@@ -183,8 +183,12 @@ def torch_step(random: Random) -> tuple[str, ModuleOp]:
     }
     optimizer_name = random.choice(list(optimizers))
     with redirect_stderr(io.StringIO()):
-        step = training_step(model, loss, optimizers[optimizer_name], example_args=(entering, labels))
-        return f"{kind}, {loss_name}, {optimizer_name}, {batch} rows", import_step(step, (entering, labels))
+        name = f"{kind}, {loss_name}, {optimizer_name}, {batch} rows"
+        lower = (
+            torch.bfloat16 if Random(f"autocast of {name}").random() < 0.3 else None
+        )  # by the name: what is drawn stays what it was
+        step = training_step(model, loss, optimizers[optimizer_name], example_args=(entering, labels), autocast=lower)
+        return f"{name}, {lower or 'f32'}", import_step(step, (entering, labels))
 
 
 def program(random: Random) -> tuple[str, ModuleOp]:

@@ -2,7 +2,8 @@
 beside measured.
 
 Measurements are kept in a file as they are made, by what was run (a hash of the program, the runs, and this machine), so that a search that
-was stopped goes on where it stopped."""
+was stopped goes on where it stopped. The programs are beside it (`measured.programs/` of `measured.json`), so that a machine can be fitted to
+what was measured (`fit_runs`)."""
 
 from __future__ import annotations
 
@@ -88,22 +89,33 @@ def execute_top(plans: Sequence[Plan], count: int, runs: int, kept: str | None, 
     known = _read(kept)
     found: list[Executed] = []
     for plan in plans[:count]:
-        key, seconds = _key(plan, runs, backend), None
-        seconds = known.get(key)
-        if seconds is None:
+        key = _key(plan, runs, backend)
+        if key not in known:
             c = plan.configuration
             text = f"plan {plan.rank} (D={c.dp} T={c.tp} P={c.pp} K={c.microbatches})"
             print(f"running {text}", file=sys.stderr)
-            seconds = known[key] = _measure(plan, text, runs, backend)
+            known[key] = {"name": text.partition(" ")[2], "seconds": _measure(plan, text, runs, backend)}
             if kept is not None:
-                content = json.dumps(known, indent=1).encode()
-                write_whole(kept, _writer(content))
-        found.append(Executed(plan, seconds))
+                known[key]["program"] = _keep_program(plan, kept, key)
+                write_whole(kept, _writer(json.dumps(known, indent=1)))
+        found.append(Executed(plan, known[key]["seconds"]))
     return Executions(tuple(sorted(found, key=lambda row: row.seconds)))
 
 
-def _writer(content: bytes) -> Callable[[Any], object]:
-    return lambda stream: stream.write(content)
+def _writer(text: str) -> Callable[[Any], object]:
+    return lambda stream: stream.write(text.encode())
+
+
+def _keep_program(plan: Plan, kept: str, key: str) -> str:
+    """Writes what was run; where, from the folder of the file of measurements."""
+    folder = Path(kept).with_suffix(".programs")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise DistirError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    path = folder / f"{key[:16]}.mlir"
+    write_whole(str(path), _writer(str(plan.program) + "\n"))
+    return f"{folder.name}/{path.name}"
 
 
 def _measure(plan: Plan, name: str, runs: int, backend: str) -> float:
@@ -126,14 +138,20 @@ def _key(plan: Plan, runs: int, backend: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read(kept: str | None) -> dict[str, float]:
+def _read(kept: str | None) -> dict[str, dict[str, Any]]:
     """What was measured before."""
-    if kept is None or not Path(kept).exists():
-        return {}
+    return {} if kept is None or not Path(kept).exists() else measurements(kept)
+
+
+def measurements(kept: str) -> dict[str, dict[str, Any]]:
+    """What a file of measurements has: of each run its `name`, `seconds` and `program`, a path from the file's folder. Raises DistirError."""
     try:
-        found: Any = json.loads(Path(kept).read_text("utf-8"))
-        return {str(name): float(seconds) for name, seconds in cast(dict[str, float], found).items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+        found = cast(dict[str, dict[str, Any]], json.loads(Path(kept).read_text("utf-8")))
+        return {
+            str(key): {"name": str(row["name"]), "seconds": float(row["seconds"]), "program": str(row["program"])}
+            for key, row in found.items()
+        }
+    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
         raise DistirError(
             f"{kept}: holds no measurements of search --execute-top ({error}): give another file"
         ) from error

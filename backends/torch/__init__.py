@@ -4,7 +4,7 @@
     execute(module, inputs)  the same with the time that it took, and with options
 
 `launch` starts the processes, by `forks`, and watches over them; `worker` is one of them; `exchange` is what they tell each other.
-In a worker, `source` writes the rank's program as a Python module and `program` compiles it; it calls torch and `portable`, which communicates;
+In a worker, `source` and `module_text` write the rank's program as a Python module and `program` compiles it; it calls torch and `portable`, which communicates;
 for operations that torch has no name for, `operators` (with `table` and `layers`). `emission` writes the same modules for torchrun. Only workers import torch.
 """
 

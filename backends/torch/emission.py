@@ -23,8 +23,9 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.kernels import text_of
 from distir.backends.torch.launch import communication_groups
+from distir.backends.torch.module_text import Source
 from distir.backends.torch.portable import distir_runtime
-from distir.backends.torch.source import Source
+from distir.backends.torch.source import source_of
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import Port, arguments_of, entry_function, machine_devices, results_of
 from distir.interpreters.global_arrays import Array
@@ -44,7 +45,7 @@ def emit(module: ModuleOp, values: Mapping[str, Array], folder: Path, entry: str
     module = explicit(module)
     world = machine_devices(module, entry_function(module, entry))
     programs = [project(module, rank, entry) for rank in range(world)]
-    sources = [Source.of(program, ElementTypes(), entry) for program in programs]
+    sources = [source_of(program, ElementTypes(), entry) for program in programs]
     modules = _modules(sources, entry)
     written = _described(programs, modules, sources, entry)
     with _replaced(folder) as unfinished:

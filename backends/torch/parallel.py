@@ -9,7 +9,6 @@ step.copy_to(model)                 # what was trained, whole, on rank 0
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,16 +20,12 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.emission import BATCH, ports
 from distir.backends.torch.launch import communication_groups
-from distir.backends.torch.portable import distir_runtime
+from distir.backends.torch.portable import distir_arrays, distir_runtime
 from distir.backends.torch.program import Program
-from distir.backends.torch.source import RUNTIME
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.ranks import explicit
 from distir.interpreters.weights import weights_of
-
-sys.modules[RUNTIME] = distir_runtime
-from distir.backends.torch.portable import distir_arrays  # noqa: E402
 
 
 class DistributedStep:

@@ -5,7 +5,6 @@ A call consumes the list of its arguments, so that each is freed at its last use
 from __future__ import annotations
 
 import linecache
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from xdsl.ir import Operation
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.operators import compile_operator
 from distir.backends.torch.portable import distir_runtime
-from distir.backends.torch.source import RUNTIME, Source
+from distir.backends.torch.source import source_of
 from distir.dialects.errors import DistirError
 from distir.dialects.rank import GroupOp, RankOp
 
@@ -35,11 +34,10 @@ class Program:
             distir_runtime.start(distir_runtime.RANK, device)
         if alone := next((op for op in module.walk() if isinstance(op, RankOp) and not _has_peers(op)), None):
             raise DistirError(f"{alone.name} needs the other ranks: run the program of all devices")
-        source = Source.of(module, types)
+        source = source_of(module, types)
         self.text, self.sites = source.render({distir_runtime.RANK: source})
         self.file = f"<program {id(self)}>"
         linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
-        sys.modules[RUNTIME] = distir_runtime
         distir_runtime.KERNELS = [kernel(op, types, device) for op in source.kernels]
         self._namespace: dict[str, Any] = {"__name__": "program"}
         exec(compile(self.text, self.file, "exec"), self._namespace)

@@ -1,13 +1,11 @@
-"""In goes the program of one rank (level 4), out comes the text of a Python module on torch: a function for each function of the
-program, a line for each operation, `del` where a value is used last.
+"""In goes the program of one rank (level 4), out comes its source as Python on torch: a function for each function of the program, a line
+for each operation, `del` where a value is used last.
 
-    source = Source.of(module, ElementTypes(), "main")
-    source.render({0: source})       # the module's text
+    source = source_of(module, ElementTypes(), "main")
+    source.render({0: source})       # the module's text (`module_text`)
 
-Names, paths and strings come from a model, which nobody trusts: names become identifiers that are none of Python's, torch's or the
-module's; all other text is written as `repr` or `ascii` has it. What differs between ranks that are alike (groups, peers, positions) is
-apart from the text (`differences`), so that they share one module. Operations that torch has no name for are kernels: they are called by
-number, and stay operations (`kernels`).
+Names, paths and strings come from a model, which nobody trusts: names become identifiers, and all other text is written as `repr` or
+`ascii` has it. Operations that torch has no name for are kernels: they are called by number, and stay operations (`kernels`).
 """
 
 from __future__ import annotations
@@ -16,16 +14,15 @@ import base64
 import keyword
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
-import torch
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, NoneType, TensorType, TupleType
 from xdsl.ir import Operation, SSAValue
 
 from distir.backends.torch.elements import ElementTypes
+from distir.backends.torch.module_text import Difference, Line, Names, Source, comment, literal
 from distir.dialects import rank
 from distir.dialects.aten import AtenOperation
 from distir.dialects.dist import AccumulateOp, CastOp, ConcatOp, InsertOp, PackOp, ScaleOp, SliceOp, UnpackOp, ZerosOp
@@ -33,144 +30,19 @@ from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue
-from distir.interpreters.aten.calls import overload, python_value
+from distir.interpreters.aten.calls import in_place_form, overload, python_value
 from distir.interpreters.entry import Port, arguments_of, results_of
 from distir.interpreters.model_names import MODULE, model_name
 from distir.interpreters.walk import values_read
 
-RUNTIME = "distir_runtime"
-"""The module that an emitted program imports: `portable/distir_runtime.py`."""
-_IMPORTED = (
-    *("AllGather", "AllReduce", "AllToAll", "Broadcast", "Exchange", "Gather", "Reduce", "ReduceScatter", "Scatter"),
-    *("DEVICE", "RANK", "accumulate", "any_layout", "constant", "flat", "here", "inside", "kernel", "local_index"),
-    *("matmul_grad", "receive", "receive_beside", "reusing", "scale", "send", "send_beside", "wait"),
-)
-_TOKEN = re.compile("\x00([0-9]+)\x00")
 
-
-class Difference(NamedTuple):
-    """A literal of the text that may not be the same on another rank: as it stands in the text, and as a value."""
-
-    kind: str
-    text: str
-    value: str
-
-
-class Line(NamedTuple):
-    text: str
-    site: str = ""
-    """The operation that the line is, as people are told where a rank is: `aten.mm in @main`."""
-
-
-@dataclass
-class Source:
-    """The text of one rank's program; places of differences are marked."""
-
-    head: list[str] = field(default_factory=list[str])
-    """Operators, constants, collectives: one of each, made once."""
-    body: list[Line] = field(default_factory=list[Line])
-    differences: list[Difference] = field(default_factory=list[Difference])
-    kernels: list[Operation] = field(default_factory=list[Operation])
-    functions: dict[str, str] = field(default_factory=dict[str, str])
-    """Symbol of the program to name in the text."""
-
-    @classmethod
-    def of(cls, module: ModuleOp, types: ElementTypes, entry: str = "main") -> Source:
-        """The text of all functions of the module; the entry says what the model calls its arguments."""
-        writer = _Writer(module, types, entry)
-        for op in module.ops:
-            if isinstance(op, func.FuncOp):
-                writer.function(op)
-        return writer.source
-
-    @property
-    def likeness(self) -> str:
-        """Equal for ranks that share a module."""
-        return "\n".join([*self.head, *(line.text for line in self.body)])
-
-    def render(self, ranks: Mapping[int, Source], title: Sequence[str] = ()) -> tuple[str, dict[int, str]]:
-        """The module for these ranks, which are alike, and the site of each line of it."""
-        replaced: dict[int, str] = {}
-        named: list[str] = []
-        for i, difference in enumerate(self.differences):
-            values = dict.fromkeys(source.differences[i].value for source in ranks.values())
-            if len(values) > 1 and not difference.kind:
-                replaced[i] = " or ".join(values)
-            elif len(values) > 1:
-                replaced[i] = f"{difference.kind}_{i}"
-                named.append(replaced[i])
-            else:
-                replaced[i] = difference.text
-
-        def filled(text: str) -> str:
-            return _TOKEN.sub(lambda match: replaced[int(match[1])], text)
-
-        body = [Line(filled(line.text), line.site) for line in self.body]
-        head = [filled(text) for text in self.head]
-        words = set(re.findall(r"\w+", "\n".join([*head, *(line.text for line in body)])))
-        used = [name for name in _IMPORTED if name in words or (named and name == "RANK")]
-        lines = [Line(text) for text in [*title, "import torch"]]
-        if used:
-            lines.append(Line(f"from {RUNTIME} import {', '.join(used)}"))
-        lines += [Line(""), Line("aten = torch.ops.aten")]
-        if named:
-            lines += [Line(""), Line("# What differs between the ranks of this module.")]
-            lines.append(Line(f"({', '.join(named)},) = {{"))
-            for number, source in ranks.items():
-                values = ", ".join(
-                    f"{source.differences[i].value}" for i, name in replaced.items() if name in set(named)
-                )
-                lines.append(Line(f"    {number}: ({values},),"))
-            lines.append(Line("}[RANK]"))
-        lines += [Line(text) for text in ["", *head]]
-        lines += body
-        lines = [Line(text, line.site) for line in lines for text in line.text.split("\n")]
-        text = "\n".join(line.text for line in lines) + "\n"
-        return text, {number: line.site for number, line in enumerate(lines, 1) if line.site}
-
-
-_RESERVED = frozenset({*keyword.kwlist, *_IMPORTED, "torch", "aten", "given", "float", "slice"})
-_COLLECTIVES = "allreduce|allgather|reducescatter|alltoall|exchange|broadcast|scatter|gather|reduce"
-_OF_THE_MODULE = re.compile(
-    rf"(aten|kernel|constant)_|({_COLLECTIVES})(_[0-9]+)?$|(part|peer|group|root|start|stop|first|extent|receivers|contributors)_[0-9]+$"
-)
-"""Names that only the module itself gives: to operators, collectives, and what differs between ranks."""
-
-
-class _Names:
-    """Identifiers: each given once, none of those that are taken."""
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = set(taken)
-        self._next: dict[str, int] = {}
-
-    def of(self, wanted: str, fallback: str) -> str:
-        """A name after the model's, none of the module's own."""
-        name = re.sub(r"[^A-Za-z0-9_]", "_", wanted).strip("_")[:60] or fallback
-        return self.own(f"v{name}" if name[0].isdigit() or _OF_THE_MODULE.match(name) else name)
-
-    def own(self, name: str) -> str:
-        """This name, with a number if it is taken."""
-        found = name
-        while found in self._taken or found in _RESERVED:
-            self._next[name] = self._next.get(name, 0) + 1
-            found = f"{name}_{self._next[name]}"
-        self._taken.add(found)
-        return found
-
-
-def comment(text: str) -> str:
-    """Text of a model as part of one line."""
-    return ascii(text)[1:-1][:200]
-
-
-def literal(value: Any) -> str:
-    """A Python value as text."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return f"float({str(value)!r})"
-    if isinstance(value, list):
-        return f"[{', '.join(literal(item) for item in cast(list[Any], value))}]"
-    return str(value) if isinstance(value, torch.dtype) else repr(value)
+def source_of(module: ModuleOp, types: ElementTypes, entry: str = "main") -> Source:
+    """The source of all functions of the module; the entry says what the model calls its arguments."""
+    writer = _Writer(module, types, entry)
+    for op in module.ops:
+        if isinstance(op, func.FuncOp):
+            writer.function(op)
+    return writer.source
 
 
 def _elements(value: SSAValue) -> Sequence[SSAValue]:
@@ -185,7 +57,7 @@ class _Writer:
 
     def __init__(self, module: ModuleOp, types: ElementTypes, entry: str) -> None:
         self.types, self.entry, self.source = types, entry, Source()
-        self.globals = _Names()
+        self.globals = Names()
         self.symbols = self.source.functions
         self.pending: set[SSAValue] = set()
         self._dying: Sequence[SSAValue] = ()
@@ -200,7 +72,7 @@ class _Writer:
         body, block = self.source.body, op.body.block
         self.pending.clear()
         self.values: dict[SSAValue, str] = {}
-        self._locals, self._site = _Names(self.symbols.values()), ""
+        self._locals, self._site = Names(self.symbols.values()), ""
         operations = list(block.ops)
         read = [values_read(each) for each in operations]
         last = {value: i for i, values in enumerate(read) for value in values}
@@ -464,18 +336,7 @@ class _Writer:
 
     def _may_reuse(self, op: AtenOperation) -> bool:
         """Whether the result may take the memory of the first operand: its last use, of the result's type, and the operator has a form that writes there."""
-        schema = op.schema
-        first = op.operands[0] if op.operands else None
-        if first is None or first not in self._dying or list(op.operands).count(first) > 1:
-            return False
-        if (
-            schema.is_view
-            or len(op.results) != 1
-            or op.results[0].type != first.type
-            or not schema.arguments[0].is_tensor
-        ):
-            return False
-        return hasattr(getattr(torch.ops.aten, f"{schema.packet}_", None), schema.overload)
+        return in_place_form(op) is not None and op.operands[0] in self._dying
 
     # --- communication ---
 
@@ -500,7 +361,10 @@ class _Writer:
                 raise DistirError(f"{op.name} does not run on the torch backend")
 
     def _collective(self, op: rank.GroupOp) -> str:
-        """The object that the collective is, made once."""
+        """The object that the collective is, made once: one for allreduces of the same ranks, others for each, since they know their members' extents."""
+        key = (op.name, op.reduction, *op.ranks) if isinstance(op, rank.AllReduceOp) else op
+        if key in self._known:
+            return self._known[key]
         group = self._difference("group", str(list(op.ranks)))
 
         def root() -> str:
@@ -544,7 +408,7 @@ class _Writer:
                 made = f"Reduce({reduction(op)}, {root()}, {contributors}, {group}, {received})"
             case _:
                 raise DistirError(f"{op.name} does not run on the torch backend")
-        return self._global(op, op.name.rpartition(".")[2], made)  # an object for each: it knows its members' extents
+        return self._global(key, op.name.rpartition(".")[2], made)
 
     def _shape(self, value: SSAValue) -> str:
         type_ = cast(TensorType[Any], value.type)

@@ -27,7 +27,7 @@ def made(source: str, options: Mapping[str, Any]) -> tuple[nn.Module, list[Tenso
     library, _, name = source.partition(":")
     torch.manual_seed(0)
     if library == "plain":
-        from benchmarks.models.plain import PLAIN
+        from benchmarks.models.structures import PLAIN
 
         model, inputs = PLAIN[name]()
         return model.eval(), inputs

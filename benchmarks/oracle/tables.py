@@ -24,7 +24,7 @@ from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import Frame, entry_devices, slowed_streams, updating
 from distir.interpreters.walk import Walk
-from distir.interpreters.work import is_view, type_bytes
+from distir.interpreters.work import shares_memory, type_bytes
 
 Slots = tuple[int, ...]
 Devices = tuple[int, ...]
@@ -221,7 +221,7 @@ class _Reader:
                 results = [tuple(chain.from_iterable(operands))]
             case UnpackOp():
                 results = [(slot,) for slot in operands[0]]
-            case _ if is_view(op):
+            case _ if shares_memory(op):
                 results = [operands[0]] * len(op.results)
             case _:
                 results = made = [self.new(v.type) for v in op.results]

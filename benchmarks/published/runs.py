@@ -100,7 +100,7 @@ def torchtitan() -> Iterator[Run]:
 
 def korthikanti() -> Iterator[Run]:
     """Megatron-LM of 2022 on DGX A100 80GB, stages interleaved, with every layer computed again in the backward pass, or attention alone and activations
-    between layers cut along the sequence. Messages between stages are not waited for where they are sent. What fits is known: each run did. Held out: looked at after the cost model was as it is."""
+    between layers cut along the sequence. Messages between stages are not waited for where they are sent. What fits is known: each run did. Looked at after the cost model was as it is."""
     for row in _rows("korthikanti_2022"):
         sizes = [int(row[name]) for name in ("layers", "hidden", "heads", "seq", "vocab", "global_batch")]
         tp, pp, virtual = int(row["TP"]), int(row["PP"]), int(row["interleaved"])

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distir.frontends.pytorch.ctc import ctc_loss, ctc_loss_backward
 from distir.frontends.pytorch.scalers import unscale, update_scale
 
 
@@ -19,8 +20,8 @@ def decompositions() -> dict[Any, Any]:
     by becomes a number or a value of the program, so that a part of the batch is divided by what the whole batch is. Of
     those that take from an operand nothing but its element type. Of norms in mixed precision. Of the gradient of a
     convolution, in one operator for each operand. Of the gradient of an embedding, whose padding index becomes one that is no position,
-    so that shards of its rows need not know it. Of operators over
-    lists, of products of groups, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
+    so that shards of its rows need not know it, and which is divided by how often each row occurs before. Of connectionist temporal
+    classification, whose kernels have no shapes. Of operators over lists, of products of groups, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -44,6 +45,8 @@ def decompositions() -> dict[Any, Any]:
         ),
         aten.convolution_backward.default: _convolution_backward,
         aten.embedding_dense_backward.default: _embedding_dense_backward,
+        **{each: ctc_loss for each in (aten._ctc_loss.default, aten._ctc_loss.Tensor)},
+        **{each: ctc_loss_backward for each in (aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor)},
         aten.var_mean.correction: _var_mean,
         aten.var.correction: _var,
         aten.std.correction: _std,
@@ -322,10 +325,14 @@ def _convolution_backward(
 def _embedding_dense_backward(
     gradient: Tensor, indices: Tensor, rows: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Tensor:
-    """With -1 for indices of the padding, and as the padding index; where rows are divided by how often they occur, as it is."""
-    if padding_idx < 0 or scale_grad_by_freq:
+    """With -1 for indices of the padding, and as the padding index; what counts by how often its row occurs is divided by that first."""
+    if padding_idx < 0 and not scale_grad_by_freq:
         return NotImplemented
-    kept = torch.where(indices == padding_idx, -1, indices)
+    if scale_grad_by_freq:
+        flat = indices.reshape(-1)
+        occurs = torch.zeros(rows, dtype=torch.long).index_add(0, flat, torch.ones(flat.shape, dtype=torch.long))
+        gradient = gradient / occurs[indices].unsqueeze(-1)
+    kept = torch.where(indices == padding_idx, -1, indices) if padding_idx >= 0 else indices
     return torch.ops.aten.embedding_dense_backward(gradient, kept, rows, -1, False)
 
 

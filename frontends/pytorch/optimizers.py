@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -63,6 +63,7 @@ class OptimizerMemory:
         self._left: dict[tuple[Any, ...], Any] = {}
         self._narrow: dict[tuple[Any, ...], torch.dtype] = {}
         self._example_of = self._examples()
+        self._of_scalars = self._like_scalars()
         self._find()
 
     def _members(self) -> list[list[int]]:
@@ -231,6 +232,19 @@ class OptimizerMemory:
         """The parameters that are looked at and have gradients."""
         return {n: p for n, p in self.parameters.items() if p.requires_grad and self._example_of[n] == n}
 
+    def _like_scalars(self) -> set[tuple[Any, ...]]:
+        """What is remembered already of parameters without dims and is as they are, where what counts steps is a number: by a step from
+        nothing, on parameters of one element."""
+        scalars = {n for n, p in self.parameters.items() if not p.dim() and n in self._before["state"]}
+        if not scalars:
+            return set()
+        stand_ins, gradients = self._small(0)
+        with suppress(_Unrunnable):
+            after = self._steps(stand_ins, gradients[:1], self._before | {"state": {}}, False)[-1]
+            found = [(path, leaf) for path, leaf in leaves_of(after) if path[0] == "state" and path[1] in scalars]
+            return {path for path, leaf in found if isinstance(leaf, Tensor) and leaf.dim()}
+        return set()
+
     def _slots(self, paths: set[tuple[Any, ...]], initial: Mapping[tuple[Any, ...], Tensor]) -> None:
         leaves = dict(leaves_of(self.rest))
         found = [(path, initial.get(path, leaves[path])) for path in leaves if path in paths]
@@ -248,13 +262,14 @@ class OptimizerMemory:
     def _after_a_step(self) -> Memory:
         """What is remembered after one step, as tensors without data; counters are float64, as in a program."""
 
-        def fake(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
-            return torch.empty(leaf.shape, dtype=leaf.dtype if leaf.dim() else torch.float64)
+        def fake(path: tuple[Any, ...], leaf: Tensor) -> Tensor:
+            counts = not leaf.dim() and path not in self._of_scalars
+            return torch.empty(leaf.shape, dtype=torch.float64 if counts else leaf.dtype)
 
         with FakeTensorMode(allow_non_fake_inputs=True):
-            before = self._before | {"state": pytree.tree_map(fake, self._before["state"])}
+            held = [(path, leaf) for path, leaf in leaves_of(self._before) if path[0] == "state"]
+            fakes = {path: fake(path, leaf) for path, leaf in held if isinstance(leaf, Tensor)}
+            before = with_leaves(self._before, fakes)
             stand_ins = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self.parameters.items()}
             gradients = {n: torch.empty_like(stand_ins[n]) for n in self._trained()}
             found = self._steps(stand_ins, [gradients], before, True)[-1]
@@ -296,24 +311,26 @@ class OptimizerMemory:
         return seen, changing, starts
 
     def _small(self, seed: int) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-        """Small parameters and the gradients of some steps."""
+        """Small parameters and the gradients of some steps; for a parameter without dims one of one element, so that what is remembered
+        of it is told from what counts steps."""
         random = torch.Generator().manual_seed(seed)
 
         def draw(of: Tensor) -> Tensor:
-            return torch.randn([min(n, SMALL_SIZE) for n in of.shape], dtype=torch.float64, generator=random)
+            shape = [min(n, SMALL_SIZE) for n in of.shape] or [1]
+            return torch.randn(shape, dtype=torch.float64, generator=random)
 
         stand_ins = {n: draw(p) for n, p in self.parameters.items()}
         return stand_ins, [{n: draw(p) for n, p in self._trained().items()} for _ in range(SMALL_STEPS)]
 
     def _small_memory(self) -> Memory:
-        def small(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
-            part = leaf.detach()[tuple(slice(SMALL_SIZE) for _ in range(leaf.dim()))]
-            wide = torch.float64 if leaf.is_floating_point() and leaf.dim() else leaf.dtype
+        def small(path: tuple[Any, ...], leaf: Tensor) -> Tensor:
+            part = leaf.detach().reshape(1) if path in self._of_scalars else leaf.detach()
+            part = part[tuple(slice(SMALL_SIZE) for _ in range(part.dim()))]
+            wide = torch.float64 if part.is_floating_point() and part.dim() else part.dtype
             return torch.ones(part.shape, dtype=wide) if leaf.is_meta else part.to("cpu", wide).clone()
 
-        return pytree.tree_map(small, self._before)
+        held = leaves_of(self._before)
+        return with_leaves(self._before, {path: small(path, leaf) for path, leaf in held if isinstance(leaf, Tensor)})
 
     def _steps(
         self,

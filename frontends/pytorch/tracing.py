@@ -19,10 +19,12 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.attention import whole_attention
+from distir.frontends.pytorch.ctc import sequence_losses
 from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.devices import autocast_on_cpu, without_draws_of_python
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
+from distir.frontends.pytorch.in_place import mark_updates_in_place
 from distir.frontends.pytorch.module_paths import module_paths
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import (
@@ -75,6 +77,7 @@ def trace(function: TracedFunction) -> ModuleOp:
     ports, keys = _without_unread(graph, ports, keys)
     importer = GraphImporter(replace(function, ports=ports), graph)
     module = importer.import_graph(keys)
+    mark_updates_in_place(module)
     values = {port.name: port.value for port in ports if port.value is not None} | importer.constants
     values = {port.name: values[port.name] for port in importer.ports if port.name in values}
     attach(module, {name: _array(value) for name, value in values.items()})
@@ -102,6 +105,7 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         autocast_on_cpu(),
         whole_attention(),
         bags_by_row(),
+        sequence_losses(),
         _quiet(),
     ):
         graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))

@@ -71,6 +71,21 @@ def overload(schema: Schema) -> Any:
     return found
 
 
+def in_place_form(op: AtenOperation) -> Any:
+    """The operator that writes the result where the first operand lies; None if there is none, or the result is of another type."""
+    schema = op.schema
+    if schema.is_view or len(op.results) != 1 or not op.operands or op.results[0].type != op.operands[0].type:
+        return None
+    if not schema.arguments[0].is_tensor or list(op.operands).count(op.operands[0]) > 1:
+        return None
+    return getattr(getattr(torch.ops.aten, f"{schema.packet}_", None), schema.overload, None)
+
+
+def is_elementwise(schema: Schema) -> bool:
+    """Whether each element of the result is computed of those at its place."""
+    return torch.Tag.pointwise in overload(schema).tags
+
+
 def compile_call(
     op: Operation, adapt: Adapt = lambda dtype: dtype, function: Callable[..., Any] | None = None
 ) -> Compute:

@@ -83,6 +83,7 @@ COST_MODELS: Registry[type[CostModel]] = Registry(
         "analytic": "distir.interpreters.cost_models.analytic:AnalyticCostModel",
         "distir": "distir.interpreters.cost_models.distir:DistirCostModel",
     },
+    subclass_of=CostModel,
 )
 
 

@@ -1,12 +1,12 @@
 """Primitives on small arrays by StableHLO's own reference interpreter, which comes with jaxlib: compiling one costs XLA
 40 ms for each new shape, interpreting it 6 ms, nearly all of it the lowering. Discovery and shape arithmetic are made of small arrays.
 
-The interpreter ends the process on an operation that it does not know, so only programs of the operations listed here,
-each seen to work, are given to it."""
+The interpreter ends the process on an operation that it does not know, and on some cases of those that it knows, so only programs of the
+operations listed here, each seen to work, are given to it, without those cases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,35 @@ def _lower(function: Callable[..., Any], operands: Sequence[np.ndarray[Any, Any]
 def _is_interpreted(operation: Any) -> bool:
     name = operation.name
     inner = (op.operation for region in operation.regions for block in region.blocks for op in block.operations)
+    if name in _UNSOUND and _UNSOUND[name](operation):
+        return False
     return (name in INTERPRETED or name in _PLUMBING) and all(map(_is_interpreted, inner))
+
+
+def _divides_integers(operation: Any) -> bool:
+    """A division by zero ends the process; XLA's has a result."""
+    ir = library("jaxlib.mlir.ir")
+    return isinstance(ir.RankedTensorType(operation.results[0].type).element_type, ir.IntegerType)
+
+
+def _puts_channels_first(operation: Any) -> bool:
+    """A convolution whose result has channels before samples (the gradient by a kernel) ends the process where their numbers differ."""
+    numbers = library("jaxlib.mlir.dialects.stablehlo").ConvDimensionNumbers(operation.attributes["dimension_numbers"])
+    return numbers.output_feature_dimension < numbers.output_batch_dimension
+
+
+def _orders_all_floats(operation: Any) -> bool:
+    """It puts what is not a number before all others, and XLA after them."""
+    return "compare_type" in operation.attributes and "TOTALORDER" in str(operation.attributes["compare_type"])
+
+
+_UNSOUND: Mapping[str, Callable[[Any], bool]] = {
+    "stablehlo.divide": _divides_integers,
+    "stablehlo.remainder": _divides_integers,
+    "stablehlo.convolution": _puts_channels_first,
+    "stablehlo.compare": _orders_all_floats,
+}
+"""Operations that it knows, and in which cases it ends the process or gives something else than XLA."""
 
 
 def _dense(array: Any) -> Any:

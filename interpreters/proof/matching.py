@@ -12,20 +12,17 @@ from fractions import Fraction
 from math import prod
 from typing import cast
 
-import numpy as np
-
-from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import Gather, InputDim, Outside, OutsideKind, PartialRule, Reduce, Rule, Shift
+from distir.dialects.sharding import Gather, InputDim, Outside, OutsideKind, Rule, Shift
 from distir.interpreters.proof import windows
-from distir.interpreters.proof.indices import FREE, Base, Indices, Mismatch, concat, full, product, ranges, special
+from distir.interpreters.proof.addends import Addends
+from distir.interpreters.proof.constants import close, stated, taken
+from distir.interpreters.proof.indices import FREE, Indices, Mismatch, concat, full, product, ranges, special
 from distir.interpreters.proof.templates import Form, Template, agrees
 from distir.interpreters.proof.values import Kind, Positions, Shard
-from distir.interpreters.proof.weights import MAIN, ONE, Addend, Axis, Leaf, Weights, addend, leaves_of, region
+from distir.interpreters.proof.weights import ONE, Addend
 
 Outcome = tuple[tuple[Indices, ...], Addend | None]
 """Of one result: its indices, and which addend it is."""
-
-Bases = frozenset[Base]
 
 
 @dataclass(frozen=True)
@@ -382,108 +379,11 @@ class Application:
             for factor, combine in into:
                 if factor in self.steps:
                     indices[d] = self.steps[factor].computed(extent, combine)
-        return tuple(indices), self._addend(result)
-
-    def _addend(self, result: int) -> Addend | None:
-        own = self._own_axes(result)
-        partial = [i for i, value in enumerate(self.operands) if value.addend is not None or value.is_zero]
-        partners = [(f, p) for f in self.cut if (p := self.rule.partner(f)) is not None and result in p.results]
-        beside = {i for _, p in partners for i in p.operands}
-        if not partial and not own:
-            return None
-        if any(self._is_nothing(p, result) for p in self.rule.partials):
-            return addend(Reduction.SUM, [Leaf((), (), Weights(Fraction(0)))])
-        kinds = {r for _, _, _, r in own} | {a.reduction for v in self.operands if (a := v.addend) is not None}
-        if any(self.operands[i].is_zero for i in partial):
-            kinds.add(Reduction.SUM)
-        if len(kinds) != 1:
-            raise Mismatch(f"addends of several kinds meet: {', '.join(sorted(kinds))}")
-        (reduction,) = kinds
-        linear = self._linear(set(partial) - beside, reduction)
-        through = set(linear.operands) if linear is not None and result in linear.results else set[int]()
-        if linear is not None and not through and not own and not beside:
-            return None  # it does not depend on them
-        leaves: list[Leaf] = []
-        axes: list[Axis] = [((), factor, self.template.extents[factor]) for factor, _, _, _ in own]
-        if not through - beside:
-            leaves.append(
-                _leaf((MAIN,) if beside else (), axes, [(i, w) for _, i, w, _ in own], Leaf((), (), Weights(ONE)))
-            )
-        for i in sorted(through | beside):
-            if self.template.is_nothing(i):
-                continue
-            outside = [f for f, p in partners if i in p.operands]
-            kept = [(axis, (b, w)) for axis, (f, b, w, _) in zip(axes, own, strict=True) if f not in outside]
-            value = self.operands[i]
-            for leaf in (Leaf((), (), Weights(Fraction(0))),) if value.is_zero else leaves_of(value.addend):
-                leaves.append(_leaf((i, *leaf.path), [a for a, _ in kept], [each for _, each in kept], leaf, i))
-        return addend(reduction, leaves)
-
-    def _is_nothing(self, partial: PartialRule, result: int) -> bool:
-        """Whether a result is zero, since operands are in which it is linear."""
-        if partial.factor is not None or partial.reduction is not Reduction.SUM or result not in partial.results:
-            return False
-        zero = [i for i in partial.operands if self.operands[i].is_zero]
-        return bool(zero) and all(i in zero or self.template.is_nothing(i) for i in partial.operands)
-
-    def _own_axes(self, result: int) -> list[tuple[str, Indices, Fraction, Reduction]]:
-        """Factors over which the shard has reduced a part of what there is, with the weight of each block."""
-        found: list[tuple[str, Indices, Fraction, Reduction]] = []
-        for factor, combines in self.rule.combines.items():
-            combine = combines[result]
-            if not isinstance(combine, Reduce):
-                continue
-            if factor in self.steps:
-                blocks, extent = self.steps[factor].own_rows()
-                self.template.extents[factor] = extent
-            elif factor in self.cut:
-                blocks, extent = self.cut[factor], self.template.extents[factor]
-            else:
-                continue
-            mean = combine.reduction is Reduction.MEAN
-            weight = Fraction(extent, blocks.size) if mean and blocks.size else ONE
-            found.append((factor, blocks, weight, Reduction.SUM if mean else combine.reduction))
-        return found
-
-    def _linear(self, operands: set[int], reduction: Reduction) -> PartialRule | None:
-        """The entry of the rule by which these operands may be addends."""
-        if not operands:
-            return None
-        fitting = [
-            p
-            for p in self.rule.partials
-            if p.factor is None and p.reduction is reduction and operands <= set(p.operands)
-        ]
-        if not fitting:
-            bases: Bases = frozenset[Base]().union(*[self.operands[i].bases for i in operands])
-            which = ", ".join(map(str, sorted(operands)))
-            values = "; ".join(str(self.operands[i]) for i in sorted(operands))
-            raise Mismatch(f"operand {which} is an addend, and its rule takes none there: {values}", bases)
-        return min(fitting, key=lambda p: len(p.operands))
+        return tuple(indices), Addends(self.template, self.rule, self.operands, self.cut, self.steps).of(result)
 
 
 def _into(combine: object, dim: int) -> bool:
     return isinstance(combine, Gather) and combine.dim == dim
-
-
-def _leaf(
-    path: tuple[int, ...],
-    axes: Sequence[Axis],
-    own: Sequence[tuple[Indices, Fraction]],
-    inner: Leaf,
-    step: int | None = None,
-) -> Leaf:
-    """Weights over own axes of those of a leaf of an operand."""
-    inner_axes = inner.axes
-    if step is not None:
-        inner_axes = tuple([((step, *p), factor, extent) for p, factor, extent in inner.axes])
-    if inner.weights.symbols and own:
-        raise Mismatch("what a caller has summed is cut", frozenset())
-    function, depth = inner.weights.explicit, len(inner.axes)
-    for indices, weight in reversed(own):
-        function = region(indices, weight, function, depth)
-        depth += 1
-    return Leaf(path, (*axes, *inner_axes), Weights(function, inner.weights.symbols))
 
 
 def _blocks(dim: InputDim, extent: int, indices: Indices, extents: Mapping[str, int]) -> dict[str, Indices]:
@@ -503,33 +403,3 @@ def _blocks(dim: InputDim, extent: int, indices: Indices, extents: Mapping[str, 
         rest, found[factor] = rest.split(extents[factor])
     found[factors[0]] = rest
     return found
-
-
-def stated(value: Shard) -> np.ndarray | None:
-    """The array of a shard of a constant; None for others. Mismatch where it is not known which part it is."""
-    array = value.term.array
-    if array is None or value.addend is not None:
-        return None
-    for d, indices in enumerate(value.indices):
-        if not indices.is_full(array.shape[d]):
-            array = taken(array, d, indices)
-    return np.ascontiguousarray(array)
-
-
-def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:
-    """The entries of a constant at these indices; where they are not known, all must be alike."""
-    if indices.bases or indices.is_free:
-        first = array.take([0], dim)
-        if not close(np.broadcast_to(first, array.shape), array):
-            raise Mismatch(f"which part of a constant {indices} is, is not known", indices.bases)
-        return np.broadcast_to(first, (*array.shape[:dim], indices.size, *array.shape[dim + 1 :]))
-    if indices.is_special:
-        raise Mismatch(f"{indices} of a constant")
-    return np.concatenate([array.take(range(start, stop), dim) for _, _, _, start, stop in indices.segments], dim)
-
-
-def close(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether constants are equal, but for the rounding of what was computed of them."""
-    if a.dtype.kind not in "fc":
-        return bool(np.array_equal(a, b))
-    return bool(np.allclose(a, b, rtol=4 * float(np.finfo(a.dtype).eps), atol=0, equal_nan=True))

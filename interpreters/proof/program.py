@@ -41,8 +41,9 @@ from distir.dialects.sharding import OutsideKind
 from distir.interpreters.mixed import abstract, mixed_operator
 from distir.interpreters.proof import shards, values
 from distir.interpreters.proof.calls import Place, abstracted
+from distir.interpreters.proof.constants import stated
 from distir.interpreters.proof.indices import Base, Mismatch
-from distir.interpreters.proof.matching import Application, Lookup, Outcome, stated
+from distir.interpreters.proof.matching import Application, Lookup, Outcome
 from distir.interpreters.proof.templates import Form, Template
 from distir.interpreters.proof.terms import Library, application, is_floating, is_number, replayed, scaled_by
 from distir.interpreters.proof.values import (

@@ -115,7 +115,7 @@ def is_floating(kind: Kind) -> bool:
 
 def scaled_by(term: Term, scale: Any, by: Term) -> Term:
     """The term with one more number by which it is scaled."""
-    factors = tuple(sorted((*term.factors, (scale, by)), key=lambda each: (id(each[0]), id(each[1]))))
+    factors = tuple(sorted((*term.factors, (scale, by)), key=lambda each: (hash(each[0]), id(each[1]))))
     return term_of(term.kind, term.head, term.operands, term.result, factors)
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr, ModuleOp, TensorType, TupleType
 from xdsl.ir import Attribute, Block, Operation, TypeAttribute
 
+from distir.dialects.onnx import TensorAttr
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import PICOSECONDS, Beside, Cost, Costs
 from distir.interpreters.machines import Machine
@@ -80,6 +81,8 @@ def grows(attribute: Attribute) -> bool:
             return any([dim >= MARK for dim in cast("TensorType[Any]", attribute).get_shape()])
         case TupleType():
             return any(map(grows, attribute.types.data))
+        case TensorAttr():
+            return grows(attribute.type)
         case IntegerAttr():
             return cast("IntegerAttr[Any]", attribute).value.data >= MARK
         case DenseArrayBase():
@@ -103,6 +106,8 @@ def attribute_at(attribute: Attribute, rows: int) -> Attribute:
             return TensorType(tensor.element_type, shape, tensor.encoding)
         case TupleType():
             return TupleType(tuple(cast(TypeAttribute, attribute_at(t, rows)) for t in attribute.types.data))
+        case TensorAttr():
+            return TensorAttr(cast("TensorType[Any]", attribute_at(attribute.type, rows)), attribute.data)
         case IntegerAttr():
             integer = cast("IntegerAttr[Any]", attribute)
             return IntegerAttr(dim_at(integer.value.data, rows), integer.type)

@@ -32,7 +32,7 @@ from distir.interpreters.simulate.groups import DevicesDiffer, Representatives
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import Frame, check_level, check_placed, slowed_streams
 from distir.interpreters.walk import Walk
-from distir.interpreters.work import is_view
+from distir.interpreters.work import IN_PLACE, shares_memory
 
 STATED = frozenset(["to", "devices"])
 """Properties of communication that repeat what the types say."""
@@ -72,7 +72,7 @@ class Pattern(NamedTuple):
     slows: tuple[int, ...]
     rooms: list[tuple[Room, ...]]
     """What each result is held in; nothing if it is on no device."""
-    is_view: bool
+    shares_memory: bool
     costs: dict[tuple[object, ...], Cost | Message]
     """By attributes."""
     on: OnAttr | None
@@ -371,7 +371,8 @@ class FunctionReader:
         elif kind is UnpackOp:
             key = (kind, id(op.operands[0].type))
         else:
-            key = (kind, *[id(v.type) for v in op.operands], None, *[id(v.type) for v in op.results])
+            types = (*[id(v.type) for v in op.operands], None, *[id(v.type) for v in op.results])
+            key = (kind, IN_PLACE in op.attributes, *types)
         if (pattern := self._patterns.get(key)) is None:
             pattern = self._patterns[key] = self._pattern(op)
         if pattern.on is not None:
@@ -385,7 +386,7 @@ class FunctionReader:
             made = [given]
         elif kind is UnpackOp:
             made = [(slot,) for slot in given]
-        elif pattern.is_view:
+        elif pattern.shares_memory:
             made = [operands[0] for _ in pattern.rooms]
         else:
             made = [self._new(rooms) for rooms in pattern.rooms]
@@ -410,7 +411,7 @@ class FunctionReader:
             tuple([self._stream(stream) for stream in streams]),
             tuple([self._stream(stream) for stream in slowed_streams(op, tuple(streams))]),
             rooms,
-            is_view(op),
+            shares_memory(op),
             {},
             next((p.on for p in placings if p.on is not None and p.on.count > 1), None),
         )
@@ -436,7 +437,9 @@ class FunctionReader:
             makes: list[int] = []
             for result, own in zip(op.results, made, strict=True):
                 placing = self._placing(result.type)
-                for rank in ranks if placing.on is not None and not pattern.is_view and kind not in TUPLES else ():
+                for rank in (
+                    ranks if placing.on is not None and not pattern.shares_memory and kind not in TUPLES else ()
+                ):
                     rooms = [(placing.streams[rank][0], bytes_) for bytes_ in self._element_bytes(result.type)]
                     slots = self._new(rooms)
                     own.update(((place, rank), slot) for place, slot in enumerate(slots))
@@ -458,7 +461,7 @@ class FunctionReader:
         if kind is UnpackOp:
             (whole,) = operands
             return [whole[i : i + group.count] for i in range(0, len(whole), group.count)]
-        if pattern.is_view:
+        if pattern.shares_memory:
             return [operands[0] for _ in op.results]
         return [tuple([own[key] for key in sorted(own)]) for own in made]
 

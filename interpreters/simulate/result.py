@@ -28,7 +28,7 @@ class Placed:
     cost: Cost
     allocates: tuple[tuple[tuple[int, int], ...], ...]
     """Per result, (device, bytes) of its new storage, or of that of each element of a tuple; nothing where it is on no device."""
-    is_view: bool
+    shares_memory: bool
     """Allocates nothing: results are the operands' storage."""
     slows: tuple[Stream, ...] = ()
     """Streams that compute more slowly beside it, each by `slowdown_picoseconds`."""

@@ -25,7 +25,7 @@ from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate.result import CallSpan, Placed, Simulation, Step, Storage, Stream
 from distir.interpreters.walk import Walk
-from distir.interpreters.work import is_view, type_bytes
+from distir.interpreters.work import shares_memory, type_bytes
 
 Value = tuple[int, ...]
 """Numbers of storages: one for a tensor, one per element for a tuple, none for an absent operand."""
@@ -112,7 +112,7 @@ class Schedule(Walk):
         """Any operation but calls, moves and tuples."""
         placed = self.placed(op)
         number = self.occupy(placed, operands)
-        if placed.is_view:
+        if placed.shares_memory:
             return tuple(operands[0] for _ in placed.allocates)
         results: list[Value] = []
         for allocations in placed.allocates:
@@ -159,7 +159,7 @@ class Schedule(Walk):
             beside = self.costs.beside(cost)
             slows = slows if beside.slowdown_picoseconds else ()
             return Placed(op, frame.name, streams, beside.cost, memory, False, slows, beside.slowdown_picoseconds)
-        return Placed(op, frame.name, streams, cost, memory, is_view(op))
+        return Placed(op, frame.name, streams, cost, memory, shares_memory(op))
 
     def allocate(self, type_: Attribute, number: int) -> Value:
         """New storage for a value of this type, and of each element of a tuple."""

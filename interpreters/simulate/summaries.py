@@ -143,8 +143,16 @@ class OpenProgram:
     def body(self) -> Body:
         return self.read.body
 
+    def bytes_left(self) -> int:
+        """What the program has made and its first device holds at the end."""
+        return self.known.liveness.entry(self.body, self.sharing).net[0]
+
     def summary(self) -> Summary:
         """Time and memory of the whole."""
+        return self._summary
+
+    @cached_property
+    def _summary(self) -> Summary:
         body, devices, frame = self.body, self.devices, self.frame
         clocks = dict(zip(body.streams, frame.run([0] * len(body.streams)), strict=True))
         executions = [(body, devices, frame, 1), *self.known.frames.executions(body, devices)]

@@ -118,10 +118,10 @@ def _hop(
             return _add_all(AllReduceOp(values, reduction), insert)
         case Partial(reduction), Sharded(dim):
             ordered = each(values, lambda i, v: _in_shard_order(v, target, n, insert))
-            types = [_with_extent(v, dim, shard_extent(target, i, n)) for i, v in enumerate(ordered)]
+            types = [with_extent(v, dim, shard_extent(target, i, n)) for i, v in enumerate(ordered)]
             return _add_all(ReduceScatterOp(ordered, dim, types, reduction), insert)
         case Sharded(dim, pieces), Replicated():
-            types = [_with_extent(v, dim, sum(pieces)) for v in values]
+            types = [with_extent(v, dim, sum(pieces)) for v in values]
             gathered = _add_all(AllGatherOp(values, dim, types), insert)
             return each(gathered, lambda i, v: _in_piece_order(v, source, n, insert))
         case Sharded(concat, pieces), Sharded(split):
@@ -149,7 +149,8 @@ def _with_shape(value: SSAValue, shape: Sequence[int]) -> TensorType[Any]:
     return TensorType(type_.element_type, shape, type_.encoding)
 
 
-def _with_extent(value: SSAValue, dim: int, extent: int) -> TensorType[Any]:
+def with_extent(value: SSAValue, dim: int, extent: int) -> TensorType[Any]:
+    """The type of a value with another extent of one dim."""
     return _with_shape(value, replaced(cast(TensorType[Any], value.type).get_shape(), dim, extent))
 
 
@@ -201,8 +202,8 @@ def _filled(
     held = first if isinstance(source, Sharded) else 0
     start, stop = max(first, low), min(last, high)
     if start >= stop:
-        return _add(ZerosOp.create(result_types=[_with_extent(value, target.dim, high - low)]), insert)
-    zeros = [_with_extent(value, target.dim, rows) for rows in (start - low, high - stop)]
+        return _add(ZerosOp.create(result_types=[with_extent(value, target.dim, high - low)]), insert)
+    zeros = [with_extent(value, target.dim, rows) for rows in (start - low, high - stop)]
     before, after = (
         [_add(ZerosOp.create(result_types=[type_]), insert)] if rows else []
         for type_, rows in zip(zeros, (start - low, high - stop), strict=True)
@@ -217,7 +218,7 @@ def exchange(values: Sequence[SSAValue], source: Sharded, target: Windowed, inse
     windows = [target.range(i, n) for i in range(n)]
     if windows == [range_ for i in range(n) for range_ in shard_ranges(source, i, n)]:
         return list(values)
-    types = [_with_extent(value, dim, stop - start) for value, (start, stop) in zip(values, windows, strict=True)]
+    types = [with_extent(value, dim, stop - start) for value, (start, stop) in zip(values, windows, strict=True)]
     return _add_all(ExchangeOp(values, dim, [start for start, _ in windows], types), insert)
 
 
@@ -225,6 +226,17 @@ def take_shard(value: SSAValue, state: Sharded, shard: int, shards: int, insert:
     """One shard of a whole value, locally."""
     ranges = shard_ranges(state, shard, shards)
     return _join([_cut(value, state.dim, start, stop, insert) for start, stop in ranges], state.dim, insert)
+
+
+def join_shards(values: Sequence[SSAValue], state: Sharded, insert: Insert) -> SSAValue:
+    """The whole value of its shards, locally."""
+    pieces: list[list[SSAValue]] = [[] for _ in state.pieces]
+    for shard, value in enumerate(values):
+        offset = 0
+        for piece, (start, stop) in zip(pieces, _parts(state, shard, len(values)), strict=True):
+            piece.append(_cut(value, state.dim, offset, offset + stop - start, insert))
+            offset += stop - start
+    return _join([part for piece in pieces for part in piece], state.dim, insert)
 
 
 def _in_shard_order(value: SSAValue, state: Sharded, n: int, insert: Insert) -> SSAValue:

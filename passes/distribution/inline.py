@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from distir.interpreters.held import HeldOp, NeedsArguments
 from distir.passes.structure import calls_first, functions
 
 
-def inline_call(call: CallOp, callee: FuncOp) -> None:
-    """Replaces one call by a copy of the callee's body. Raises NeedsArguments if that holds parameters: only a call says whose they are."""
+def inline_call(call: CallOp, callee: FuncOp) -> list[Operation]:
+    """Replaces one call by a copy of the callee's body, which it returns. Raises NeedsArguments if that holds parameters: only a call says whose they are."""
     if any(isinstance(op, HeldOp) for op in callee.body.block.ops):
         raise NeedsArguments(f"@{callee.sym_name.data} holds parameters")
     mapping: dict[SSAValue, SSAValue] = dict(zip(callee.body.block.args, call.operands, strict=True))
     block = call.parent
     assert block is not None
+    copies = list[Operation]()
     for op in callee.body.block.ops:
         if isinstance(op, ReturnOp):
             for result, value in zip(call.results, op.operands, strict=True):
                 result.replace_all_uses_with(mapping[value])
         else:
-            block.insert_op_before(op.clone(mapping), call)
+            copies.append(op.clone(mapping))
+    block.insert_ops_before(copies, call)
     block.erase_op(call)
+    return copies
 
 
 def inline_calls(module: ModuleOp, function: FuncOp, callees: frozenset[str] | None = None) -> None:

@@ -5,17 +5,22 @@ axis may cut it for users whose other operands are cut."""
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
-from xdsl.dialects.builtin import BytesAttr
+from xdsl.dialects.builtin import BytesAttr, TensorType
 from xdsl.ir import Operation
 from xdsl.traits import ConstantLike
 
+from distir.dialects.errors import DistirError
 from distir.dialects.onnx import TensorAttr
 from distir.dialects.sharding import Gather, Rule
 from distir.passes.distribution.options import rule_of
 from distir.passes.structure import is_constant
 
 VALUE = "value"
+
+LARGEST = 1 << 32
+"""Elements of a literal, unless one stands for all."""
 
 
 def rule_with_literals(op: Operation) -> Rule | None:
@@ -51,10 +56,14 @@ def repeated_dims(literal: TensorAttr) -> tuple[int, ...]:
 
 
 def resized(literal: TensorAttr, dim: int, size: int) -> TensorAttr:
-    """A literal that repeats along a dim, with `size` slices there."""
+    """A literal that repeats along a dim, with `size` slices there; raises DistirError for one that is too large to be written down."""
     import numpy as np
 
     shape = list(literal.type.get_shape())
     shape[dim] = size
+    if literal.is_splat:
+        return TensorAttr(TensorType(literal.type.element_type, shape), literal.data)
+    if prod(shape) > LARGEST:
+        raise DistirError(f"a literal of shape {shape} has over {LARGEST} elements")
     first = literal.to_numpy().take([0], dim)
     return TensorAttr.from_numpy(np.broadcast_to(first, shape))

@@ -345,19 +345,13 @@ class Reach:
     @cached_property
     def _weights(self) -> set[int]:
         """Dims of weights; of all parameters if none is summed over."""
-        ordered, table = calls_first(self._module, self._entry.sym_name.data), functions(self._module)
-        made = model_values(ordered, self._entry, table)
-        found: set[int] = set()
-        for function in reversed(ordered):  # callers before callees
+        table = functions(self._module)
+        made, found = made_of_model(self._entry, table), set[int]()
+        for function in calls_first(self._module, self._entry.sym_name.data):
             for op in function.body.block.ops:
-                if isinstance(op, AnyCall):
-                    arguments = table[op.callee.string_value()].body.block.args
-                    made.update([b for a, b in zip(op.operands, arguments, strict=False) if a in made])
-                elif isinstance(op, ReturnOp | HeldOp):
+                if isinstance(op, AnyCall | ReturnOp | HeldOp) or all([v in made or is_stated(v) for v in op.operands]):
                     continue
-                elif all([v in made or is_stated(v) for v in op.operands]):
-                    made.update(op.results if op.operands else ())
-                elif (rule := rule_of(op)) is not None:
+                if (rule := rule_of(op)) is not None:
                     for i in {i for i, _ in _summed(op, rule) if op.operands[i] in made}:
                         found.update([self._links.find((op.operands[i], d)) for d in range(_rank(op.operands[i]))])
         return found & self._model or self._model
@@ -427,6 +421,33 @@ def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str
                 callee = table[op.callee.string_value()].body.block
                 found |= {b for a, b in zip(op.operands, callee.args, strict=False) if a in found}
     return found
+
+
+def made_of_model(entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:
+    """Parameters and state, and what is made of these alone, in every function that they reach from any caller."""
+    made, looked_at = set[SSAValue](model_arguments(entry)), dict[FuncOp, Sequence[SSAValue]]()
+
+    def look(function: FuncOp) -> None:
+        block = function.body.block
+        given = [v for v in block.args if v in made]
+        if looked_at.get(function) == given:
+            return
+        looked_at[function] = given
+        for op in block.ops:
+            if isinstance(op, HeldOp):
+                made.add(op.output)
+            elif isinstance(op, AnyCall):
+                callee = table[op.callee.string_value()]
+                inside = callee.body.block
+                made.update([b for a, b in zip(op.operands, inside.args, strict=False) if a in made])
+                look(callee)
+                returned = inside.last_op.operands if inside.last_op else ()
+                made.update([a for a, b in zip(op.results, returned, strict=False) if b in made])
+            elif op.operands and all([v in made or is_stated(v) for v in op.operands]):
+                made.update(op.results)
+
+    look(entry)
+    return made
 
 
 def model_arguments(entry: FuncOp) -> list[BlockArgument]:

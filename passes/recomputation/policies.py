@@ -99,11 +99,13 @@ class Recomputation:
         self._bodies: dict[str, int] = {}
         ops = [op for op in self.entry.body.block.ops if not is_constant_expression(op)]
         self.early, self.late = self._parts(ops[:-1])
+        self._forward = set(self.early)
 
     def _parts(self, ops: Sequence[Operation]) -> tuple[Sequence[Operation], Sequence[Operation]]:
-        """The operations of the forward part, in order, and the others."""
+        """The operations of the forward part, in order, and those of the backward part and after."""
         if self.groups:
-            early = {op for op in ops if self.groups[op].phase in (BEFORE, FORWARD)}
+            ops = [op for op in ops if self.groups[op].phase != BEFORE]
+            early = {op for op in ops if self.groups[op].phase == FORWARD}
         else:
             forward, turn = forward_part(self.entry, ops), 0
             for i, op in enumerate(ops):
@@ -148,6 +150,9 @@ class Recomputation:
                 self.entry.body.block.erase_op(op)
         erase_unreached(self.module, self.entry.sym_name.data)
 
+    def _stage(self, op: Operation) -> int:
+        return self.groups[op].stage if self.groups else 0
+
     def _calls(self) -> dict[str, list[CallOp]]:
         """The calls of the forward part, by function."""
         found: dict[str, list[CallOp]] = defaultdict(list)
@@ -161,7 +166,7 @@ class Recomputation:
         order = {op: i for i, op in enumerate(self.early)}
         of_stage: dict[int, list[Operation]] = defaultdict(list)
         for head in sorted(heads, key=order.__getitem__):
-            of_stage[self.groups[head].stage if self.groups else 0].append(head)
+            of_stage[self._stage(head)].append(head)
         return {head for stage, found in of_stage.items() for head in found[: self.policy.layers_of(stage)]}
 
     def _repetition(self, name: str, calls: Sequence[CallOp], choice: Choice) -> Repetition:
@@ -185,14 +190,16 @@ class Recomputation:
         return Segment(ops, [v for v in late if v not in early], early, self._picoseconds)
 
     def _segments(self, layers: set[CallOp]) -> list[Segment]:
-        """What is not in layers: for names, all of it; otherwise, where more is kept of it than of layers, cut into segments."""
+        """What is not in layers, of each stage: for names, all of it; otherwise, where more is kept of it than of layers, cut into segments."""
+        stages = [list(ops) for _, ops in groupby(self.early, self._stage)]
         if self.policy.names:
-            return [self._segment(self.early)]
-        kept = {v: type_bytes(v.type) for v in map(self._storage, self._taken_late) if v.owner in set(self.early)}
+            return [self._segment(ops) for ops in stages]
+        kept = {v: type_bytes(v.type) for v in map(self._storage, self._taken_late) if v.owner in self._forward}
         inside = sum(bytes for v, bytes in kept.items() if v.owner in layers)
         if 2 * inside >= sum(kept.values()):
             return []
-        runs = [list(run) for is_layer, run in groupby(self.early, layers.__contains__) if not is_layer]
+        parts = [(is_layer, list(run)) for ops in stages for is_layer, run in groupby(ops, layers.__contains__)]
+        runs = [run for is_layer, run in parts if not is_layer]
         return [self._segment(ops) for run in runs for ops in self._cut(run, kept)]
 
     def _cut(self, run: Sequence[Operation], kept: Mapping[SSAValue, int]) -> Sequence[Sequence[Operation]]:
@@ -241,7 +248,7 @@ class Recomputation:
 
     def _bytes_of_given(self, storage: SSAValue) -> int:
         """What it takes to keep something: nothing if it is there anyway."""
-        is_there = not isinstance(storage, OpResult) or is_constant_expression(storage.op) or storage in self._kept
+        is_there = storage.owner not in self._forward or storage in self._kept
         return 0 if is_there else type_bytes(storage.type)
 
     def _picoseconds(self, op: Operation) -> int:

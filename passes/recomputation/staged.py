@@ -16,13 +16,10 @@ Groups = dict[Operation, Group]
 
 def unstage(module: ModuleOp, entry: FuncOp) -> Groups:
     """Puts the operations of stage calls into the entry, in order."""
-    table, groups, known = functions(module), Groups(), set(entry.body.block.ops)
+    table, groups = functions(module), Groups()
     for level, call in enumerate(stage_calls(entry)):
         group = Group(phase_of(call), stage_of(call), level)
-        inline_call(call, table[call.callee.string_value()])
-        new = [op for op in entry.body.block.ops if op not in known]
-        groups.update(dict.fromkeys(new, group))
-        known.update(new)
+        groups.update(dict.fromkeys(inline_call(call, table[call.callee.string_value()]), group))
     erase_unreached(module, entry.sym_name.data)
     return groups
 

@@ -55,10 +55,13 @@ class BestFirst:
         self._order = count()
         self._slower: dict[Configuration, float] = {}
 
-    def add(self, least_seconds: Mapping[Configuration, float], program: Program | None = None) -> None:
-        """Something to look at: configurations, with what each takes at least, and their program if it is known."""
+    def add(
+        self, least_seconds: Mapping[Configuration, float], program: Program | None = None, likely: float = 0.0
+    ) -> None:
+        """Something to look at: configurations, with what each takes at least, and their program if it is known; in the order of what they
+        `likely` take, if that is more."""
         if least_seconds:
-            most = max([_throughput(c, least) for c, least in least_seconds.items()])
+            most = max([_throughput(c, max(least, likely)) for c, least in least_seconds.items()])
             heappush(self._waiting, (-most, next(self._order), program, least_seconds))
 
     def next(self) -> tuple[Program | None, list[Configuration]] | None:

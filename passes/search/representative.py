@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import fsum
 
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from distir.interpreters.cost_models import CostModel
@@ -126,16 +125,12 @@ def details_of(program: OpenProgram, devices: int | None = None) -> Details:
     return Details(memory, {axis: (time.exposed / total, time.hidden / total) for axis, time in along.items()})
 
 
-def figures_of_program(
-    module: ModuleOp, machine: Machine, cost_model: str, overlap: bool, memo: SummaryMemo
-) -> Figures:
+def figures_of_program(program: OpenProgram, overlap: bool) -> Figures:
     """The figures of a whole program, by itself; with `overlap`, of one whose streams run side by side."""
+    summary = program.summary()
     if not overlap:
-        return figures_of(summarize(module, machine, cost_model, memo=memo))
-    from distir.interpreters.simulate.analysis import Analysis
-
-    analysis = Analysis(module, machine, cost_model, memo=memo)  # times of streams do not add up
-    summary, times = analysis.summary, analysis.device_times
+        return figures_of(summary)
+    times = device_times(Expansion(program))  # times of streams do not add up
     total = max(summary.makespan_picoseconds * summary.devices, 1)
     shares = [sum(time.compute for time in times) / total, sum(time.communication for time in times) / total]
     return Figures(summary.makespan_seconds, max(summary.peak_memory_bytes.values(), default=0), shares[0], shares[1])

@@ -31,9 +31,9 @@ from distir.passes.distribution.pipeline.at_rows import staged_at
 from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.local_program import CutsLayers
 from distir.passes.distribution.pipeline.staged import StagedProgram
-from distir.passes.distribution.pipeline.streams import overlap_communication
 from distir.passes.distribution.tensor.choices import TensorChoices
 from distir.passes.distribution.tensor.tensor_axis import Variants
+from distir.passes.overlap_communication import OverlapCommunicationPass
 from distir.passes.search.best_first import BestFirst, Fastest, Program
 from distir.passes.search.bounds import Bounds, Least
 from distir.passes.search.configurations import CUTS_LAYERS, Configuration, Details, Figures, Outcome, ranked
@@ -122,7 +122,7 @@ class Search:
         c = configuration
         distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self.choices, not c.overlap)
         if c.overlap:
-            overlap_communication(module, entry_function(module))
+            OverlapCommunicationPass().apply(Context(), module)
         return module
 
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
@@ -330,8 +330,8 @@ class Search:
     def evaluate_whole(self, configuration: Configuration) -> Outcome:
         """The same by the program of all devices."""
         try:
-            module = self.program(configuration)
-            figures = figures_of_program(module, self.machine, self.cost_model, configuration.overlap, self._memo)
+            program = open_program(self.program(configuration), self.machine, self.cost_model, memo=self._memo)
+            figures = figures_of_program(program, configuration.overlap)
         except DistirError as error:
             return Outcome(configuration, None, str(error))
         return self._outcome(configuration, figures)

@@ -15,12 +15,16 @@ from time import monotonic
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine, load_machine
-from distir.interpreters.simulate import SummaryMemo, summarize
+from distir.interpreters.simulate import SummaryMemo
+from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.summaries import open_program
+from distir.interpreters.work import type_bytes
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.pipeline.stages import (
     BACKWARD,
@@ -40,12 +44,28 @@ from distir.passes.search.best_first import BestFirst, Fastest
 from distir.passes.search.configurations import UNSEEN, Configuration, Details, Outcome, ranked
 from distir.passes.search.representative import details_of, figures_of_program
 from distir.passes.sharding.search import NothingFits, TooSlow
+from distir.passes.structure import argument_attributes, text
 
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
 SECONDS_PER_PLAN = 120.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
+STATE = ("parameter", "state", "buffer")
 MOST_KEPT = 16
 """Programs of the fastest plans that are kept: one that is chosen again, in other time, may be another."""
+
+
+@dataclass
+class Stage:
+    """A stage of the model as one device would run it, on the whole batch."""
+
+    seconds: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
+    """Forward, backward, gradients that no stage waits for, and the update."""
+    weights: int = 0
+    """Bytes of parameters that no other stage takes."""
+    state: int = 0
+    """With what is kept for them."""
+    kept: int = 0
+    """Bytes that its forward part makes for its backward part."""
 
 
 @dataclass
@@ -77,11 +97,15 @@ class StagedSearch:
         default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
     )
     """Programs before their schedule, which depend on that only where it has other stages than plain ones: of the last plan, and of the fastest."""
-    _seconds: dict[tuple[str, int, int, bool, bool], list[Sequence[float]]] = field(
-        default_factory=dict[tuple[str, int, int, bool, bool], "list[Sequence[float]]"]
+    _known: dict[tuple[str, int, int, bool, bool], list[Stage]] = field(
+        default_factory=dict[tuple[str, int, int, bool, bool], "list[Stage]"]
     )
     """Of the stages of a model, by policy of recomputation, batch, stages, whether there are several microbatches, and whether backward parts are in two."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
+
+    @cached_property
+    def _costs(self) -> CostModel:
+        return make_cost_model(self.cost_model, self.machine)
 
     @cached_property
     def machine(self) -> Machine:
@@ -171,22 +195,49 @@ class StagedSearch:
                 break
             del waiting[c]
             yield self._noted(queue, c)
-        for c in list(waiting):
-            if monotonic() >= start + self.seconds * 3 / 4:
-                break
-            try:
-                queue.add({c: self.least_seconds(c) if self.wanted else 0.0})
-            except DistirError as error:
-                del waiting[c]
-                yield Outcome(c, None, str(error))
+        bounds = {c: self.bounds(c) for c in waiting}
+        alike, later = set[tuple[int | str, ...]](), set[Configuration]()
+        for c in waiting:
+            queue.add({c: 0.0})
         while monotonic() < self._end and (found := queue.next()) is not None:
             for c in found[1]:
+                try:
+                    if (least := next(bounds[c], None)) is not None:
+                        self._add(queue, c, least)
+                        continue
+                    if _kept_as(c) in alike and c not in later:  # much the same, by another schedule: after all others
+                        later.add(c)
+                        queue.add({c: self.least_seconds(c) if self.wanted else 0.0}, likely=inf)
+                        continue
+                    alike.add(_kept_as(c))
+                    outcome = self._fitting(queue, c)
+                except DistirError as error:
+                    outcome = Outcome(c, None, str(error))
                 del waiting[c]
-                yield self._noted(queue, c)
+                yield outcome
         for outcome in queue.slower():
             del waiting[outcome.configuration]
             yield outcome
         yield from (Outcome(c, None, f"{UNSEEN} {self.seconds:.3g} s") for c in waiting)
+
+    def bounds(self, c: Configuration) -> Iterator[float]:
+        """What a plan takes at least, in seconds: ever better, and dearer to know. Raises DistirError where the model has not so many stages."""
+        if not self.wanted:
+            return
+        yield self._least_of_any_stages(c)
+        yield self.least_seconds(replace(c, recompute="none"))
+        if c.recompute != "none":
+            yield self.least_seconds(c)
+
+    def _add(self, queue: BestFirst, c: Configuration, least: float) -> None:
+        """Plans come in the order of what they take at least and what it takes to sum gradients over replicas, which a plan may hide."""
+        bytes_ = sum(stage.weights for stage in self._stages(_in_one_stage(c))) // (c.pp * c.tp)
+        sums = self._costs.collective_seconds("allreduce", bytes_, range(0, c.dp * c.tp, c.tp)) if c.dp > 1 else 0.0
+        queue.add({c: least}, likely=least + sums)
+
+    def _fitting(self, queue: BestFirst, c: Configuration) -> Outcome:
+        least = self.least_bytes(c) if self.wanted else 0
+        return self._too_large(c, least) if least > self.memory_limit_bytes else self._noted(queue, c)
 
     def _noted(self, queue: BestFirst, c: Configuration) -> Outcome:
         try:
@@ -215,16 +266,12 @@ class StagedSearch:
 
     def _evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
         try:
-            module = self.program(c, cutoff)
-            figures = figures_of_program(module, self.machine, self.cost_model, c.overlap, self._memo)
-            figures = replace(figures, details=self._details(module))
+            program = open_program(self.program(c, cutoff), self.machine, self.cost_model, memo=self._memo)
+            figures = replace(figures_of_program(program, c.overlap), details=details_of(program))
         except TooSlow:
             raise
         except NothingFits as error:
-            least, limit = error.least_bytes, self.memory_limit_bytes / 1e9
-            return Outcome(
-                c, None, f"needs at least {least / 1e9:.1f} GB of memory, the limit is {limit:.1f} GB", least
-            )
+            return self._too_large(c, error.least_bytes)
         except DistirError as error:
             return Outcome(c, None, str(error))
         if figures.peak_memory_bytes > self.memory_limit_bytes:
@@ -232,19 +279,20 @@ class StagedSearch:
             return Outcome(c, figures, f"needs {peak:.1f} GB of memory, the limit is {limit:.1f} GB")
         return Outcome(c, figures)
 
+    def _too_large(self, c: Configuration, least: int) -> Outcome:
+        limit = self.memory_limit_bytes / 1e9
+        return Outcome(c, None, f"needs at least {least / 1e9:.1f} GB of memory, the limit is {limit:.1f} GB", least)
+
     def details(self, c: Configuration) -> Details:
         """What a plan's memory and communication are."""
-        return self._details(self.program(c))
-
-    def _details(self, module: ModuleOp) -> Details:
-        return details_of(open_program(module, self.machine, self.cost_model, memo=self._memo))
+        return details_of(open_program(self.program(c), self.machine, self.cost_model, memo=self._memo))
 
     def least_seconds(self, c: Configuration) -> float:
         """What a plan takes at least, as far as an operation on a shard takes no smaller share of the time than the shard is of the whole. A
         rank waits for the first microbatch to come through the stages before its own; after the last one, the ranks of these have their backward
         part to do.
         Raises DistirError where the model has not so many stages."""
-        stages = self._stages(c)
+        stages = [stage.seconds for stage in self._stages(c)]
         ranks, first, ends = self._ranks(c, len(stages)), stages[0][-1], list[float]()
         for own in ranks:
             before = stages[: min(own)]
@@ -253,6 +301,23 @@ class StagedSearch:
             ends.append(waited + forward + backward + max(weights + update, back + (first if before else 0.0)))
         return max(ends) / (c.dp * c.tp)
 
+    def _least_of_any_stages(self, c: Configuration) -> float:
+        """The same wherever stages begin. If each is given so much less work than the one before as it waits longer, all end at once: no other
+        division ends earlier."""
+        work = sum(sum(stage.seconds[:3]) for stage in self._stages(_in_one_stage(c))) / (c.dp * c.tp)
+        if not is_plain(c.schedule):
+            return work / c.pp
+        k = c.microbatches
+        return work / (k * (1 - (1 - 1 / k) ** c.pp))
+
+    def least_bytes(self, c: Configuration) -> int:
+        """What a plan's fullest device holds at least, as no shard is a smaller part than one of all devices of a stage: state, and what the microbatches in
+        flight keep. Raises DistirError where the model has not so many stages."""
+        stages = self._stages(c)
+        flying = table_of(c.schedule, c.pp, c.microbatches, len(stages)).in_flight()
+        held = [stage.state + stage.kept * n // c.microbatches for stage, n in zip(stages, flying, strict=True)]
+        return max(sum(held[stage] for stage in own) for own in self._ranks(c, len(stages))) // (c.dp * c.tp)
+
     def _ranks(self, c: Configuration, stages: int) -> Sequence[Sequence[int]]:
         """The stages of each rank."""
         if is_plain(c.schedule):
@@ -260,28 +325,46 @@ class StagedSearch:
         homes = table_of(c.schedule, c.pp, c.microbatches, stages).rank_of
         return [[stage for stage, home in enumerate(homes) if home == rank] for rank in range(c.pp)]
 
-    def _stages(self, c: Configuration) -> list[Sequence[float]]:
-        """Seconds that one device takes for each stage: forward, backward, gradients that no stage waits for, and the update."""
-        stages, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
-        key = (
-            c.recompute,
-            c.batch,
-            stages,
-            c.microbatches > 1,
-            splits,
-        )  # stages begin at the same operations whatever the number
-        if key not in self._seconds:
+    def _stages(self, c: Configuration) -> list[Stage]:
+        """The stages of a plan. They begin at the same operations whatever the number of microbatches."""
+        count, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
+        key = (c.recompute, c.batch, count, c.microbatches > 1, splits)
+        if key not in self._known:
             module = self.base(c.batch).clone()
-            cut = PipelineStagesPass(stages, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides)
+            cut = PipelineStagesPass(count, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides)
             cut.apply(Context(), module)
             RecomputeActivationsPass(c.recompute, self.machine_name, self.cost_model).apply(Context(), module)
-            found = [[0.0] * len(PHASES) for _ in range(stages)]
-            for call in stage_calls(entry_function(module)):
-                if (phase := phase_of(call)) in PHASES:
-                    time = summarize(module, self.machine, self.cost_model, call.callee.string_value(), memo=self._memo)
-                    found[stage_of(call)][PHASES.index(phase)] += time.makespan_seconds
-            self._seconds[key] = list(found)
-        return self._seconds[key]
+            self._known[key] = self._measured(module, count)
+        return self._known[key]
+
+    def _measured(self, module: ModuleOp, count: int) -> list[Stage]:
+        entry = entry_function(module)
+        stages, calls = [Stage() for _ in range(count)], [c for c in stage_calls(entry) if phase_of(c) in PHASES]
+        takers = dict[SSAValue, set[tuple[str, int]]]()
+        for call in calls:
+            for value in call.operands:
+                takers.setdefault(value, set()).add((phase_of(call), stage_of(call)))
+        reader = Reader(module, self._memo.known(self.machine, self.cost_model, ()).library)
+        for call in calls:
+            stage, phase = stages[stage_of(call)], phase_of(call)
+            name = call.callee.string_value()
+            program = open_program(module, self.machine, self.cost_model, name, memo=self._memo, reader=reader)
+            stage.seconds[PHASES.index(phase)] += program.summary().makespan_seconds
+            if phase == FORWARD:
+                own = {(BACKWARD, stage_of(call)), (WEIGHTS, stage_of(call))}
+                passed = [r for r in call.results if own.isdisjoint(takers.get(r, ()))]
+                stage.kept += max(0, program.bytes_left() - sum(type_bytes(r.type) for r in passed))
+        for argument, attributes in zip(entry.body.block.args, argument_attributes(entry), strict=True):
+            homes = {stage for _, stage in takers.get(argument, ())}
+            if (role := text(attributes, "dist.role", "input")) in STATE and len(homes) == 1:
+                stage, bytes_ = stages[homes.pop()], type_bytes(argument.type)
+                stage.state += bytes_
+                stage.weights += bytes_ if role == "parameter" else 0
+        return stages
+
+
+def _in_one_stage(c: Configuration) -> Configuration:
+    return replace(c, pp=1, virtual=1, recompute="none", schedule="1f1b")
 
 
 def _kept_as(c: Configuration) -> tuple[int | str, ...]:

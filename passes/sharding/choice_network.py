@@ -152,7 +152,6 @@ class ChoiceNetwork:
         self.by_state: dict[int, list[Table]] = {}
         """The same of values with too many uses, as a sum."""
         self._results: dict[str, list[View | None]] = {}
-        self._matrices: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
         self._known: dict[tuple[object, ...], int] = {}
         for function in problem.functions:
             deadline.check()
@@ -425,12 +424,12 @@ class ChoiceNetwork:
         """Picoseconds from each state that is a source to each; infinite if no collectives do it."""
         import numpy as np
 
-        numbers, known = self._matrices.get(type_, ({}, np.empty((0, 0))))
+        numbers, known = self.problem.conversions.get(type_, ({}, np.empty((0, 0))))
         new = [s for s in states if s not in numbers]
         if new:
             numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
             known = np.pad(known, (0, len(new)), constant_values=np.nan)
-            self._matrices[type_] = numbers, known
+            self.problem.conversions[type_] = numbers, known
         columns = np.array([numbers[s] for s in states])
         rows = [(numbers[s], s) for s in dict.fromkeys(sources)]
         for row, source in rows:

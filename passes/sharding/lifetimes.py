@@ -11,7 +11,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import MicrobatchesOp
-from distir.interpreters.work import is_view
+from distir.interpreters.work import shares_memory
 from distir.passes.sharding.memory import Point
 from distir.passes.sharding.problem import Problem
 from distir.passes.structure import AnyCall, argument_attributes, is_constant, text
@@ -121,7 +121,7 @@ class Lifetimes:
                     return None
                 found |= rest
             elif self.held_until(user, index) >= inside:
-                if is_view(user):
+                if shares_memory(user):
                     return None
                 found.add((user, index))
         return found
@@ -142,7 +142,7 @@ class Lifetimes:
                 aliases = [i for i, v in enumerate(last.operands) if root(v) is argument] if last is not None else []
                 return max((self._ends[op.results[i]] for i in aliases), default=(2 * k + 1, inf))
             return (*here, *inside)
-        if is_view(op) and operand == 0:
+        if shares_memory(op) and operand == 0:
             return max(here, *(self._ends[result] for result in op.results))
         return here
 
@@ -166,7 +166,7 @@ class Lifetimes:
 
 def root(value: SSAValue) -> SSAValue:
     """The value in whose memory a view of it lies."""
-    while isinstance(value, OpResult) and is_view(value.op):
+    while isinstance(value, OpResult) and shares_memory(value.op):
         value = value.op.operands[0]
     return value
 

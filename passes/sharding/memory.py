@@ -15,7 +15,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import Windowed
-from distir.interpreters.work import is_view, type_bytes
+from distir.interpreters.work import shares_memory, type_bytes
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.positions import positions_of
 from distir.passes.sharding.plans import Plan, needed_by, produced
@@ -154,7 +154,7 @@ def surely_freed(op: Operation, option: JointOption) -> dict[int, AxisStates]:
 
 def has_own_memory(value: SSAValue) -> bool:
     """Whether a value is what an operation computes, and no view of another."""
-    return isinstance(value, OpResult) and not isinstance(value.op, AnyCall) and not is_view(value.op)
+    return isinstance(value, OpResult) and not isinstance(value.op, AnyCall) and not shares_memory(value.op)
 
 
 def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
@@ -224,7 +224,7 @@ class Run:
     """Without constants that it restates."""
     results: tuple[tuple[int, int, SSAValue], ...]
     """The number of each, its bytes (none of a call's), and what it is."""
-    is_view: bool
+    shares_memory: bool
     extra: Extra
 
 
@@ -275,7 +275,7 @@ def body_of(problem: Problem, plan: Plan, function: FuncOp) -> Body:
                 for r, s in zip(op.results, option.results, strict=True)
             )
             extra = extra_memory(problem, op, option, restated)
-            found.steps.append(Run(op, tuple(operands), numbers, is_view(op), extra))
+            found.steps.append(Run(op, tuple(operands), numbers, shares_memory(op), extra))
     return found
 
 
@@ -355,7 +355,7 @@ class Walk:
                 for number in step.operands:
                     self.use(held[number])
                 for number, size, value in step.results:
-                    held[number] = held[step.operands[0]] if step.is_view else self.allocate(value, size)
+                    held[number] = held[step.operands[0]] if step.shares_memory else self.allocate(value, size)
                 self.extras[len(self.points)] = step.extra
                 self.add_point(path, op, None)
         return [held[number] for number in body.returned]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from distir.interpreters.work import is_view
+from distir.interpreters.work import shares_memory
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.lifetimes import Lifetimes
 from distir.passes.sharding.memory import least_extra
@@ -322,7 +322,7 @@ class MemoryAhead:
         if isinstance(op, CallOp):
             is_holder = points.lifetimes.holder(value) is value
             return points.run[op], points.entered[function] if is_holder else ()
-        if not is_view(op):
+        if not shares_memory(op):
             return points.run[op], points.entered[function]
         source = self._lives.get(op.operands[0])
         if source is None or self._is_stored(op.operands[0]):
@@ -405,7 +405,7 @@ class _Points:
             if isinstance(op, ReturnOp):
                 if use.index in self._shared.get(self._functions[op], ()):
                     return True
-            elif is_view(op) and use.index == 0 and any(map(self.is_shared, op.results)):
+            elif shares_memory(op) and use.index == 0 and any(map(self.is_shared, op.results)):
                 return True
         return False
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.func import CallOp
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
-from distir.interpreters.work import is_view
+from distir.interpreters.work import shares_memory
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing, Meeting, View
 from distir.passes.sharding.lifetimes import Frame, Lifetimes, Position, is_returned_in_place, root
@@ -153,7 +153,7 @@ class MemoryTables:
             if birth > frame.position:
                 continue
             for result in op.results:
-                self._add_value(found, result, frame, birth, not is_view(op))
+                self._add_value(found, result, frame, birth, not shares_memory(op))
 
     def _add_value(self, found: PointTables, value: SSAValue, frame: Frame, birth: Position, has_memory: bool) -> None:
         position, is_argument = frame.position, birth == ()

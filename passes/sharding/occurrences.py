@@ -13,7 +13,7 @@ from typing import cast
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from distir.interpreters.work import is_view
+from distir.interpreters.work import shares_memory
 from distir.passes.sharding.lifetimes import Lifetimes, Position, root
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.timeline import CONVERTED, RUN, SENT, read_by
@@ -234,10 +234,12 @@ class Occurrences:
             for k, i in enumerate(read_by(op))
         ]
         here = position if is_constant(op) else (*position, *RUN)
-        results = [self._add(Occurrence(r, microbatch, stage, here, has_memory=not is_view(op))) for r in op.results]
+        results = [
+            self._add(Occurrence(r, microbatch, stage, here, has_memory=not shares_memory(op))) for r in op.results
+        ]
         for i, at in read:
             at.end = here
-            if is_view(op) and i == 0:
+            if shares_memory(op) and i == 0:
                 at.passed += results
         if not self._is_zero(op.results[0]):
             self.runs.append(Run(op, microbatch, stage, here))

@@ -211,3 +211,5 @@ class PipelineSearch:
                     return
                 if plan is not None and known == len(self._paths):
                     program.forbid(solution.choices)
+            else:
+                return  # along the paths that are known these plans take less than they do: another program would forbid the same

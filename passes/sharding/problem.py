@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
@@ -24,7 +24,7 @@ from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import ADDENDS, Option
 from distir.passes.distribution.pins import Pins
 from distir.passes.distribution.pipeline.stages import LOOPED, STAGE, phase_of
-from distir.passes.distribution.space import AxisSpace, Reach, model_values
+from distir.passes.distribution.space import AxisSpace, Reach, made_of_model
 from distir.passes.sharding.prices import Price, Prices
 from distir.passes.solver.deadline import NEVER, Deadline
 from distir.passes.staging.order import Order, is_staged
@@ -40,6 +40,11 @@ from distir.passes.structure import (
     shape_of,
     text,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 MOST_CALLS = 2000
 """Of longer pipelines only ranks that do not do the same are looked at."""
@@ -102,6 +107,10 @@ class Problem:
     """Of a staged program, which is scheduled."""
     known: dict[str, object] = field(default_factory=dict[str, object])
     """What is derived from a staged program and kept (`occurrences_of`)."""
+    conversions: dict[Attribute, tuple[dict[AxisStates, int], Array]] = field(
+        default_factory=dict[Attribute, "tuple[dict[AxisStates, int], Array]"]
+    )
+    """By type of value, the numbers of states, and the picoseconds from each to each, as far as they were asked for; not a number elsewhere."""
     carried: dict[str, dict[int, BlockArgument]] = field(default_factory=dict[str, dict[int, BlockArgument]])
     """Of functions that run once per microbatch, by result, the argument as which it is given to the next."""
     model_axes: tuple[bool, ...] = ()
@@ -204,7 +213,7 @@ def build(
             if not isinstance(op, (AnyCall, ReturnOp)):
                 problem.options[op] = _joint_options(op, [options[op] for options in per_axis], prices, pins)
     _tie_updates(problem)
-    stored = model_values(ordered, main, functions(module))
+    stored = made_of_model(main, functions(module))
     for function in ordered:
         deadline.check()
         _add_arguments(problem, function, stored, pins)
@@ -382,7 +391,8 @@ def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
 
 
 def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pins: Pins) -> None:
-    """An argument is passed whole or as a consumer needs it; parameters, state and what enters the program also in any even cut.
+    """An argument is passed whole or as a consumer needs it; parameters, state, what is made of these alone (cast before a loop, it is held
+    throughout) and what enters the program also in any even cut.
     Arguments of the entry are never addends (replicas could not tell theirs apart)."""
     is_entry = function is problem.entry
     carried = {*problem.tied_in(function).values()}

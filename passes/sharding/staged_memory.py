@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from distir.interpreters.work import is_view
+from distir.interpreters.work import shares_memory
 from distir.passes.sharding.memory import Body, Footprint, Point, Storage, Walk, extra_memory
 from distir.passes.sharding.plans import Plan
 from distir.passes.sharding.prices import Conversion
@@ -183,7 +183,7 @@ class StagedWalk:
         for number in event.operands:
             self._use(at, number)
         for number in event.results:
-            if is_view(op):
+            if shares_memory(op):
                 self._numbers[number] = self._numbers[event.operands[0]]
             else:
                 self._allocate(at, number)

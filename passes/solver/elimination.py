@@ -9,7 +9,7 @@ alive across it, as neural networks are, tables stay small; where one would not,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,17 @@ class Table:
     classes: tuple[Array, ...]
     """For each variable of the scope, the class of each of its choices: an index into this axis of `costs`."""
     costs: Array
+    _excess: dict[int, Array] = field(default_factory=dict[int, "Array"], repr=False, compare=False)
+
+    def excess(self, variable: int) -> Array:
+        """[a, b]: by how much a's costs, of this variable's choices, exceed b's at most (`_excess`)."""
+        import numpy as np
+
+        axis = self.scope.index(variable)
+        if axis not in self._excess:
+            self._excess[axis] = _excess(np.moveaxis(self.costs, axis, 0).reshape(self.costs.shape[axis], -1))
+        classes = self.classes[axis]
+        return self._excess[axis][classes[:, None], classes]
 
 
 @dataclass
@@ -319,29 +330,21 @@ class Network:
         ):
             return False
         worse = _excess(own.reshape(n, 1))
-        for table in tables:
-            axis = table.scope.index(variable)
-            slices = np.moveaxis(table.costs, axis, 0).reshape(table.costs.shape[axis], -1)
-            classes = table.classes[axis]
-            with np.errstate(invalid="ignore"):
-                worse = worse + _excess(slices)[np.ix_(classes, classes)]
-        for wide in self._wide.values():
-            if variable in wide.scope:
-                classes = wide.classes[wide.scope.index(variable)]
-                with np.errstate(invalid="ignore"):
-                    worse = worse + wide.most_added(variable)[np.ix_(classes, classes)]
+        with np.errstate(invalid="ignore"):
+            for table in tables:
+                worse = worse + table.excess(variable)
+            for wide in self._wide.values():
+                if variable in wide.scope:
+                    classes = wide.classes[wide.scope.index(variable)]
+                    worse = worse + wide.most_added(variable)[classes[:, None], classes]
         for table in self._limited.values():
             if variable in table.scope:
-                axis = table.scope.index(variable)
-                slices = np.moveaxis(table.costs, axis, 0).reshape(table.costs.shape[axis], -1)
-                is_more = (_excess(slices) > 0)[np.ix_(table.classes[axis], table.classes[axis])]
-                worse = np.where(is_more, np.inf, worse)
+                worse = np.where(table.excess(variable) > 0, np.inf, worse)
         # worse[a, b]: how much worse than b a can be at most; b is dropped if that is not positive
-        keep = np.ones(n, dtype=bool)
-        for b in range(n):
-            beaten_by = keep & (worse[:, b] <= 0)
-            beaten_by[b] = False
-            keep[b] = not beaten_by.any()
+        keep, beats = np.ones(n, dtype=bool), worse <= 0
+        np.fill_diagonal(beats, False)
+        for b in np.flatnonzero(beats.any(axis=0)):
+            keep[b] = not (keep & beats[:, b]).any()
         if keep.all():
             return False
         self.keep({variable: np.flatnonzero(keep)})

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 from xdsl.traits import Pure
 
@@ -20,19 +20,23 @@ from distir.dialects.dist import CallOp, MoveOp
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, relocated
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
-from distir.interpreters.work import is_view
 from distir.passes.distribution.pipeline.streams import BUCKET_BYTES, COLLECTIVE, join_reductions
+from distir.passes.staging.chunks import Chunks, block_of, following, is_computed_beside
 from distir.passes.structure import functions
 
 PREFETCH = "prefetch"
 
 
-def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES) -> None:
-    """Moves the collectives of the functions that the entry calls, and of the entry, joined to buckets of at most so many bytes."""
+def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES, chunks: int = 1) -> None:
+    """Moves the collectives of the functions that the entry calls, and of the entry, joined to buckets of at most so many bytes; those that would be waited for in so
+    many chunks."""
     calls = _Calls(module, entry)
+    cutting = Chunks(chunks)
     for function in calls.callees_first:
         if function is not entry:
             join_reductions(function, bucket_bytes)
+            for op in cutting.cut(function.body.block, calls.lingers):
+                _on_stream(COLLECTIVE, [op])
         for op in [op for op in function.body.block.ops if isinstance(op, CollectiveOp)]:
             if _is_on_main((*op.operands, *op.results)):
                 _overlap(op, calls)
@@ -62,10 +66,9 @@ class _Calls:
 
     def lingers(self, value: SSAValue) -> bool:
         """Whether something is computed between a value and its first use, in its function or, of one that is only returned, in every caller."""
-        block, users = _block_of(value), {use.operation for use in value.uses}
-        if any(not isinstance(user, ReturnOp) for user in users):
-            return any(not is_view(op) for op in _before(value, users))
-        function = block.parent_op()
+        if any(not isinstance(use.operation, ReturnOp) for use in value.uses):
+            return is_computed_beside(value)
+        function = block_of(value).parent_op()
         if function is self.entry or not isinstance(function, FuncOp):
             return True
         indices = {use.index for use in value.uses}
@@ -118,6 +121,11 @@ def _overlap(op: CollectiveOp, calls: _Calls) -> None:
         stream, moved = COLLECTIVE, [op, *after]
     else:
         return
+    _on_stream(stream, moved)
+
+
+def _on_stream(stream: str, moved: list[Operation]) -> None:
+    """Puts operations, each made of the one before, on a stream."""
     for each in moved:
         _place(each, stream)
     for result in moved[-1].results:
@@ -166,7 +174,7 @@ def _place(op: Operation, stream: str) -> None:
 
 def _moved(value: SSAValue, stream: str) -> SSAValue:
     """A value on a stream, from where it is made on."""
-    block = _block_of(value)
+    block = block_of(value)
     for use in value.uses:
         if isinstance(use.operation, MoveOp) and use.operation.parent is block:
             on = placement(use.operation.output.type)
@@ -197,29 +205,7 @@ def _come_back(value: SSAValue) -> None:
     move.output.name_hint = value.name_hint
     users = {use.operation for use in value.uses}
     value.replace_uses_with_if(move.output, lambda use: use.operation is not move)
-    _block_of(value).insert_op_before(move, next(op for op in _following(value) if op in users))
-
-
-def _before(value: SSAValue, users: Iterable[Operation]) -> Iterator[Operation]:
-    """The operations between a value and the first of its users."""
-    users = set(users)
-    for op in _following(value):
-        if op in users:
-            return
-        yield op
-
-
-def _following(value: SSAValue) -> Iterator[Operation]:
-    op = value.op.next_op if isinstance(value, OpResult) else _block_of(value).first_op
-    while op is not None:
-        yield op
-        op = op.next_op
-
-
-def _block_of(value: SSAValue) -> Block:
-    block = value.op.parent if isinstance(value, OpResult) else value.owner
-    assert isinstance(block, Block)
-    return block
+    block_of(value).insert_op_before(move, next(op for op in following(value) if op in users))
 
 
 def _is_on_main(values: Iterable[SSAValue]) -> bool:

@@ -19,8 +19,10 @@ from distir.passes.distribution.pipeline.stages import (
     BACKWARD,
     FORWARD,
     STAGE,
+    UPDATE,
     VIRTUAL,
     WEIGHTS,
+    home_first,
     phase_of,
     stage_of,
 )
@@ -181,19 +183,21 @@ class Order:
                 self._note_use((value.op, i), stage)
 
     def _places(self) -> dict[BlockArgument, list[int]]:
-        """Of each argument of the entry the stages that hold it: all that use it; of one that is updated, the first."""
+        """Of each argument of the entry the stages that hold it: all that use it; of one that is updated, the one that does that."""
         users: dict[SSAValue, dict[int, None]] = defaultdict(dict)
+        updaters: dict[SSAValue, dict[int, None]] = defaultdict(dict)
         for block in (self.main, self.body):
             for op in block.ops if block else ():
                 if is_stage_call(op):
                     for value in op.operands:
-                        self._note_users(value, self.rank(op), users)
+                        self._note_users(value, self.rank(op), updaters if phase_of(op) == UPDATE else users)
         attributes = argument_attributes(self.entry)
         updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
         found: dict[BlockArgument, list[int]] = {}
         for first in range(0, len(self.main.args), self.listed):
             group = self.main.args[first : first + self.listed]
-            stages = sorted({stage for argument in group for stage in users[argument]}) or [0]
+            used, updating = ({s for a in group for s in by[a]} for by in (users, updaters))
+            stages = home_first(used, updating, sorted({*used, *updating})) or [0]
             if text(attributes[first], "dist.name", f"arg{first}") in updated:
                 stages = stages[:1]
             found.update((argument, stages) for argument in group)

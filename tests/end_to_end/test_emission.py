@@ -18,7 +18,7 @@ from distir.backends.torch import execute
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.emission import emit
 from distir.backends.torch.program import Program
-from distir.backends.torch.source import Source
+from distir.backends.torch.source import source_of
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.entry import arguments_of, entry_function
@@ -103,6 +103,18 @@ def test_ranks_that_are_alike_share_a_module(tmp_path: Path) -> None:
     assert parameters == [line.partition("# parameter ")[2] for line in leaving.splitlines() if "# parameter " in line]
 
 
+def test_allreduces_of_the_same_ranks_are_one_object(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*(nn.Linear(64, 64) for _ in range(8))), torch.randn(2, 64)
+    module = import_step(model, (x,))
+    values = {n: np.asarray(v) for n, v in weights_of(module).items()} | {"input": x.numpy()}
+    DtpParallelizePass(tp=2).apply(Context(), module)
+    emit(module, values, tmp_path / "out")
+    text = (tmp_path / "out" / "ranks_0.py").read_text()
+    assert text.count(" = AllReduce(") == 1
+    assert text.count(" = allreduce(") > 1
+
+
 @pytest.mark.long
 def test_operators_of_distir(tmp_path: Path) -> None:
     """A model of ONNX operators needs distir's kernels, and says so."""
@@ -150,7 +162,7 @@ def test_no_text_of_a_model_is_executed(name: str, tmp_path: Path) -> None:
     entry.arg_attrs = type(entry.arg_attrs)(
         [type(a)({**a.data, "dist.name": StringAttr(f"{name}{i}")}) for i, a in enumerate(entry.arg_attrs or ())]
     )
-    source = Source.of(module, ElementTypes(), name)
+    source = source_of(module, ElementTypes(), name)
     text, _ = source.render({0: source})
     compile(text, "text", "exec")
     with torch.inference_mode():
@@ -161,7 +173,7 @@ def test_no_text_of_a_model_is_executed(name: str, tmp_path: Path) -> None:
 
 def test_a_value_is_freed_at_its_last_use() -> None:
     module, _ = adamw_step()
-    source = Source.of(project(module, 0), ElementTypes())
+    source = source_of(project(module, 0), ElementTypes())
     lines = source.render({0: source})[0].splitlines()
     for i, line in enumerate(lines):
         for name in line.strip().removeprefix("del ").split(", ") if line.strip().startswith("del ") else ():

@@ -11,6 +11,9 @@ from shutil import copytree, ignore_patterns
 
 import pytest
 
+from distir.dialects.errors import DistirError
+from distir.dialects.plugins import register_frontend
+
 ROOT = Path(__file__).parents[2]
 EXTENSION = ROOT / "examples" / "extension"
 BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
@@ -84,6 +87,85 @@ def test_a_plug_in_that_fails_is_named(tmp_path: Path, source: str, said: str):
         assert said in done.stderr
         assert "Traceback" not in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+THINGS = """
+from xdsl.dialects.builtin import Builtin
+from xdsl.passes import ModulePass
+from distir.interpreters.cost_models import CostModel
+
+class Renamed(ModulePass):
+    name = "other"
+    def apply(self, ctx, op): ...
+
+class Free(CostModel):
+    def matmul_seconds(self, work, dtype): return float("nan")
+    def elementwise_seconds(self, work, dtype): return -1.0
+    def data_movement_seconds(self, work): return 0.0
+    def collective_seconds(self, kind, bytes, devices): return 0.0
+    def send_seconds(self, bytes, source, target): return 0.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "said"),
+    [
+        ("dialect", "things:Builtin", "the dialect mine is registered as things:Builtin, whose name is builtin"),
+        ("dialect", "things:Free", "which is no Dialect"),
+        ("pass", "things:Renamed", "the pass mine is registered as things:Renamed, whose name is other"),
+        ("pass", "things:Builtin", "which is no subclass of ModulePass"),
+        ("cost model", "things:CostModel", "which lacks collective_seconds, data_movement_seconds, "),
+    ],
+)
+def test_a_thing_of_another_kind_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, place: str, said: str
+):
+    """When it is first used."""
+    from distir.dialects.registry import DIALECTS
+    from distir.interpreters.cost_models import COST_MODELS
+    from distir.passes.registry import PASSES
+
+    (tmp_path / "things.py").write_text(THINGS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "things", raising=False)
+    registry = {"dialect": DIALECTS, "pass": PASSES, "cost model": COST_MODELS}[kind]
+    monkeypatch.setitem(registry, "mine", place)  # pyright: ignore
+    with pytest.raises(DistirError, match=re.escape(said)):
+        registry.find("mine")
+
+
+def test_an_extension_has_a_dot():
+    with pytest.raises(
+        DistirError, match=re.escape("the frontend mine: expected the end of a file's name with its dot")
+    ):
+        register_frontend("mine", "things:Free")
+
+
+def test_a_time_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from distir.dialects.registry import program_context
+    from distir.frontends.text import parse_program
+    from distir.interpreters.machines import load_machine
+    from distir.interpreters.simulate import simulate
+
+    (tmp_path / "things.py").write_text(THINGS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "things", raising=False)
+    import things  # pyright: ignore
+
+    text = """func.func @main(%x: tensor<4xf32, #dist.on<0>>) -> tensor<4xf32, #dist.on<0>> {
+      %y = "aten.relu"(%x) : (tensor<4xf32, #dist.on<0>>) -> tensor<4xf32, #dist.on<0>>
+      func.return %y : tensor<4xf32, #dist.on<0>>
+    }"""
+    with pytest.raises(DistirError, match=re.escape("aten.relu: the cost model Free says -1.0 seconds")):
+        simulate(parse_program(program_context(), text, "text"), load_machine("dgx-2"), cost_model=things.Free)
+
+
+def test_a_schedule_of_something_else_is_named(monkeypatch: pytest.MonkeyPatch):
+    from distir.passes.distribution.pipeline import tasks
+
+    monkeypatch.setitem(tasks.SCHEDULES, "mine", lambda stage, stages, microbatches: [("F", 0)])  # pyright: ignore
+    with pytest.raises(DistirError, match=re.escape("has ('F', 0): expected a Task")):
+        tasks.table_of("mine", 2, 1)
 
 
 def lines_of(text: str) -> str:

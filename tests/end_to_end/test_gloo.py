@@ -19,12 +19,12 @@ from tests.small_models import Model, gpt2, mlp
     ("build", "degrees"),
     [
         (partial(gpt2, layers=2), {"dp": 2, "tp": 2}),
-        (mlp, {"dp": 2, "tp": 2}),
+        (mlp, {"dp": 2, "tp": 2, "overlap": True, "chunks": 2}),
         (partial(gpt2, layers=2), {"pp": 2, "microbatches": 4, "schedule": "gpipe"}),
         (mlp, {"pp": 2, "microbatches": 4, "schedule": "1f1b"}),
         (mlp, {"dp": 2, "pp": 2, "microbatches": 2, "overlap": True}),
     ],
-    ids=["gpt2-dp-tp", "mlp-dp-tp", "gpt2-pp", "mlp-pp", "mlp-overlap"],
+    ids=["gpt2-dp-tp", "mlp-dp-tp-chunks", "gpt2-pp", "mlp-pp", "mlp-overlap"],
 )
 def test_processes_compute_what_the_model_computes(build: Callable[[], Model], degrees: dict[str, Any]):
     model = build()

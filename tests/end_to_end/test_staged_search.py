@@ -78,9 +78,11 @@ def test_others_are_slower_and_what_does_not_fit_says_so():
     grid = [Configuration(batch, d, 1, p, k, "1f1b") for d, p, k in ((4, 1, 1), (2, 2, 2), (2, 1, 2), (1, 4, 4))]
     every = list(search(0).outcomes(grid))
     for outcome in every:
-        assert (
-            outcome.figures is None or search(0).least_seconds(outcome.configuration) <= outcome.figures.latency_seconds
-        )
+        if (figures := outcome.figures) is not None:
+            least = [*search(1).bounds(outcome.configuration)]
+            assert least == sorted(least)
+            assert 0 < least[0] <= least[-1] <= figures.latency_seconds
+            assert 0 < search(1).least_bytes(outcome.configuration) <= figures.peak_memory_bytes
     found = list(search(1).outcomes(grid))
     assert len(found) == len(grid)
     assert ranked(found)[0] == ranked(every)[0]

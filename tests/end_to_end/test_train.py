@@ -188,16 +188,9 @@ def started(programs: Path, checkpoint: Path, *more: str) -> subprocess.Popen[st
 
 def check_whole(checkpoint: Path) -> int:
     """The newest checkpoint is whole; its step."""
-    from distir.backends.torch.portable import distir_runtime
+    from distir.backends.torch.portable import distir_checkpoints
 
-    sys.modules["distir_runtime"] = distir_runtime
-    sys.path.insert(0, str(ROOT / "backends" / "torch" / "portable"))
-    try:
-        import distir_checkpoints  # pyright: ignore
-
-        found, summary, notes = distir_checkpoints.newest(checkpoint)
-    finally:
-        sys.path.pop(0)
+    found, summary, notes = distir_checkpoints.newest(checkpoint)
     assert found is not None
     assert notes == []
     return summary["step"]

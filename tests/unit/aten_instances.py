@@ -10,9 +10,10 @@ import sys
 import types
 import unittest
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 from xdsl.ir import Operation
 
 from distir.dialects.aten import OPERATORS
+from distir.dialects.aten.schemas import Schema
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.remembering import TracedFunction
-from distir.interpreters.aten.calls import tensor_type
+from distir.interpreters.aten.calls import overload, tensor_type
 from distir.interpreters.aten.reference import array_of
 
 LARGEST = 20_000
@@ -55,6 +57,28 @@ class Call:
         return str(tree_map(text, (self.name, self.args, dict(self.kwargs))))
 
 
+def drawn(schema: Schema) -> Iterator[Call]:
+    """Calls on small tensors of zeros, with what the schema requires; most of them are refused, and some crash."""
+    required = [a for a in schema.arguments if a.default is None and not a.optional and not a.is_placement]
+    shapes, dtypes = (
+        [(2, 2), (2,), (1, 2, 2), (1, 2, 4, 4), (1, 1, 4, 4, 4), ()],
+        [torch.float32, torch.int64, torch.bool],
+    )
+    for dtype, shape, number, length in product(dtypes, shapes, (1, 0), (1, 2, 3)):
+        one = {
+            **{"int": number, "float": 1.0, "bool": False, "number": 1, "Scalar": 1, "str": "none"},
+            **{"SymInt": number, "ScalarType": torch.float32},
+        }
+        values: dict[str, Any] = {}
+        for argument in required:
+            kind = argument.type.removesuffix("[]")
+            several = length if argument.is_list else 1
+            made = [torch.zeros(shape, dtype=dtype) if kind == "Tensor" else one.get(kind) for _ in range(several)]
+            values[argument.name] = made if argument.is_list else made[0]
+        positional = [values[a.name] for a in required if not a.keyword_only]
+        yield Call(overload(schema), tuple(positional), {a.name: values[a.name] for a in required if a.keyword_only})
+
+
 def operation(call: Call) -> tuple[Operation, list[np.ndarray[Any, Any]]]:
     """The call as an operation on arguments of a block, and its operands. Raises what the operator raises."""
     leaves, _ = tree_flatten((call.args, dict(call.kwargs)))
@@ -69,7 +93,10 @@ def operation(call: Call) -> tuple[Operation, list[np.ndarray[Any, Any]]]:
             node = nodes[id(tensor)] = graph.placeholder(f"x{len(nodes)}")
             node.meta["val"] = tensor
             value = importer.block.insert_arg(tensor_type(tensor), len(importer.block.args))
-            importer.values[node], operands[value] = value, array_of(tensor.detach().contiguous())
+            importer.values[node], operands[value] = (
+                value,
+                array_of(tensor.detach().contiguous()),
+            )
 
     def as_node(value: Any) -> Any:
         return nodes[id(value)] if isinstance(value, torch.Tensor) else value

@@ -191,7 +191,8 @@ def asked(instance: Callable[[], Instance], seed: int) -> str:
     seconds = time.process_time() - start
     false, tried = list[str](), 0
     for number in range(5):
-        given = [_redrawn(array, number, rng) for array in operands]
+        drawn = {value: _redrawn(array, number, rng) for value, array in zip(op.operands, operands, strict=True)}
+        given = [drawn[value] for value in op.operands]
         try:
             for i, array in domains.kept(op, given).items():
                 given[i] = array

@@ -120,7 +120,7 @@ def agree(actual: Any, expected: Any, scale: float = 0.0) -> bool:
 def _greatest(array: Any) -> float:
     """The greatest size of a number of an array, if it is finite."""
     array = np.asarray(array)
-    if array.dtype.kind not in "fc":
+    if array.dtype.kind in "iubOSU":
         return 0.0
     found = float(np.abs(array).astype(np.float64).max(initial=0))
     return found if np.isfinite(found) else 0.0
@@ -214,7 +214,9 @@ def numbers_of(attribute: Attribute) -> list[int]:
 class _Check:
     def __init__(self, op: Operation, rule: Rule, operands: Arrays, run: Run, rng: np.random.Generator):
         self.op, self.rule, self.run, self.rng = op, rule, run, rng
-        self.operands = [None if o is None else np.asarray(o) for o in operands]
+        # Operands that are one value are one array.
+        first = {value: i for i, value in reversed([*enumerate(op.operands)])}
+        self.operands = [None if (o := operands[first[v]]) is None else np.asarray(o) for v in op.operands]
         self.wholes = [None if w is None else np.asarray(w) for w in run(op, self.operands)]
         self.shapes = [
             [() if a is None else cast(tuple[int, ...], a.shape) for a in arrays]

@@ -62,7 +62,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print how far the cost model is from what was measured as JSON"
     )
-    parser.add_argument("--fit", metavar="RUNS.csv", help="fit to step times of programs: published ones, or your own")
+    parser.add_argument(
+        "--fit",
+        metavar="RUNS",
+        help="fit to step times of programs: published ones or your own (.csv), or what search --executions kept (.json)",
+    )
     parser.add_argument("--machine", metavar="M", help="of --fit: the machine to begin with")
     parser.add_argument(
         "--scalars",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -160,6 +161,13 @@ def read_rows(path: str) -> list[Row]:
     """The rows of a file. Raises DistirError, which names the line."""
     from distir.tools.commands.model import load_executable
 
+    if path.endswith(".json"):
+        from distir.tools.execute_top import measurements
+
+        return [
+            Row(row["name"], load_executable(str(Path(path).parent / row["program"])), row["seconds"], ())
+            for row in measurements(path).values()
+        ]
     try:
         with Path(path).open(encoding="utf-8", newline="") as stream:
             reader = csv.DictReader(stream)
@@ -188,6 +196,24 @@ def read_rows(path: str) -> list[Row]:
             Row(entry.get("name") or program, programs[file], seconds, tuple((entry.get("settings") or "").split()))
         )
     return rows
+
+
+def fitted_settings(path: str, machine: str, base: Sequence[str], cost_model: str) -> list[str]:
+    """What a machine changes by, as `--set` has it, so that simulated times of the steps in a file are close to the measured ones: the efficiency of
+    matmuls, and with three rows of memory too. Raises DistirError."""
+    rows = read_rows(path)
+    scalars = ("device.matmul_efficiency", "device.memory_efficiency")[: len(rows) - 1]
+    if not scalars:
+        raise DistirError(f"--calibrate-from {path}: expected at least 2 measured plans, got {len(rows)}")
+    fit = Fit(machine, scalars, rows, cost_model, base)
+    every = range(len(rows))
+    before, logs = np.abs(np.exp(fit.errors([0.0] * len(scalars), every)) - 1).mean(), fit.search(every)
+    after = np.abs(np.exp(fit.errors(logs, every)) - 1).mean()
+    say(
+        f"{machine} fitted to {len(rows)} plans of {path}: {' '.join(fit.settings(logs))}; mean error {after:.0%}, {before:.0%} before",
+        sys.stderr,
+    )
+    return fit.settings(logs)
 
 
 def run_fit(args: Namespace) -> int:

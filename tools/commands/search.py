@@ -74,6 +74,13 @@ def find_plans(args: Namespace) -> Found:
     if args.devices > MOST_DEVICES:
         raise DistirError(f"--devices {args.devices}: expected at most {MOST_DEVICES:,}")
     leave_collector_off()
+    if args.calibrate_from is not None:
+        from distir.tools.commands.fit_runs import fitted_settings
+
+        args.settings = [
+            *args.settings,
+            *fitted_settings(args.calibrate_from, args.machine, args.settings, args.cost_model),
+        ]
     today = None
     if args.from_config is not None:
         from distir.tools.today import Today

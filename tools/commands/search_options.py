@@ -128,6 +128,11 @@ def add_options(subparsers: Any) -> ArgumentParser:
         metavar="F.json",
         help="keep what was measured, and begin with what this file has (--execute-top)",
     )
+    parser.add_argument(
+        "--calibrate-from",
+        metavar="F.json",
+        help="fit the machine's efficiencies to what was measured (a file of --executions) before plans are looked at",
+    )
     parser.add_argument("--row", metavar="N", type=int, default=1, help="which plan -o writes (default: 1, the best)")
     parser.add_argument(
         "--from-config",

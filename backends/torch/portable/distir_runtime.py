@@ -1,18 +1,13 @@
-"""What the program of one rank calls beside torch: collectives of torch.distributed, and a few local functions. It comes with every program
-that `distir run --emit` writes, and `distir run` itself runs programs on it.
+"""What the program of one rank calls beside torch: messages between ranks and a few local functions. It comes with every program that
+`distir run --emit` writes, and `distir run` itself runs programs on it.
 
 `start` says which rank this is, before a program is imported. Everything happens in the order of the program, so ranks meet as the
-program says. A collective in the program is an object, made once; its `start` communicates beside what follows, until `wait`.
-Tensors that only move go as flat bytes, since gloo does not carry every element type. What
-torch.distributed does not have, parts of unequal extents, is made of what it has: allgather pads to the largest part, reducescatter is an
-allreduce of which each keeps its part, scatter and gather are messages. The members of a collective tell each other their extents at its
-first run; it is one operation in every member's program, so all of them do that at the same point.
+program says. Tensors that only move go as flat bytes, since gloo does not carry every element type.
 """
 
 from __future__ import annotations
 
 import base64
-import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce as fold
@@ -33,13 +28,6 @@ _groups: dict[tuple[int, ...], Any] = {}
 _sent: list[tuple[Any, Tensor]] = []
 """Messages on their way, with what they send."""
 _MOST_SENT = 64
-_REDUCE = {
-    "sum": dist.ReduceOp.SUM,
-    "mean": dist.ReduceOp.SUM,
-    "max": dist.ReduceOp.MAX,
-    "min": dist.ReduceOp.MIN,
-    "prod": dist.ReduceOp.PRODUCT,
-}
 _COMBINE: dict[str, Callable[..., Tensor]] = {
     "sum": torch.add,
     "mean": torch.add,
@@ -47,7 +35,6 @@ _COMBINE: dict[str, Callable[..., Tensor]] = {
     "min": torch.minimum,
     "prod": torch.mul,
 }
-_REDUCIBLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
 
 
 def start(rank: int, device: torch.device, groups: Sequence[Sequence[int]] = ()) -> None:
@@ -74,7 +61,12 @@ def kernel(number: int) -> Callable[[list[Any]], list[Any]]:
     return KERNELS[number]
 
 
-# --- collectives ------------------------------------------------------------------------------------------------------
+def group_of(ranks: Sequence[int]) -> Any:
+    """The process group of these ranks, in ascending order; None where one rank is alone."""
+    return _groups.get(tuple(ranks))
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 class Pending:
@@ -92,335 +84,6 @@ class Pending:
 def wait(value: Any) -> Any:
     """The value, once it is there."""
     return value.wait() if isinstance(value, Pending) else value
-
-
-class Collective:
-    """One collective operation. `ranks` are its members in participant order, a torch group has them in ascending order:
-    `place[j]` is the position, in participant order, of the group's j-th rank."""
-
-    def __init__(self, ranks: Sequence[int]) -> None:
-        self.participants = list(ranks)
-        self.ranks = sorted(ranks)
-        self.place = [self.participants.index(r) for r in self.ranks]
-        self.own = RANK
-        self.group = _groups.get(tuple(self.ranks))
-        self.alone = len(self.ranks) == 1
-        self._extents: dict[int, tuple[int, ...]] | None = None
-
-    def __call__(self, *operands: Tensor) -> Any:
-        return self.run(operands, False)
-
-    def start(self, *operands: Tensor) -> Any:
-        """Communicates beside what follows, where torch.distributed does that for this collective; else now."""
-        return self.run(operands, True)
-
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        """The result on this rank; with `beside` it may be a `Pending` one."""
-        raise NotImplementedError
-
-    def told(self, *own: int) -> dict[int, tuple[int, ...]]:
-        """What every member says of itself, by rank; asked for once."""
-        if self._extents is None:
-            if self.alone:
-                return {self.own: own}
-            mine = torch.tensor(own, device=DEVICE)
-            told = [torch.empty_like(mine) for _ in self.ranks]
-            dist.all_gather(told, mine, self.group)
-            self._extents = {r: tuple(map(int, each.tolist())) for r, each in zip(self.ranks, told, strict=True)}
-        return self._extents
-
-    def extents(self, own: int) -> dict[int, int]:
-        """Every member's extent of the dim that differs, by rank."""
-        return {rank: extent for rank, (extent,) in self.told(own).items()}
-
-
-Message = tuple[Any, Callable[[], list[Tensor]]]
-"""What to wait for, and what then gives the results."""
-
-
-class OfTuples(Collective):
-    """A collective of a tensor, or of a tuple of tensors: one message for those of each element type."""
-
-    def run(self, operands: tuple[Any, ...], beside: bool) -> Any:
-        if self.alone:
-            return operands[0]
-        is_tuple = isinstance(operands[0], tuple)
-        tensors: Sequence[Tensor] = operands[0] if is_tuple else operands
-        count, types = len(tensors), [each.dtype for each in tensors]
-        groups = [[i for i in range(count) if types[i] == dtype] for dtype in dict.fromkeys(types)]
-        messages = [self.message(tensors, alike, beside) for alike in groups]
-
-        def end() -> Any:
-            results: list[Any] = [None] * count
-            for alike, (_, finish) in zip(groups, messages, strict=True):
-                for i, result in zip(alike, finish(), strict=True):
-                    results[i] = result
-            return tuple(results) if is_tuple else results[0]
-
-        return Pending([work for work, _ in messages], end) if beside else end()
-
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
-        """Begins the message of those of the tensors at these places, which are of one element type."""
-        raise NotImplementedError
-
-
-class AllReduce(OfTuples):
-    def __init__(self, reduction: str, ranks: Sequence[int]) -> None:
-        super().__init__(ranks)
-        self.reduction = reduction
-
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
-        given = [tensors[i] for i in alike]
-        dtype, count = given[0].dtype, len(self.ranks)
-        flat = empty([sum(each.numel() for each in given)], dtype if dtype in _REDUCIBLE else torch.int32)
-        parts = _filled(flat, given)
-        work = dist.all_reduce(flat, _REDUCE[self.reduction], self.group, async_op=beside)
-        return work, lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
-
-
-class AllGather(OfTuples):
-    def __init__(self, dim: int, ranks: Sequence[int]) -> None:
-        super().__init__(ranks)
-        self.dim = dim
-        self.order = [self.ranks.index(r) for r in self.participants]
-
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
-        dim, order, given = self.dim, self.order, [tensors[i] for i in alike]
-        told = self.told(*(each.shape[dim] for each in tensors))
-        shapes = [[replaced(tensors[i].shape, dim, told[r][i]) for i in alike] for r in self.ranks]
-        sizes = [[math.prod(shape) for shape in row] for row in shapes]
-        totals = [sum(row) for row in sizes]
-        received = empty([len(totals), max(totals)], given[0].dtype)
-        place = self.ranks.index(self.own)
-        mine = received[place]
-        _filled(mine[: totals[place]], given)
-        work = dist.all_gather_single(as_bytes(received), as_bytes(mine), self.group, async_op=beside)
-        is_whole = len(alike) == 1 and math.prod(given[0].shape[:dim]) == 1 and len(set(totals)) == 1
-        whole = replaced(given[0].shape, dim, sum(told[r][alike[0]] for r in self.ranks))
-
-        def end() -> list[Tensor]:
-            if is_whole and order == sorted(order):
-                return [received.view(whole)]
-            rows = [row[:total].split(each) for row, total, each in zip(received, totals, sizes, strict=True)]
-            columns = [[rows[j][k].view(shapes[j][k]) for j in order] for k in range(len(sizes[0]))]
-            return [torch.cat(column, dim) for column in columns]
-
-        return work, end
-
-
-class ReduceScatter(OfTuples):
-    """`extent` is how much of the dim this rank keeps, of a tuple of each tensor."""
-
-    def __init__(self, reduction: str, dim: int, extent: int | Sequence[int], ranks: Sequence[int]) -> None:
-        super().__init__(ranks)
-        self.dim, self.reduction = dim, reduction
-        self.kept = [extent] if isinstance(extent, int) else list(extent)
-        self.whole = AllReduce(reduction, ranks)
-
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
-        told, given, kept = self.told(*self.kept), [tensors[i] for i in alike], [self.kept[i] for i in alike]
-        dim, dtype, count = self.dim, given[0].dtype, len(self.ranks)
-        if dtype not in _REDUCIBLE or any(told[r][i] != self.kept[i] for r in self.ranks for i in alike):
-            before = self.participants[: self.participants.index(self.own)]
-            first = [sum(told[r][i] for r in before) for i in alike]
-            work, whole = self.whole.message(tensors, alike, beside)
-            return work, lambda: [
-                x.narrow(dim, start, extent).clone() for x, start, extent in zip(whole(), first, kept, strict=True)
-            ]
-        shapes = [replaced(each.shape, dim, extent) for each, extent in zip(given, kept, strict=True)]
-        sizes = [math.prod(shape) for shape in shapes]
-        source, result = empty([count, sum(sizes)], dtype), empty([sum(sizes)], dtype)
-        for place, row in zip(self.place, source, strict=True):
-            _filled(row, [x.narrow(dim, place * extent, extent) for x, extent in zip(given, kept, strict=True)])
-        work = dist.reduce_scatter_single(result, source.view(-1), _REDUCE[self.reduction], self.group, async_op=beside)
-        parts = [part.view(shape) for part, shape in zip(result.split(sizes), shapes, strict=True)]
-        return work, lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
-
-
-def _filled(flat: Tensor, values: Sequence[Tensor]) -> list[Tensor]:
-    """Copies the values into a flat buffer, one after the other; where each of them is there."""
-    parts = flat.split([value.numel() for value in values])
-    return [part.view(value.shape).copy_(value) for part, value in zip(parts, values, strict=True)]
-
-
-class AllToAll(Collective):
-    """`extent` is that of this rank's result along the dim that is split."""
-
-    def __init__(self, split: int, concat: int, extent: int, ranks: Sequence[int]) -> None:
-        super().__init__(ranks)
-        self.split, self.concat = split, concat
-        self.extent = extent // len(self.ranks) if split == concat else extent
-
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        x = operands[0]
-        if self.alone:
-            return x
-        told = self.told(self.extent, x.shape[self.concat])
-        parts = list(x.split([told[r][0] for r in self.participants], self.split))
-        sent = [as_bytes(parts[position]) for position in self.place]
-        mine = parts[self.participants.index(self.own)]
-        shapes = [list(mine.shape) for _ in self.ranks]
-        if self.split != self.concat:
-            for shape, r in zip(shapes, self.ranks, strict=True):
-                shape[self.concat] = told[r][1]
-        sizes = [math.prod(shape) * x.element_size() for shape in shapes]
-        received = torch.empty(sum(sizes), dtype=torch.uint8, device=x.device)
-        dist.all_to_all_single(received, torch.cat(sent), sizes, [s.numel() for s in sent], group=self.group)
-        for position, part, shape in zip(self.place, received.split(sizes), shapes, strict=True):
-            parts[position] = part.view(x.dtype).reshape(shape)
-        return torch.cat(parts, self.concat)
-
-
-class Exchange(Collective):
-    """This rank gets `extent` of the dim of all members' parts together, from index `first`. Messages between those that hold and those
-    that read are posted together: no order of them can deadlock."""
-
-    def __init__(self, dim: int, first: int, extent: int, ranks: Sequence[int]) -> None:
-        super().__init__(ranks)
-        self.dim, self.first, self.extent = dim, first, extent
-
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        x = operands[0]
-        if self.alone:
-            return x
-        own = self.participants.index(self.own)
-        all_told = self.told(x.shape[self.dim], self.first, self.extent)
-        told = [all_told[r] for r in self.participants]
-        parts: list[Tensor] = []
-        messages: list[Any] = []
-        for reader, (_, low, length) in enumerate(told):
-            start = 0
-            for holder, (extent, _, _) in enumerate(told):
-                first, last = max(low - start, 0), min(low + length - start, extent)
-                start += extent
-                if first >= last or own not in (holder, reader):
-                    continue
-                part = x.narrow(self.dim, first, last - first) if holder == own else None
-                part = x.new_empty(replaced(x.shape, self.dim, last - first)) if part is None else part.contiguous()
-                if reader == own:
-                    parts.append(part)
-                if holder != reader:
-                    post, peer = (dist.isend, reader) if holder == own else (dist.irecv, holder)
-                    messages.append(dist.P2POp(post, as_bytes(part), self.participants[peer]))
-        for message in dist.batch_isend_irecv(messages) if messages else ():
-            message.wait()
-        return torch.cat(parts, self.dim)
-
-
-class Broadcast(Collective):
-    """The root gives the operand; who receives has a shape and an element type."""
-
-    def __init__(self, root: int, ranks: Sequence[int], shape: Sequence[int] | None, dtype: torch.dtype | None) -> None:
-        super().__init__(ranks)
-        self.root, self.shape, self.dtype = root, shape, dtype
-
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        if self.alone:
-            return operands[0]
-        value = operands[0].contiguous() if operands else empty(self.shape or (), self.dtype)
-        dist.broadcast(as_bytes(value), self.root, self.group)
-        return value
-
-
-class Scatter(Collective):
-    """The root gives the operand; who receives has the shape and element type of its part, `receivers` are in the order of parts."""
-
-    def __init__(
-        self,
-        dim: int,
-        root: int,
-        receivers: Sequence[int],
-        ranks: Sequence[int],
-        shape: Sequence[int] | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        super().__init__(ranks)
-        self.dim, self.root, self.receivers, self.shape, self.dtype = dim, root, list(receivers), shape, dtype
-
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        if self.alone:
-            return operands[0]
-        extents = self.extents(0 if self.shape is None else self.shape[self.dim])
-        if not operands:
-            received = empty(self.shape or (), self.dtype)
-            dist.recv(as_bytes(received), self.root)
-            return received
-        kept = None
-        for receiver, part in zip(
-            self.receivers, operands[0].split([extents[r] for r in self.receivers], self.dim), strict=True
-        ):
-            if receiver == self.own:
-                kept = part.clone()
-            else:
-                dist.send(as_bytes(part), receiver)
-        return kept
-
-
-class Gather(Collective):
-    """The root, which has a shape and an element type, gets the contributors' parts, joined."""
-
-    def __init__(
-        self,
-        dim: int,
-        root: int,
-        contributors: Sequence[int],
-        ranks: Sequence[int],
-        shape: Sequence[int] | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        super().__init__(ranks)
-        self.dim, self.root, self.contributors, self.shape, self.dtype = dim, root, list(contributors), shape, dtype
-
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        if self.alone:
-            return operands[0]
-        extents = self.extents(operands[0].shape[self.dim] if operands else 0)
-        if self.shape is None:
-            dist.send(as_bytes(operands[0]), self.root)
-            return None
-        result = empty(self.shape, self.dtype)
-        parts: list[Tensor] = []
-        for contributor, place in zip(
-            self.contributors, result.split([extents[r] for r in self.contributors], self.dim), strict=True
-        ):
-            part = operands[0] if contributor == self.own else torch.empty_like(place).contiguous()
-            if contributor != self.own:
-                dist.recv(as_bytes(part), contributor)
-            parts.append(part)
-        return torch.cat(parts, self.dim, out=result)
-
-
-class Reduce(Collective):
-    """The root gets the contributors' values, reduced; one that contributes nothing has a shape and an element type."""
-
-    def __init__(
-        self,
-        reduction: str,
-        root: int,
-        contributors: Sequence[int],
-        ranks: Sequence[int],
-        shape: Sequence[int] | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        super().__init__(ranks)
-        self.reduction, self.root, self.contributors = reduction, root, list(contributors)
-        self.shape, self.dtype = shape, dtype
-
-    def run(self, operands: tuple[Tensor, ...], beside: bool) -> Any:
-        if self.alone:
-            return operands[0]
-        dtype = operands[0].dtype if operands else self.dtype
-        assert dtype is not None
-        wide = dtype if dtype in _REDUCIBLE else torch.int32
-        if operands:
-            value = operands[0].to(wide, copy=True).contiguous()
-        else:
-            value = torch.full(tuple(self.shape or ()), _identity(self.reduction, wide), dtype=wide, device=DEVICE)
-        dist.reduce(value, self.root, _REDUCE[self.reduction], self.group)
-        return _finished(value, self.reduction, len(self.contributors)).to(dtype)
-
-
-# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def send(x: Tensor, peer: int) -> None:
@@ -588,18 +251,3 @@ def matmul_grad(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
 def _counted(indices: Tensor, extent: int) -> Tensor:
     """Indices with those from the end counted from the start."""
     return torch.where(indices < 0, indices + extent, indices)
-
-
-def _finished(reduced: Tensor, reduction: str, count: int) -> Tensor:
-    """A mean is the sum over the count."""
-    return reduced / count if reduction == "mean" else reduced
-
-
-def _identity(reduction: str, dtype: torch.dtype) -> float | int:
-    """What changes nothing when it is reduced with other values."""
-    if reduction in ("sum", "mean", "prod"):
-        return int(reduction == "prod")
-    lowest, highest = (
-        (-math.inf, math.inf) if dtype.is_floating_point else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
-    )
-    return lowest if reduction == "max" else highest

@@ -24,7 +24,7 @@ from distir.passes.distribution.batch.batch_axis import (
 from distir.passes.distribution.batch.deferred_scale import defer_scales
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.options import replicate
-from distir.passes.structure import argument_attributes, callee_of, calls_first, text, user_of
+from distir.passes.structure import callee_of, calls_first, text, user_of
 
 
 @dataclass
@@ -182,8 +182,7 @@ def _before_loop(op: Operation, error: NeedsWhole, entry: FuncOp) -> set[Operati
 
 def made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
     """An operation and what it depends on, if no parameter or state is among that."""
-    roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
-    found, todo = set[Operation](), [op]
+    attributes, found, todo = entry.arg_attrs, set[Operation](), [op]
     while todo:
         if (each := todo.pop()) in found:
             continue
@@ -191,8 +190,9 @@ def made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
         for value in values_read(each):
             if isinstance(value, OpResult):
                 todo.append(value.op)
-            elif isinstance(value, BlockArgument) and roles[value.index] in ("parameter", "state", "buffer"):
-                return None
+            elif attributes is not None and isinstance(value, BlockArgument):
+                if text(attributes.data[value.index].data, "dist.role", "input") in ("parameter", "state", "buffer"):
+                    return None
     return found
 
 

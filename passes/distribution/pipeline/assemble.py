@@ -71,6 +71,8 @@ class Assembler:
             self._loop(self.replicas)
             if self.alone:
                 self._leaving(self.replicas[0])
+                if self.layout.microbatches > 1:
+                    self.replicas[0].forget_conversions()
         for call in self.staged.stage_calls:
             if phase_of(call) == UPDATE:
                 for value in call.operands:

@@ -3,15 +3,22 @@ What is balanced is the heaviest part, within reason also the largest: a stage h
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import inf
+from typing import Any
 
-Held = Sequence[Mapping[Hashable, int]]
+import numpy as np
+
+Held = Sequence[Mapping[Any, int]]
 """What each operation takes that its part then holds, once, and how large it is."""
 
 EVEN, SLOWER, HALVINGS = 1.2, 1.1, 6
 """Of cuts into stages: what counts as an even share of the parameters, what it may cost, and how often the bound is halved."""
+
+ROUNDING = 1e-12
+"""Loads are differences of sums: parts whose loads differ by less, relatively, are equally heavy."""
 
 
 def dividing_cuts(weights: Sequence[float], held: Held, parts: int, slower: float = SLOWER) -> list[int]:
@@ -34,6 +41,16 @@ def dividing_cuts(weights: Sequence[float], held: Held, parts: int, slower: floa
     return best
 
 
+def is_more_even(held: Held, bounds: Sequence[int], other: Held, other_bounds: Sequence[int]) -> bool:
+    """Whether another cut is uneven and the largest part of this one holds less."""
+    return is_uneven(other, other_bounds) and _size_of_largest(held, bounds) < _size_of_largest(other, other_bounds)
+
+
+def is_uneven(held: Held, bounds: Sequence[int]) -> bool:
+    """Whether a part holds more than `EVEN` times its share of all."""
+    return _size_of_largest(held, bounds) > EVEN * _size(held) / (len(bounds) - 1)
+
+
 def _largest(weights: Sequence[float], bounds: Sequence[int]) -> float:
     return max(sum(weights[start:stop]) for start, stop in pairwise(bounds))
 
@@ -46,48 +63,90 @@ def _size(held: Held) -> int:
     return sum({what: size for each in held for what, size in each.items()}.values())
 
 
-def _later(held: Held) -> list[list[tuple[int, float]]]:
-    """Of what each operation takes, how large it is and which later operation is the next to take it."""
-    following = dict[Hashable, float]()
-    found = list[list[tuple[int, float]]]()
-    for i, each in reversed(list(enumerate(held))):
-        found.append([(size, following.get(what, inf)) for what, size in each.items()])
-        following.update(dict.fromkeys(each, i))
-    return found[::-1]
+def _reach(held: Held, stops: int, most: float) -> np.ndarray:
+    """For each stop the earliest start of a part that ends there and holds at most `most` (the stop itself: not even one operation does)."""
+    start, size, times, found = 0, 0, Counter[Any](), np.zeros(stops + 1, int)
+    for stop, each in enumerate(held, 1):
+        size += sum(bytes_ for what, bytes_ in each.items() if not times[what])
+        times.update(each.keys())
+        while size > most:
+            times.subtract(held[start].keys())
+            size -= sum(bytes_ for what, bytes_ in held[start].items() if not times[what])
+            start += 1
+        found[stop] = start
+    return found
+
+
+def _within(prefix: np.ndarray, reach: np.ndarray, heaviest: float) -> np.ndarray:
+    """For each stop the earliest start of a part that is within reach and not heavier than `heaviest`."""
+    return np.maximum(reach, np.searchsorted(prefix, prefix - heaviest * (1 + ROUNDING) - ROUNDING * prefix[-1]))
+
+
+def _fewest(starts: np.ndarray) -> float:
+    """How many parts there are at least: each as long as it may be, from the end."""
+    stop, parts = len(starts) - 1, 0
+    while stop:
+        if starts[stop] >= stop:
+            return inf
+        stop, parts = int(starts[stop]), parts + 1
+    return parts
 
 
 def balanced_cuts(weights: Sequence[float], parts: int, held: Held = (), most: float = inf) -> list[int]:
     """Bounds of `parts` contiguous non-empty parts whose heaviest part is lightest (then, whose squares are), of those in which no part
     holds more than `most`; empty if there are none.
 
-    Dynamic programming over prefixes: O(len(weights)^2 parts) at most. The last part of a prefix is made longer as long as it is not
-    heavier than the heaviest of the best cut that was found."""
-    prefix, later = [0.0, *accumulate(weights)], _later(held)
-    n = len(weights)
-    best: list[dict[int, tuple[float, float, int]]] = [{0: (0.0, 0.0, 0)}]
-    for part in range(1, parts + 1):
-        row: dict[int, tuple[float, float, int]] = {}
-        for stop in range(part, n - (parts - part) + 1):
-            found: list[tuple[float, float, int]] = []
-            lightest, size = inf, 0
-            for start in range(stop - 1, part - 2, -1):
-                if most < inf:
-                    for bytes_, again in later[start]:
-                        size += bytes_ if again >= stop else 0
-                if size > most:
-                    break
-                if (known := best[-1].get(start)) is None:
-                    continue
-                if (load := prefix[stop] - prefix[start]) > lightest:
-                    break
-                found.append((max(known[0], load), known[1] + load * load, start))
-                lightest = min(lightest, found[-1][0])
-            if found:
-                row[stop] = min(found)
-        best.append(row)
-    if n not in best[-1]:
+    How light the heaviest can be is found by halving: longest parts are fewest, and parts of fewer can be cut further. Then a dynamic
+    program over prefixes adds up squares, in which the last part of a longer prefix never begins earlier (squares are convex), so that
+    each row takes O(n log n): O(parts n log n) in all."""
+    n, prefix = len(weights), np.concatenate([[0.0], np.cumsum(weights)])
+    reach = _reach(held, n, most) if most < inf else np.zeros(n + 1, int)
+    if n < parts or _fewest(reach) > parts:
         return []
+    low, high = max([*weights, prefix[-1] / parts]), prefix[-1]
+    if _fewest(_within(prefix, reach, low)) <= parts:
+        high = low
+    while high - low > high * ROUNDING:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _fewest(_within(prefix, reach, middle)) <= parts else (middle, high)
+    starts = _within(prefix, reach, high)
+    squares, rows = np.where(np.arange(n + 1) > 0, inf, 0.0), list[np.ndarray]()
+    for _ in range(parts):
+        squares, begins = _longer(prefix, starts, squares)
+        rows.append(begins)
     bounds = [n]
-    for row in reversed(best[1:]):
-        bounds.append(row[bounds[-1]][2])
+    for begins in reversed(rows):
+        bounds.append(int(begins[bounds[-1]]))
     return bounds[::-1]
+
+
+def _longer(prefix: np.ndarray, starts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least sums of squares with one part more, and where that part begins: for the stop in the middle first, then for those between,
+    whose parts begin between those of their neighbours."""
+    n = len(prefix) - 1
+    found, begins = np.full(n + 1, inf), np.zeros(n + 1, int)
+    finite = np.flatnonzero(squares < inf)
+    first, last = int(finite[0]), int(finite[-1])
+    known = np.flatnonzero((starts <= last) & (np.arange(n + 1) > first))
+    step = 1 << len(known).bit_length()
+    while step >= 1:
+        stops = np.arange(step - 1, len(known), 2 * step)
+        at = known[stops]
+        left = np.maximum(
+            np.maximum(starts[at], first), np.where(stops >= step, begins[known[np.maximum(stops - step, 0)]], 0)
+        )
+        above = stops + step
+        right = np.minimum(
+            np.minimum(at - 1, last), np.where(above < len(known), begins[known[np.minimum(above, len(known) - 1)]], n)
+        )
+        step //= 2
+        if not len(at):
+            continue
+        lengths = right - left + 1
+        ends = np.cumsum(lengths)
+        candidates = np.arange(ends[-1]) + np.repeat(left - ends + lengths, lengths)
+        sums = squares[candidates] + (np.repeat(prefix[at], lengths) - prefix[candidates]) ** 2
+        found[at] = least = np.minimum.reduceat(sums, ends - lengths)
+        ties = np.flatnonzero(sums == np.repeat(least, lengths))
+        begins[at] = candidates[ties[np.searchsorted(ties, ends - lengths)]]
+    return found, begins

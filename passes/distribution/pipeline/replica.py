@@ -182,6 +182,10 @@ class Replica:
         self.spared += [(op, self.devices[stage][0]) for op in spared]
         return [value]
 
+    def forget_conversions(self) -> None:
+        """What was converted is converted anew: as where a function ends in which it was."""
+        self.held = {key: values for key, values in self.held.items() if not isinstance(key[0], Converted)}
+
     def whole(self, value: SSAValue, stage: int) -> list[SSAValue]:
         """A value when the loop is over, on a stage."""
         if (held := self.find(value, (stage, None))) is not None:

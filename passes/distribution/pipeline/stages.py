@@ -10,7 +10,7 @@ operator is named.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ from distir.interpreters.walk import values_read
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.batch.batch_axis import Phase
 from distir.passes.distribution.batch.entry_axis import BatchAxis
-from distir.passes.distribution.pipeline.cuts import SLOWER, dividing_cuts
+from distir.passes.distribution.pipeline.cuts import SLOWER, dividing_cuts, is_more_even, is_uneven
 from distir.passes.structure import (
     argument_attributes,
     is_constant_expression,
@@ -115,12 +115,21 @@ class Assignment:
     def _assign_forward(self, ops: Sequence[Operation], stages: int, weigh: Weigh, cuts: Cuts, slower: float) -> None:
         if len(ops) < stages:
             raise TooManyStages(len(ops), stages)
+        first, last = self._held(ops), self._held(ops[::-1])[::-1]
         if len(ops) not in cuts:
-            weights, held = [weigh(op) for op in ops], self._held(ops)
-            cuts[len(ops)] = dividing_cuts(weights, held, stages, slower) if stages > 1 else [0, len(ops)]
-        for stage, (start, stop) in enumerate(pairwise(cuts[len(ops)])):
-            for op in ops[start:stop]:
-                self._put(op, Group(FORWARD, stage))
+            weights = [weigh(op) for op in ops]
+            bounds = dividing_cuts(weights, first, stages, slower) if stages > 1 else [0, len(ops)]
+            if is_uneven(first, bounds) and first != last:
+                other = dividing_cuts(weights, last, stages, slower)
+                bounds = other if is_more_even(last, other, first, bounds) else bounds
+            cuts[len(ops)] = bounds
+        bounds = cuts[len(ops)]
+        stage_of_op = [stage for stage, (start, stop) in enumerate(pairwise(bounds)) for _ in range(start, stop)]
+        if is_more_even(last, bounds, first, bounds):
+            for held, stage in zip(last, stage_of_op, strict=True):
+                self.home.update(dict.fromkeys(held, stage))
+        for op, stage in zip(ops, stage_of_op, strict=True):
+            self._put(op, Group(FORWARD, stage))
 
     def _made_cut(self, ops: Sequence[Operation]) -> dict[Operation, None]:
         """What is in the loop because what it makes is cut: it takes nothing cut but of such."""
@@ -141,13 +150,13 @@ class Assignment:
             stages = [g.stage for g in users if g is not None and g.phase == phase]
             self._put(op, Group(phase, (min if phase == FORWARD else max)(stages, default=0)))
 
-    def _held(self, ops: Sequence[Operation]) -> list[dict[Hashable, int]]:
+    def _held(self, ops: Sequence[Operation]) -> list[dict[SSAValue, int]]:
         """Bytes of the parameters that each operation takes. A stage holds what it takes by itself; what is updated, or taken through what runs
-        before the loop, the first stage that takes it holds, and sends."""
+        before the loop, the stage of the first of these operations holds, and sends."""
         updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
         names = (text(a, "dist.name", "") for a in argument_attributes(self.entry))
         sent = {v for v, name in zip(self.entry.body.block.args, names, strict=True) if name in updated}
-        held, done = list[dict[Hashable, int]](), set[SSAValue]()
+        held, done = list[dict[SSAValue, int]](), set[SSAValue]()
         for op in ops:
             todo, seen = list(values_read(op)), set[SSAValue]()
             while todo:
@@ -283,10 +292,24 @@ def forward_part(entry: FuncOp, inside: Sequence[Operation]) -> set[Operation]:
     position = {op: i for i, op in enumerate(inside)}
     first_uses: list[Operation] = []
     for arg, role in zip(entry.body.block.args, roles, strict=True):
-        users = [op for u in arg.uses if (op := user_of(arg, u)) in position]
-        if role == "parameter" and users:
+        users = _users_among(arg, position) if role == "parameter" else []
+        if users:
             first_uses.append(min(users, key=position.__getitem__))
     return _ancestors(first_uses) & set(inside)
+
+
+def _users_among(value: SSAValue, ops: Collection[Operation]) -> list[Operation]:
+    """The operations among these that take a value, or what others make of it (a weight that is cast before the loop)."""
+    found, todo, seen = list[Operation](), [value], set[Operation]()
+    while todo:
+        value = todo.pop()
+        for op in {user_of(value, use) for use in value.uses} - seen:
+            seen.add(op)
+            if op in ops:
+                found.append(op)
+            else:
+                todo += op.results
+    return found
 
 
 def _ancestors(ops: Sequence[Operation]) -> set[Operation]:
@@ -393,10 +416,16 @@ def stage_calls(entry: FuncOp) -> list[CallOp]:
 
 
 def parameter_homes(entry: FuncOp) -> Mapping[BlockArgument, list[int]]:
-    """For every argument, the stages whose calls use it, first use first."""
-    homes: dict[BlockArgument, list[int]] = {arg: [] for arg in entry.body.block.args}
+    """For every argument, the stages whose calls use it, `home_first`."""
+    used: dict[BlockArgument, dict[int, None]] = {arg: {} for arg in entry.body.block.args}
+    updated: dict[BlockArgument, dict[int, None]] = {arg: {} for arg in entry.body.block.args}
     for call in stage_calls(entry):
         for value in call.operands:
-            if isinstance(value, BlockArgument) and stage_of(call) not in homes[value]:
-                homes[value].append(stage_of(call))
-    return homes
+            if isinstance(value, BlockArgument):
+                (updated if phase_of(call) == UPDATE else used)[value][stage_of(call)] = None
+    return {arg: home_first(used[arg], updated[arg], used[arg] | updated[arg]) for arg in used}
+
+
+def home_first(used: Collection[int], updated: Collection[int], stages: Collection[int]) -> list[int]:
+    """Stages that use or update a parameter: one that does both, which is where it lives, comes first."""
+    return sorted(stages, key=lambda stage: not (stage in used and stage in updated))

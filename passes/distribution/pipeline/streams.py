@@ -1,7 +1,8 @@
 """Communication beside computation: rewrites the entry of a placed program so that its messages have streams of their own.
 
-Sends to later stages run on the stream `send-next` of both devices, those to earlier stages on `send-previous`, collectives on
-`collective`: a stream for each kind, as each communicator of NCCL has. Reductions of the same devices are one message, up to so many bytes (`buckets`). A message starts as soon as its operands are there
+Sends to later stages leave on the stream `send-next`, those to earlier stages on `send-previous`, collectives run on `collective`: a stream for
+each kind, as each communicator of NCCL has. A send arrives on the first of `receive`, `receive-1`, ... from which nothing is still waited for: waiting for it
+waits for no later message, and nothing is sent later because another message is on its way to the same device. Reductions of the same devices are one message, up to so many bytes (`buckets`). A message starts as soon as its operands are there
 (a `dist.move` right after what makes them), and its results are waited for where they are first used (a `dist.move` right
 before). Values that feed a reduction are made as early as they can be: the last call on their way (the last microbatch's
 backward part) is opened, so that each layer's gradients are reduced while earlier layers still compute.
@@ -11,7 +12,9 @@ are others. Memory may grow: results of reductions are held from when they are i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
+from itertools import count
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import CallOp as FuncCallOp
@@ -27,9 +30,10 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.buckets import fill_buckets
+from distir.passes.staging.chunks import Chunks, is_computed_beside
 from distir.passes.structure import functions
 
-NEXT, PREVIOUS, COLLECTIVE = "send-next", "send-previous", "collective"
+NEXT, PREVIOUS, RECEIVE, COLLECTIVE = "send-next", "send-previous", "receive", "collective"
 
 HOISTED = (CollectiveOp, AccumulateOp, UnpackOp)
 
@@ -41,17 +45,21 @@ BUCKET_BYTES = 25 * 2**20
 """How much is reduced in one message: PyTorch's `DistributedDataParallel(bucket_cap_mb=25)`."""
 
 
-def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES) -> None:
-    """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes. Raises DistirError
-    for fewer than none."""
+def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES, chunks: int = 1) -> None:
+    """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes, and collectives that
+    would be waited for in so many chunks. Raises DistirError for fewer bytes than none, or fewer chunks than one."""
     if bucket_bytes < 0:
         raise DistirError(f"bucket: expected at least 0 bytes, got {bucket_bytes}")
+    if chunks < 1:
+        raise DistirError(f"chunks: expected at least 1, got {chunks}")
     positions = _open_last_calls(module, entry)
     _forward_tuples(entry)
     join_reductions(entry, bucket_bytes, positions)
+    Chunks(chunks).cut(entry.body.block, is_computed_beside)
     for op in [op for op in entry.body.block.ops if isinstance(op, CommunicationOp) and _moves(op)]:
         _on_stream(op)
     _wait(entry)
+    _receive(entry)
     erase_unreached(module, entry.sym_name.data)
 
 
@@ -209,9 +217,9 @@ def _on_stream(op: CommunicationOp) -> None:
     """Replaces a message by the same on its stream: operands move there where they are made, results come back."""
     block = op.parent
     assert block is not None
-    stream = COLLECTIVE
+    stream = there = COLLECTIVE
     if isinstance(op, SendOp):
-        stream = NEXT if _device(op.output) > _device(op.input) else PREVIOUS
+        stream, there = NEXT if _device(op.output) > _device(op.input) else PREVIOUS, RECEIVE
     moved: list[SSAValue] = []
     for value in op.operands:
         move = MoveOp(value, stream)
@@ -221,7 +229,7 @@ def _on_stream(op: CommunicationOp) -> None:
         else:
             block.insert_op_before(move, op)
         moved.append(move.output)
-    types = [placed(r.type, on_device(_device(r), stream, _count(r))) for r in op.results]
+    types = [placed(r.type, on_device(_device(r), there, _count(r))) for r in op.results]
     message = type(op).create(
         operands=moved, result_types=types, properties=dict(op.properties), attributes=dict(op.attributes)
     )
@@ -257,3 +265,21 @@ def _wait(entry: FuncOp) -> None:
                 block.insert_op_before(op, min(users, key=lambda user: positions[user]))
             else:
                 op.erase()
+
+
+def _receive(entry: FuncOp) -> None:
+    """Each send that is waited for arrives on the first stream of its device from which nothing is waited for."""
+    waited: dict[int, dict[str, SSAValue]] = defaultdict(dict)
+    for op in entry.body.block.ops:
+        if isinstance(op, MoveOp) and isinstance(op.input.owner, SendOp):
+            on = placement(op.input.type)
+            if on is not None and waited[on.device].get(on.stream) is op.input:
+                del waited[on.device][on.stream]
+        elif isinstance(op, SendOp) and (on := placement(op.output.type)) is not None and on.stream == RECEIVE:
+            taken = waited[on.device]
+            stream = next(name for i in count() if (name := f"{RECEIVE}-{i}" if i else RECEIVE) not in taken)
+            new = Rewriter.replace_value_with_new_type(
+                op.output, placed(op.output.type, on_device(on.device, stream, on.count))
+            )
+            if new.first_use is not None:
+                taken[stream] = new

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from distir.dialects.errors import DistirError
 from distir.dialects.plugins import Registry, expected
@@ -207,6 +207,8 @@ def _built(schedule: str, ranks: int, microbatches: int, virtual: int) -> Table:
         else order(rank, ranks, microbatches)
         for rank in range(ranks)
     ]
+    if other := [each for row in cast(list[list[object]], rows) for each in row if not isinstance(each, Task)]:
+        raise DistirError(f"the schedule {name} has {other[0]!r}: expected a Task")
     return Table(name, rows).check()
 
 

@@ -17,6 +17,8 @@ from distir.dialects.dist import AccumulateOp, AllReduceOp, Dist, MicrobatchesOp
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.proof import Proof, prove, prove_ranks, terms
 from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
+from distir.interpreters.proof.terms import scaled_by
+from distir.interpreters.proof.values import Kind, term_of
 from distir.interpreters.reference import run_operator
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.decompose import prepare_like
@@ -287,3 +289,15 @@ def test_what_holds_for_an_unknown_set_holds_for_what_it_is():
     assert concat(parts) is merged
     with pytest.raises(Mismatch):
         unknown.unscaled(2)
+
+
+def test_numbers_that_scale_a_value_commute() -> None:
+    """A mean by a number that is counted and a gradient that is clipped: whichever comes first, and wherever the names of the two lie in memory."""
+    kind = Kind((), "f32")
+    value, count, limit = (term_of(kind, name) for name in ("value", "count", "limit"))
+    found = set[int]()
+    for number in range(50):
+        names = [("aten.div.Tensor", tuple([("number", 1)])), ("aten.mul.Tensor", tuple([("number", 1)]))]
+        scales = [(name, by) for name, by in zip(names, (count, limit), strict=True)][:: -1 if number % 2 else 1]
+        found.add(id(scaled_by(scaled_by(value, *scales[0]), *scales[1])))
+    assert len(found) == 1

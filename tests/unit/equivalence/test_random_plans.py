@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from xdsl.context import Context
 
-from tests.random_plans import check, draw
+from distir.dialects.dist.communication import CollectiveOp
+from tests.random_plans import Case, check, draw
 
 
 def run(numbers: range, folder: Path) -> Counter[str]:
@@ -41,6 +43,24 @@ def test_overlap_in_groups_of_devices(number: int, bucket: int, tmp_path: Path) 
     found = check(replace(case, options=options, expand=False, backend="", tight=None))
     assert not found.refused
     assert found.counts["proven"]
+
+
+@pytest.mark.parametrize(("number", "chunks"), [(2021, 3), (2039, 2)])
+def test_collectives_in_chunks(number: int, chunks: int, tmp_path: Path) -> None:
+    """Sums beside what makes them, and gathers beside what uses them."""
+    case = draw(number, tmp_path)
+    options = replace(case.options, overlap=True, tp=2, chunks=chunks, sharding="ilp", restrict="", bucket=0)
+    whole, cut = (
+        replace(case, options=replace(options, chunks=n), expand=False, backend="", tight=None) for n in (1, chunks)
+    )
+    assert len(collectives_of(cut)) > len(collectives_of(whole))
+    assert check(cut).counts["proven"]
+
+
+def collectives_of(case: Case) -> list[CollectiveOp]:
+    module = case.sequential.clone()
+    case.options.apply(Context(), module)
+    return [op for op in module.walk() if isinstance(op, CollectiveOp)]
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from xdsl.context import Context
@@ -19,10 +20,11 @@ from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.project_to_rank import project
 
 
-def test_a_step_holds_what_is_simulated() -> None:
-    """Bytes of tensors at the peak of a step, as PyTorch's profiler counts them: arguments, and what is allocated. At 256 rows the peak is in the backward part; in the
-    simulation, an update is in its argument's memory only when it is done, where execution is all the way."""
-    module, main, given, updates = step_of(256)
+@pytest.mark.parametrize("rows", [8, 256])
+def test_a_step_holds_what_is_simulated(rows: int) -> None:
+    """Bytes of tensors at the peak of a step, as PyTorch's profiler counts them: arguments, and what is allocated. At 8 rows the peak is in the update, at 256 in the
+    backward part, which an operator's own workspace is not."""
+    module, main, given, updates = step_of(rows)
     with torch.inference_mode():
         held = peak_bytes(given, lambda: distir_runtime.step(main, given, updates))
     (simulated,) = simulate(module, "local-cpu").peak_memory_bytes.values()

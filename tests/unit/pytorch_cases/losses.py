@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from distir.frontends.pytorch import training_step
-from tests.unit.pytorch_cases.registry import case, classes, mlp, quick, refused, values
+from tests.unit.pytorch_cases.registry import case, classes, mlp, quick, values
 
 
 class Margin(nn.Module):
@@ -127,8 +127,23 @@ def smoothed_and_weighted_labels() -> Any:
 
 
 @case
-@refused(r"the shape of a result of aten\._ctc_loss\.default depends on values")
+@quick
 def ctc_loss() -> Any:
+    """Of as many time steps and labels for each sample."""
+    return labelled_sequences((7,) * 4, (3,) * 4)
+
+
+@case
+def ctc_loss_of_sequences_that_end() -> Any:
+    return labelled_sequences((7, 5, 6, 7), (3, 0, 1, 2))
+
+
+@case
+def ctc_loss_with_lengths_as_tensors() -> Any:
+    return labelled_sequences(torch.tensor([7, 5, 6, 7]), torch.tensor([3, 0, 1, 2]))
+
+
+def labelled_sequences(steps: Any, counts: Any) -> Any:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -136,7 +151,7 @@ def ctc_loss() -> Any:
 
         def forward(self, x: Tensor, labels: Tensor) -> Tensor:
             scores = self.inside(x).log_softmax(-1).transpose(0, 1)
-            return F.ctc_loss(scores, labels, (7,) * 4, (3,) * 4)
+            return F.ctc_loss(scores, labels, steps, counts)
 
     return training_step(
         Model(),

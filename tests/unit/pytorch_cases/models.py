@@ -210,6 +210,12 @@ model_case(
     F.cross_entropy,
 )
 model_case(
+    "embedding_scaled_by_how_often",
+    lambda: nn.Sequential(nn.Embedding(7, 4, padding_idx=0, scale_grad_by_freq=True), nn.Flatten(), nn.Linear(20, 3)),
+    tokens,
+    F.cross_entropy,
+)
+model_case(
     "embedding_with_a_largest_norm",
     lambda: nn.Sequential(nn.Embedding(7, 4, max_norm=0.5), nn.Flatten(), nn.Linear(20, 3)),
     tokens,

@@ -274,3 +274,45 @@ def a_schedule_of_a_tensor() -> Any:
         example_args=classes(),
         schedules={schedule: 4},
     )
+
+
+def _scaled(make: Callable[[Any], Any], steps: int) -> Any:
+    """A step whose model has a parameter without dims, after so many steps of PyTorch's own."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside, self.scale = mlp().float(), nn.Parameter(torch.tensor(0.5))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inside(x) * self.scale.exp()
+
+    model, (x, y) = Scaled(), classes()
+    optimizer = make(model.parameters())
+    for _ in range(steps):
+        F.cross_entropy(model(x.float()), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return training_step(model, F.cross_entropy, optimizer, example_args=(x.float(), y))
+
+
+@case
+@quick
+def adamw_of_a_parameter_without_dims() -> Any:
+    return _scaled(lambda p: torch.optim.AdamW(p, lr=1e-2), 0)
+
+
+@case
+@quick
+def adamw_of_a_parameter_without_dims_after_two_steps() -> Any:
+    return _scaled(lambda p: torch.optim.AdamW(p, lr=1e-2), 2)
+
+
+@case
+def rmsprop_of_a_parameter_without_dims_after_two_steps() -> Any:
+    return _scaled(lambda p: torch.optim.RMSprop(p, centered=True, momentum=0.5), 2)
+
+
+@case
+def rprop_of_a_parameter_without_dims() -> Any:
+    return _scaled(torch.optim.Rprop, 0)

@@ -50,6 +50,13 @@ def test_a_diagonal_that_a_few_rows_do_not_reach(name: str, diagonal: int) -> No
     assert text.count("raises") == text.count("lowers") == (diagonal < 0)
 
 
+def test_a_value_that_is_two_operands_is_one_array_in_the_executor() -> None:
+    """Drawn apart for each operand, it would make a rule that holds seem false: addends of the one are none of the other."""
+    op, operands = operation(Call(aten.cat.default, ([doubles(2, 5), doubles(2, 5), doubles(2, 5)], 1), {}))
+    op.operands[2] = op.operands[0]
+    assert "sum: (0, 1, 2) -> 0" in rule_that_holds(op, operands)
+
+
 def test_an_in_place_operator_inside_another_is_not_lost() -> None:
     """An LSTM cell adds its two products in place: without the first, results do not depend on the input."""
     n, i, h = 6, 7, 8

@@ -10,12 +10,12 @@ from xdsl.parser import Parser
 
 from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import Onnx
+from distir.dialects.onnx import Onnx, TensorAttr
 from distir.frontends.onnx import import_model
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.interpreters.simulate import summarize
-from distir.interpreters.simulate.batches import MARK, BatchSummaries
+from distir.interpreters.simulate.batches import MARK, BatchSummaries, attribute_at
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.batch.rebatch import rebatch
 from distir.passes.dtp_parallelize import prepare
@@ -144,6 +144,26 @@ def test_rebatch_scales_dims_and_sizes() -> None:
     text = str(rebatch(module, parse_batch("", entry_function(module)), 10))
     assert "dense<[20, 2]>" in text
     assert "(tensor<10x4xf32>, tensor<2xi64>) -> tensor<20x2xf32>" in text
+
+
+def test_literals_of_any_batch() -> None:
+    """One number for all rows is a literal of any batch; rows that are alike, written out, are not."""
+    text = """
+    func.func @main(%x: tensor<2x4xf32> {dist.name = "x", dist.role = "input"}) -> (tensor<2x8xf32>) {
+      %c = onnx.Constant dense<LITERAL> : tensor<2x4xf32>
+      %0 = "onnx.Concat"(%x, %c) <{axis = 1 : si64}> : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x8xf32>
+      func.return %0 : tensor<2x8xf32>
+    }"""
+    one = parse(text.replace("LITERAL", "2.0"))
+    prepare(Context(), one)
+    constant = next(iter(entry_function(rebatch(one, {0: 0}, MARK)).body.block.ops))
+    at_three = attribute_at(constant.properties["value"], 3)
+    assert isinstance(at_three, TensorAttr)
+    assert at_three.to_numpy().tolist() == [[2.0] * 4] * 3
+    rows = parse(text.replace("LITERAL", "[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]"))
+    prepare(Context(), rows)
+    with pytest.raises(DistirError, match="a literal of shape"):
+        rebatch(rows, {0: 0}, MARK)
 
 
 def test_a_model_of_one_batch_size_is_refused() -> None:

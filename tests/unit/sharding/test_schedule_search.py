@@ -24,6 +24,7 @@ def test_a_plan_takes_at_least_what_was_said(schedule: str, tmp_path: Path) -> N
     assert found is not None
     least = search.least_seconds(configuration)
     assert found.latency_seconds / 3 < least <= found.latency_seconds
+    assert found.peak_memory_bytes / 3 < search.least_bytes(configuration) <= found.peak_memory_bytes
 
 
 def test_a_table_is_tried_where_it_fits(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from xdsl.dialects.func import Func
 from xdsl.parser import Parser
 
 from distir.backends.torch.elements import ElementTypes
-from distir.backends.torch.source import Source
+from distir.backends.torch.source import source_of
 from distir.dialects.dist import AllReduceOp, Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
@@ -179,13 +179,36 @@ def test_parameters_stored_in_parts_are_fetched_ahead() -> None:
 def test_messages_on_streams_run_beside_computation() -> None:
     """Generated programs post what is on a stream, and wait for what they receive where it comes back to the main stream."""
     program = distributed(pp=2, microbatches=2, overlap=True)
-    first, second = (Source.of(project(program, rank), ElementTypes()).likeness for rank in range(2))
+    first, second = (source_of(project(program, rank), ElementTypes()).likeness for rank in range(2))
     assert "send_beside(" in first
     assert "receive_beside(" in second
     assert " send(" not in first + second
     received = [line.split(" = ")[0].strip() for line in second.splitlines() if "= receive_beside(" in line]
     assert received
     assert all(f"{name} = wait({name})" in second for name in received)
+
+
+def test_waiting_for_a_message_waits_for_no_later_one() -> None:
+    """Three operations (1 us each) and their messages (0.5 us each) follow each other on the first device: what is made at 1, 2 and 3 us is there at 1.5,
+    2.5 and 3.5 us. The second device computes 1 us with each, from then on, to 4.5 us; it would to 5.5 us if it waited for the message after, too."""
+    values = "".join(
+        f"""
+        %a{i + 1} = "onnx.Relu"(%a{i}) : (tensor<4xf32, #dist.on<0>>) -> tensor<4xf32, #dist.on<0>>
+        %b{i + 1} = dist.send %a{i + 1} to 1 : tensor<4xf32, #dist.on<0>> -> tensor<4xf32, #dist.on<1>>"""
+        for i in range(3)
+    )
+    uses = [
+        f'%c{i} = "onnx.Relu"(%b{i}) : (tensor<4xf32, #dist.on<1>>) -> tensor<4xf32, #dist.on<1>>' for i in (1, 2, 3)
+    ]
+    body = values.replace("%a3 =", f"{uses[0]}\n        %a3 =") + "\n".join(uses[1:])
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Onnx):
+        context.load_dialect(dialect)
+    module = Parser(
+        context, f"func.func @main(%a0: tensor<4xf32, #dist.on<0>>) {{ {body} func.return }}"
+    ).parse_module()
+    OverlapCommunicationPass().apply(context, module)
+    assert simulate(module, load_machine(UNIT)).makespan_picoseconds == 4_500_000
 
 
 def test_buckets_of_fewer_bytes_than_none_are_refused() -> None:

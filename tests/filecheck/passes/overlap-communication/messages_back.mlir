@@ -4,7 +4,7 @@
 
 // CHECK:      dist.move %x : tensor<4xf32, #dist.on<1>> -> tensor<4xf32, #dist.on<1, "send-previous">>
 // CHECK-NEXT: [[S:%.*]] = dist.send
-// CHECK:      [[R:%.*]] = dist.move [[S]] : tensor<4xf32, #dist.on<0, "send-previous">> -> tensor<4xf32, #dist.on<0>>
+// CHECK:      [[R:%.*]] = dist.move [[S]] : tensor<4xf32, #dist.on<0, "receive">> -> tensor<4xf32, #dist.on<0>>
 // CHECK-NEXT: "onnx.Relu"([[R]])
 func.func @main(%x: tensor<4xf32, #dist.on<1>>) -> tensor<4xf32, #dist.on<0>> {
   %s = dist.send %x to 0 : tensor<4xf32, #dist.on<1>> -> tensor<4xf32, #dist.on<0>>

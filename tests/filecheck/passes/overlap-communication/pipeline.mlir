@@ -26,6 +26,6 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK-NEXT:  %[[A:.*]] = dist.move %a0 : tensor<4x6xf32, #dist.on<0>> -> tensor<4x6xf32, #dist.on<0, "send-next">>
 // CHECK-NEXT:  %[[B:.*]] = dist.send %[[A]] to 1
 // CHECK:       dist.call @forward_0
-// CHECK:       %[[C:.*]] = dist.move %[[B]] : tensor<4x6xf32, #dist.on<1, "send-next">> -> tensor<4x6xf32, #dist.on<1>>
+// CHECK:       %[[C:.*]] = dist.move %[[B]] : tensor<4x6xf32, #dist.on<1, "receive">> -> tensor<4x6xf32, #dist.on<1>>
 // CHECK-NEXT:  dist.call @forward_1(%[[C]]
-// CHECK:       dist.send %{{.*}} to 0 : tensor<4x6xf32, #dist.on<1, "send-previous">> -> tensor<4x6xf32, #dist.on<0, "send-previous">>
+// CHECK:       dist.send %{{.*}} to 0 : tensor<4x6xf32, #dist.on<1, "send-previous">> -> tensor<4x6xf32, #dist.on<0, "receive">>

@@ -1,0 +1,38 @@
+"""Constants of the sequential program and their parts. In: shards of constants, or indices. Out: the arrays that they are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distir.interpreters.proof.indices import Indices, Mismatch
+from distir.interpreters.proof.values import Shard
+
+
+def stated(value: Shard) -> np.ndarray | None:
+    """The array of a shard of a constant; None for others. Mismatch where it is not known which part it is."""
+    array = value.term.array
+    if array is None or value.addend is not None:
+        return None
+    for d, indices in enumerate(value.indices):
+        if not indices.is_full(array.shape[d]):
+            array = taken(array, d, indices)
+    return np.ascontiguousarray(array)
+
+
+def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:
+    """The entries of a constant at these indices; where they are not known, all must be alike."""
+    if indices.bases or indices.is_free:
+        first = array.take([0], dim)
+        if not close(np.broadcast_to(first, array.shape), array):
+            raise Mismatch(f"which part of a constant {indices} is, is not known", indices.bases)
+        return np.broadcast_to(first, (*array.shape[:dim], indices.size, *array.shape[dim + 1 :]))
+    if indices.is_special:
+        raise Mismatch(f"{indices} of a constant")
+    return np.concatenate([array.take(range(start, stop), dim) for _, _, _, start, stop in indices.segments], dim)
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether constants are equal, but for the rounding of what was computed of them."""
+    if a.dtype.kind not in "fc":
+        return bool(np.array_equal(a, b))
+    return bool(np.allclose(a, b, rtol=4 * float(np.finfo(a.dtype).eps), atol=0, equal_nan=True))
