@@ -20,8 +20,8 @@ from distir.dialects.dist import CallOp, MoveOp
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, relocated
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
+from distir.passes.distribution.pipeline.chunks import Chunks, block_of, following, is_computed_beside
 from distir.passes.distribution.pipeline.streams import BUCKET_BYTES, COLLECTIVE, join_reductions
-from distir.passes.staging.chunks import Chunks, block_of, following, is_computed_beside
 from distir.passes.structure import functions
 
 PREFETCH = "prefetch"

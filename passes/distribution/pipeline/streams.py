@@ -30,7 +30,7 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.buckets import fill_buckets
-from distir.passes.staging.chunks import Chunks, is_computed_beside
+from distir.passes.distribution.pipeline.chunks import Chunks, is_computed_beside
 from distir.passes.structure import functions
 
 NEXT, PREVIOUS, RECEIVE, COLLECTIVE = "send-next", "send-previous", "receive", "collective"
