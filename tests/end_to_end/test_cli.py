@@ -59,12 +59,14 @@ def test_import_from_a_function(folder: Path, capsys: pytest.CaptureFixture[str]
     assert run("import", "my_models:module") == 0
     assert "func.call @dense" in capsys.readouterr().out
     assert run("import", "my_models:number") == 1
-    expected = "returned a int: expected an xDSL ModuleOp, an onnx ModelProto, a training_step or written_step of "
+    expected = "returned int: expected an xDSL ModuleOp, an onnx ModelProto, a training_step or written_step of "
     assert expected in capsys.readouterr().err
     assert run("import", "my_models:broken") == 1
     assert capsys.readouterr().err == "distir: error: my_models:broken raised ValueError: no such size\n"
     assert run("import", "my_models:absent") == 1
-    assert "has no attribute 'absent'" in capsys.readouterr().err
+    assert capsys.readouterr().err == "distir: error: my_models:absent: my_models has no absent\n"
+    assert run("import", "my_models:modul") == 1
+    assert "my_models has no modul (did you mean my_models:module?)" in capsys.readouterr().err
     assert run("import", "no_such_module:f") == 1
     assert "No module named 'no_such_module'" in capsys.readouterr().err
 

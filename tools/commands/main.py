@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -70,13 +71,30 @@ exit status:
 """
 
 
+INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>.*?)' \(choose from (?P<choices>.*)\)")
+"""How argparse says that a word is none of those that it knows."""
+QUOTED = re.compile("'([^']*)'")
+
+
 class ArgumentParser(argparse.ArgumentParser):
     """Wrong usage is a user's mistake like any other."""
 
+    def parse_known_args(self, *arguments: Any, **keywords: Any) -> Any:
+        """A command tells of what it does not know itself: argparse leaves that to the parser above it."""
+        namespace, unknown = super().parse_known_args(*arguments, **keywords)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return namespace, unknown
+
     def error(self, message: str) -> NoReturn:
-        wrong = next((word for word in message.split() if word.startswith("--")), "").partition("=")[0].rstrip(":")
-        near = get_close_matches(wrong, options_of(self), 1, 0.6) if wrong.strip("-") else []
-        hint = f" (did you mean {near[0]}?)" if near and near[0] != wrong else ""
+        known = options_of(self)
+        wrong = [
+            word.partition("=")[0].rstrip(":") for word in message.split() if word.startswith("--") and word.strip("-")
+        ]
+        if choice := INVALID_CHOICE.search(message):
+            known, wrong = QUOTED.findall(choice["choices"]), [choice["given"]]
+        near = [found for word in wrong if word not in known for found in get_close_matches(word, known, 1, 0.6)]
+        hint = f" (did you mean {' and '.join(near)}?)" if near else ""
         raise DistirError(f"{message}{hint}; see {self.prog} --help")
 
 

@@ -10,6 +10,7 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -103,10 +104,17 @@ def _call(model: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Any])
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        made = getattr(import_module(module_name), function_name)()
+        module = import_module(module_name)
+        if not hasattr(module, function_name):
+            near = get_close_matches(function_name, vars(module), 1, 0.6)
+            hint = f" (did you mean {module_name}:{near[0]}?)" if near else ""
+            raise DistirError(f"{model}: {module_name} has no {function_name}{hint}")
+        made = getattr(module, function_name)()
+    except DistirError:
+        raise
     except (Exception, SystemExit) as error:
         raise DistirError(f"{model} raised {type(error).__name__}: {error}") from error
-    return _module_of(made, f"{model} returned a {type(made).__name__}", shapes, roles)
+    return _module_of(made, f"{model} returned {type(made).__name__}", shapes, roles)
 
 
 def _module_of(made: Any, what: str, shapes: dict[str, tuple[int, ...]], roles: dict[str, Any]) -> ModuleOp:

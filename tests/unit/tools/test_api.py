@@ -147,6 +147,17 @@ def test_versions(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().out == f"distir {distir.__version__}\n"
 
 
-def test_a_misspelt_option_is_met_by_the_nearest(capsys: pytest.CaptureFixture[str]):
-    assert main(["simulate", "x.mlir", "--machine", "dgx-2", "--jsn"]) == 1
-    assert "unrecognized arguments: --jsn (did you mean --json?)" in capsys.readouterr().err
+MISSPELT = {
+    "option": (["simulate", "x.mlir", "--machine", "dgx-2", "--jsn"], "arguments: --jsn (did you mean --json?)"),
+    "two options": (["machines", "--jsn", "--stes", "x"], "(did you mean --json and --set?)"),
+    "command": (["serach", "x.mlir"], "(did you mean search?); see distir --help"),
+    "action": (["plan", "shwo", "x.json"], "(did you mean show?); see distir plan --help"),
+    "choice": (["run", "x.mlir", "--backend", "glo"], "(did you mean gloo?); see distir run --help"),
+    "nothing near": (["zzz"], "'completion'); see distir --help"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "expected"), MISSPELT.values(), ids=MISSPELT)
+def test_a_misspelt_word_is_met_by_the_nearest(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]):
+    assert main(arguments) == 1
+    assert expected in capsys.readouterr().err
