@@ -60,6 +60,9 @@ class Proof:
     rules: list[RuleUse] = field(default_factory=list[RuleUse])
     walked: int = 0
     """Operations looked at."""
+    has_guessed: bool = False
+    """Whether a failure may be the fault of the proof: of several operations of the sequential program, one was taken while the terms that
+    tell them apart were hidden."""
 
     @property
     def holds(self) -> bool:
@@ -96,7 +99,7 @@ def prove(sequential: ModuleOp, distributed: ModuleOp, entry: str = "main", rule
 
     hides_terms = True
     proof = _proof(sequential, entry, rules, run)
-    if not proof:
+    if not proof and proof.has_guessed:
         hides_terms = False
         proof = _proof(sequential, entry, rules, run)
     return proof
@@ -135,7 +138,8 @@ def _proof(sequential: ModuleOp, entry: str, rules: RuleOf, run: Any) -> Proof:
     relied = {template for prover in claim.provers for template in prover.relied if template.rule is not None}
     uses = {RuleUse(str(t), str(t.rule), t.rule.found) for t in relied if t.rule is not None}
     failures = [*claim.failures, *(each for prover in claim.provers for each in prover.refused)]
-    proof = Proof(failures, claim.proven, sorted(uses, key=str), sum(prover.walked for prover in claim.provers))
+    walked, has_guessed = sum(p.walked for p in claim.provers), any(p.has_guessed for p in claim.provers)
+    proof = Proof(failures, claim.proven, sorted(uses, key=str), walked, has_guessed)
     _forget()
     return proof
 

@@ -221,6 +221,8 @@ class Prover(Walk):
     """Operators that do not run on operands of their types, whether or not anything uses their results."""
     walked: int = 0
     """Operations looked at."""
+    has_guessed: bool = False
+    """Whether one of several operations of the sequential program was taken while the terms that tell them apart were hidden."""
     _results: dict[Any, tuple[PythonValues, Sequence[tuple[Term, Term]]]] = field(default_factory=dict[Any, Any])
     _known: dict[str, set[Place]] = field(default_factory=dict[str, set[Place]])
     _told_terms: set[str] = field(default_factory=set[str])
@@ -355,6 +357,7 @@ class Prover(Walk):
         found = [(*m, application(m[0], self._operand_terms(m[0], values), m[0].results)) for m in matches]
         if any(term.is_open for _, _, _, terms in found for term in terms):
             chosen = _most_alike(found, values)
+            self.has_guessed |= len(found) > 1
             if scale is not None:
                 ((own,), (by_scale,)) = chosen[3], scale
                 if chosen[1][0][1] is not None or by_scale.addend is not None:
