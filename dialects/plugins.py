@@ -291,6 +291,11 @@ def register_machine(name: str, path: Path | str) -> None:
     _add("machine", name, Path(path))
 
 
+def register_kernel_backend(name: str, backend: Any) -> None:
+    """What a compiler runs as one kernel, a `distir.passes.kernels.grouping.Backend`: `fuse-kernels{backend=NAME}`."""
+    _add("kernel backend", name, backend)
+
+
 def register_schedule(name: str, schedule: Callable[[int, int, int], Any] | str) -> None:
     """A pipeline schedule: `f(stage, stages, microbatches)` gives the stage's tasks in order
     (`distir.passes.distribution.pipeline.tasks`)."""

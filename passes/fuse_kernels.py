@@ -10,6 +10,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+EAGER = "eager"
+"""What runs every operation as a kernel of its own."""
+
 
 @dataclass(frozen=True)
 class FuseKernelsPass(ModulePass):
@@ -21,7 +24,7 @@ class FuseKernelsPass(ModulePass):
     name = "fuse-kernels"
     backend: str = "inductor"
     """Whose kernels: inductor (torch.compile), megatron (Megatron-LM's), foreach (PyTorch's eager mode, which updates many parameters at once), or
-    eager, which leaves operations alone."""
+    eager, which leaves operations alone; or one that a plug-in registers."""
     modules: str = ""
     """The modules of the model whose operations are joined, as in "layers", where the model is compiled in parts; none: everything."""
 
@@ -33,10 +36,11 @@ class FuseKernelsPass(ModulePass):
         from distir.passes.kernels.grouping import BACKENDS, Grouping
         from distir.passes.kernels.outlining import Kernels
 
-        if self.backend not in BACKENDS:
-            raise DistirError(f"backend: expected {', '.join(BACKENDS)}, got '{self.backend}'")
-        if (backend := BACKENDS[self.backend]) is None:
+        if self.backend == EAGER:
             return
+        if self.backend not in BACKENDS:
+            raise DistirError(f"backend: expected {EAGER}, {', '.join(BACKENDS)}, got '{self.backend}'")
+        backend = BACKENDS[self.backend]
         if self.modules:
             backend = replace(backend, modules=self.modules)
         kernels = Kernels(op)

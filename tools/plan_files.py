@@ -162,6 +162,8 @@ def _parsed(path: str, content: bytes) -> object:
 
     try:
         return json.loads(content.decode("utf-8"), object_pairs_hook=unique)
+    except UnicodeDecodeError as error:
+        raise DistirError(f"{path}: is no plan: it is not text (byte {error.start})") from error
     except (ValueError, RecursionError) as error:
         raise DistirError(f"{path}: is no plan: {error}") from error
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         register_meaning,
         register_onnx_domain,
         register_pass,
+        register_kernel_backend,
         register_schedule,
     )
     from distir.interpreters.operator_dialects import Meaning
@@ -56,7 +57,9 @@ _PLACES = {
             "register_meaning",
             "register_onnx_domain",
             "register_pass",
-            "register_schedule",
+            "register_kernel_backend",
+            "register_kernel_backend",
+    "register_schedule",
         ),
         "distir.dialects.plugins",
     ),

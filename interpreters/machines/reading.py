@@ -45,7 +45,9 @@ def read_machine(path: Path, settings: Sequence[str] = ()) -> Machine:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DistirError(f"machine file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise DistirError(f"machine file {path}: it is not text (byte {error.start})") from error
+    except tomllib.TOMLDecodeError as error:
         raise DistirError(f"machine file {path}: {error}") from error
     apply_settings(table, settings)
     return _MachineFile(path).machine(table)

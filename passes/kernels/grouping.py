@@ -22,6 +22,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from distir.dialects.dist.attributes import placement
+from distir.dialects.plugins import Registry
 from distir.interpreters.model_names import MODULE
 from distir.interpreters.work import is_view
 from distir.passes.kernels.domains import (
@@ -70,14 +71,17 @@ class Backend:
         return isinstance(path, StringAttr) and f"{path.data}.".startswith(f"{self.modules}.")
 
 
-BACKENDS: dict[str, Backend | None] = {
-    "eager": None,
-    "foreach": Backend(after_reductions=False, siblings=False, inlines=False, adds_to_sums=False, modules=None),
-    "inductor": Backend(after_reductions=True, siblings=True, inlines=True, adds_to_sums=False),
-    "megatron": Backend(after_reductions=False, siblings=False, inlines=False, adds_to_sums=True),
-}
+BACKENDS: Registry[Backend] = Registry(
+    "kernel backend",
+    {
+        "foreach": Backend(after_reductions=False, siblings=False, inlines=False, adds_to_sums=False, modules=None),
+        "inductor": Backend(after_reductions=True, siblings=True, inlines=True, adds_to_sums=False),
+        "megatron": Backend(after_reductions=False, siblings=False, inlines=False, adds_to_sums=True),
+    },
+    instance_of=Backend,
+)
 """Foreach: PyTorch's eager mode, whose optimizers update many parameters at once. Inductor: torch.compile's scheduler. Megatron: Megatron-LM's kernels and jit-compiled functions, each a chain of elementwise operations
-that may end in a softmax or a norm, and matmuls that accumulate into gradients. All but `eager` update many parameters at once."""
+that may end in a softmax or a norm, and matmuls that accumulate into gradients. All update many parameters at once."""
 
 
 @dataclass(eq=False)

@@ -173,7 +173,9 @@ def read_rows(path: str) -> list[Row]:
             reader = csv.DictReader(stream)
             names = [name for name in reader.fieldnames or () if name]
             table = list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise DistirError(f"--fit {path}: it is not text (byte {error.start})") from error
+    except (OSError, csv.Error) as error:
         raise DistirError(f"--fit {path}: {getattr(error, 'strerror', None) or error}") from error
     if missing := [name for name in COLUMNS[:2] if name not in names]:
         raise DistirError(f"--fit {path}: expected columns {', '.join(COLUMNS[:2])}, got no {missing[0]}")

@@ -90,6 +90,8 @@ def load_model(model: Any, shapes: Sequence[str] = (), names: Mapping[str, Seque
         module = load_program(model)
     elif ":" in model:
         module = _call(model, bound, chosen)
+    elif Path(model).is_dir():
+        raise DistirError(f"{model}: is a folder: expected {MODEL_HELP}")
     else:
         raise DistirError(f"{model}: no such model: expected {MODEL_HELP}")
     if chosen:

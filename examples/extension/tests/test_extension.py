@@ -61,7 +61,7 @@ def layers(tmp_path: Path) -> str:
 def test_it_is_found():
     ((name, package, added),) = [each for each in plugins() if each[0] == "example"]
     assert (name, package.split()[0]) == ("example", "distir-example")
-    assert {"cost model", "dialect", "frontend", "machine", "ONNX domain", "pass", "schedule"} <= {
+    assert {"cost model", "dialect", "frontend", "kernel backend", "machine", "ONNX domain", "pass", "schedule"} <= {
         a.kind for a in added
     }
 

@@ -34,6 +34,7 @@ def register() -> None:
     # how plans are made and judged
     distir.register_schedule("eager-1f1b", "distir_example.schedule:eager_1f1b")
     distir.register_cost_model("roofline", "distir_example.cost_model:RooflineCostModel")
+    distir.register_kernel_backend("rows", "distir_example.kernel_backend:ROWS")
     distir.register_machine("example-ring", Path(__file__).with_name("example-ring.toml"))
     # how models come in
     distir.register_onnx_domain("com.example", "distir_example.models:import_node")
