@@ -38,7 +38,7 @@ MISTAKES = {
     "bad backend": (["run", PIPELINE, "--backend", "mpi"], "invalid choice: 'mpi'"),
     "missing ONNX": (["import", "absent.onnx"], "absent.onnx: cannot be read: No such file or directory"),
     "missing program": (["simulate", "absent.mlir", "--machine", "dgx-2"], "absent.mlir: cannot be read: No such file"),
-    "folder": (["import", "."], ".: no such model: expected FILE.onnx"),
+    "folder": (["import", "."], ".: is a folder: expected FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:"),
     "folder as program": (["verify", ".", "."], ".: cannot be read: Is a directory"),
     "no model": (["import", "gpt2"], "gpt2: no such model: expected FILE.onnx, FILE.mlir (level 1 or 2), or MODULE:"),
     "empty ONNX": (["import", "empty.onnx"], "empty.onnx: the file is empty"),
