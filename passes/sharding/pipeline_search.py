@@ -4,7 +4,8 @@ The makespan is the largest of sums along paths (`pipeline_time`). Any mixture o
 along a mixture add up, so the plan that costs least along it bounds all plans. The mixture that bounds best is found by cutting planes
 (Kelley, 1960), as prices of memory are: plans found so far say which mixture promises most, and the longest path of each new plan joins. What is
 tried lies between that mixture and the one that bounds best so far (in-out separation; Ben-Ameur & Neto, 2007): a stage that is on no path of a
-mixture has no costs, and plans along it may do anything there.
+mixture has no costs, and plans along it may do anything there. After a mixture that gave no faster plan, only the bound is left to raise, and what
+is tried is the one that promises most.
 What mixtures leave open (no plan is half of one and half of another) is closed by the integer program with a row for each path, where that is small; of a large problem, a plan near its bound will do."""
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class PipelineSearch:
                 break
             promising, promised = self._next_shares()
             middle = [*centre, *[0] * (len(promising) - len(centre))]
-            shares = [round(TOWARDS * new + (1 - TOWARDS) * old) for new, old in zip(promising, middle, strict=True)]
+            towards = TOWARDS if self._makespan < makespan else 1.0
+            shares = [round(towards * new + (1 - towards) * old) for new, old in zip(promising, middle, strict=True)]
             if promised <= self._lower * (1 + CONVERGED):
                 break
 

@@ -44,6 +44,8 @@ PROGRESS = 0.05
 """The share of the distance between the bounds, or of the choices left, that a round of passes should take away."""
 WORTH_DIVING = 0.75
 """Another dive is worth while once at most this share of the choices is left."""
+STANDING, IDLE = 1e-7, 2
+"""The bound stands still if so many passes in a row, forth and back, raise it by at most this share of it each."""
 MOMENTUM = 0.9
 """After each pass forth and back, costs are moved on by at most this share of what was moved in it."""
 WORTH_FINISHING, MOST_ROWS = 0.8, 1 << 21
@@ -85,6 +87,8 @@ def _minimised(search: _Search, smallest: int, largest: int) -> list[int] | None
     network, deadline = search.network, search.deadline
     entries, finished = smallest, inf
     network.drop_dominated(deadline)
+    if network.eliminate(entries, is_dropping=False, deadline=search.deadline):
+        return network.decided()
     is_stuck = False
     for _ in range(ROUNDS):
         if network.eliminate(entries, deadline=search.deadline):
@@ -224,8 +228,9 @@ class Bounds:
 
     def improve(self, sweeps: int, deadline: Deadline = NEVER) -> None:
         """Moves costs towards later variables, then towards earlier ones, so often; each time further in the direction in which they
-        went, as long as that makes the bound better (Nesterov's extrapolation, restarted; O'Donoghue & Candes, 2015)."""
-        steps, best = 0, -inf
+        went, as long as that makes the bound better (Nesterov's extrapolation, restarted; O'Donoghue & Candes, 2015). Ends early once the
+        bound stands still."""
+        steps, best, idle = 0, -inf, 0
         for sweep in range(1, sweeps + 1):
             for v in self._own:
                 deadline.check()
@@ -233,9 +238,12 @@ class Bounds:
             for v in reversed(self._own):
                 deadline.check()
                 self._pass_on(v, self._earlier[v])
+            idle = 0 if self.lower - best > STANDING * abs(self.lower) else idle + 1
             steps = steps + 1 if self.lower > best else 0
             best = max(best, self.lower)
-            if sweep < sweeps and not self._is_impossible:
+            if self._is_impossible or idle == IDLE:
+                break
+            if sweep < sweeps:
                 self._extrapolate(min(steps / (steps + 3), MOMENTUM))
 
     def write(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.solver.deadline import NEVER, Deadline
@@ -217,12 +216,8 @@ class Network:
         while sizes:
             deadline.check()
             v = min(sizes, key=sizes.__getitem__)
-            expected, joint = sizes.pop(v), self._joint_classes(v)
-            size = self._size(v, joint)
-            if size > 2 * expected:  # its tables have grown since
-                sizes[v] = size
-            elif size <= most_entries:
-                neighbours = self._eliminate(v, joint)
+            if sizes.pop(v) <= most_entries or self._size(v) <= most_entries:  # choices may have been dropped since
+                neighbours = self._eliminate(v)
                 if is_dropping:
                     self._drop_dominated(neighbours, deadline)
                 sizes.update((n, self._size(n)) for n in neighbours if n not in held)
@@ -251,30 +246,32 @@ class Network:
 
     # --- elimination ---
 
-    def _joint_classes(self, variable: int) -> dict[int, tuple[Array, Array]]:
-        """For each neighbour, the classes of its choices that the variable's tables distinguish together: of each choice,
-        and one choice of each."""
+    def _views(self, variable: int) -> dict[int, list[Array]]:
+        """For each neighbour, the classes of its choices in each of the variable's tables."""
         views: dict[int, list[Array]] = {}
         for t in sorted(self._of[variable]):
             table = self._tables[t]
             for v, classes in zip(table.scope, table.classes, strict=True):
                 if v != variable:
                     views.setdefault(v, []).append(classes)
-        found: dict[int, tuple[Array, Array]] = {}
-        for v, seen in views.items():
-            joint = seen[0]
-            for classes in seen[1:]:
-                joint = joint * (int(classes.max()) + 1) + classes
-            found[v] = _distinct(joint)
-        return found
+        return views
 
-    def _size(self, variable: int, joint: Mapping[int, tuple[Array, Array]] | None = None) -> int:
-        joint = self._joint_classes(variable) if joint is None else joint
-        return len(self._own[variable]) * prod(len(first) for _, first in joint.values())
+    def _joint_classes(self, variable: int) -> dict[int, tuple[Array, Array]]:
+        """For each neighbour, the classes of its choices that the variable's tables distinguish together: of each choice,
+        and one choice of each."""
+        return {v: _distinct(_joint(seen)) for v, seen in self._views(variable).items()}
 
-    def _eliminate(self, variable: int, joint: Mapping[int, tuple[Array, Array]]) -> list[int]:
+    def _size(self, variable: int) -> int:
+        """How many entries the table has that eliminates a variable."""
+        size = len(self._own[variable])
+        for seen in self._views(variable).values():
+            size *= len(set(_joint(seen).tolist())) if len(seen) > 1 else int(seen[0].max()) + 1
+        return size
+
+    def _eliminate(self, variable: int) -> list[int]:
         import numpy as np
 
+        joint = self._joint_classes(variable)
         neighbours = list(joint)
         tables = [self._tables[t] for t in sorted(self._of[variable])]
         own = self._own[variable]
@@ -374,6 +371,14 @@ def _excess(slices: Array) -> Array:
         difference[:, impossible[b]] = -np.inf
         found[:, b] = difference.max(axis=1)
     return found
+
+
+def _joint(seen: Sequence[Array]) -> Array:
+    """Of each choice a number for its classes in several tables together."""
+    joint = seen[0]
+    for classes in seen[1:]:
+        joint = joint * (int(classes.max()) + 1) + classes
+    return joint
 
 
 def _distinct(numbers: Array) -> tuple[Array, Array]:
