@@ -26,6 +26,9 @@ from distir.interpreters.random import UNIFORM_BITS
 SEED, ROWS = "random.seed", "random.rows"
 """The arguments of a program that draws: a number that counts draws, and the numbers of the batch's rows."""
 
+_KNOWN_SEED = 0x5EED_D157
+"""Of PyTorch's generator while a step runs: another one is the step's own."""
+
 _LIBRARY = torch.library.Library("distir", "FRAGMENT")
 _LIBRARY.define("bernoulli(Tensor key, Tensor[] positions, float probability) -> Tensor")
 _LIBRARY.define("uniform(Tensor key, Tensor[] positions) -> Tensor")
@@ -72,6 +75,11 @@ class Draws:
     def _key(self) -> Tensor:
         """The key of this draw. What is computed again (activation checkpointing) finds PyTorch's generator as it was, and
         has the key that it had: by a number that is drawn there."""
+        if torch.initial_seed() != _KNOWN_SEED:
+            raise DistirError(
+                "the step seeds PyTorch's generator (torch.manual_seed), so that every step draws the same, and a program draws other numbers in "
+                "each: seed before the step, or make what is drawn a buffer"
+            )
         with _disable_current_modes():
             ticket = int(torch.randint(2**62, ()).item())
         return self.seed + self._numbers.setdefault(ticket, len(self._numbers))
@@ -227,7 +235,7 @@ class _Replacing(TorchDispatchMode):
 def restored_generator() -> Generator[None]:
     """PyTorch's generator starts from a known state, and is what it was afterwards."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.manual_seed(_KNOWN_SEED)
         yield
 
 

@@ -60,7 +60,7 @@ class OptimizerMemory:
         self._before = self._read()
         self.rest: Memory = self._before
         self.tensors: list[StateTensor] = []
-        self._left: dict[tuple[Any, ...], Any] = {}
+        self.left: dict[tuple[Any, ...], Any] = {}
         self._narrow: dict[tuple[Any, ...], torch.dtype] = {}
         self._example_of = self._examples()
         self._of_scalars = self._like_scalars()
@@ -112,8 +112,8 @@ class OptimizerMemory:
         """The optimizer remembers these meanwhile, by `StateTensor.name`, and its steps can be traced."""
         with self._put_back():
             given = {each.path: tensors[each.name] for each in self.tensors}
-            self._write(with_leaves(self.rest, self._left | given))
-            for path, leaf in self._left.items():
+            self._write(with_leaves(self.rest, self.left | given))
+            for path, leaf in self.left.items():
                 if path[0] == "state":
                     put(self.optimizer.state, [self.parameters.get(path[1], path[1]), *path[2:]], leaf)
             with self._traceable():
@@ -127,7 +127,7 @@ class OptimizerMemory:
         now, rest = dict(leaves_of(self._read())), dict(leaves_of(self.rest))
         slots = {each.path for each in self.tensors}
         changed = {path: leaf for path, leaf in now.items() if path not in slots and not is_same(leaf, rest.get(path))}
-        self._left = {path: like_left(leaf) for path, leaf in changed.items() if path[-1] not in TRACEABLE}
+        self.left = {path: like_left(leaf) for path, leaf in changed.items() if path[-1] not in TRACEABLE}
         found = {each.name: (each.path, now[each.path]) for each in self.tensors if each.path in now}
         return {name: self._rounded(path, leaf) for name, (path, leaf) in found.items() if isinstance(leaf, Tensor)}
 
@@ -141,7 +141,7 @@ class OptimizerMemory:
 
     def leftovers(self) -> list[str]:
         """What the last step changed beside these tensors, in words."""
-        return [f"{path_name(path)} of {self.what}" for path in self._left]
+        return [f"{path_name(path)} of {self.what}" for path in self.left]
 
     def now(self) -> dict[str, Tensor]:
         """What the optimizer remembers outside of a program, where it is there yet."""

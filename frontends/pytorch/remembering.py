@@ -20,6 +20,7 @@ from distir.frontends.pytorch.optimizers import OptimizerMemory, wrapped_by
 from distir.frontends.pytorch.scalers import ScalerMemory
 from distir.frontends.pytorch.schedules import ScheduleTable
 from distir.frontends.pytorch.substitutes import Substitutes, in_modules
+from distir.frontends.pytorch.watched_numbers import Decisions, is_number, plain
 
 Tensors = dict[str, Tensor]
 
@@ -53,6 +54,23 @@ class TracedFunction:
         """What the last run left in optimizers beside the tensors that they remember."""
         memories = () if self.remembering is None else self.remembering.memories
         return [name for memory in memories for name in memory.leftovers()]
+
+    def left(self) -> list[dict[Any, Any]]:
+        """What the last run left there, for `put_left`."""
+        return [] if self.remembering is None else [dict(memory.left) for memory in self.remembering.memories]
+
+    def put_left(self, left: Sequence[dict[Any, Any]]) -> None:
+        """The next run finds this there."""
+        for memory, each in zip(self.remembering.memories if self.remembering is not None else (), left, strict=True):
+            memory.left = dict(each)
+
+    def watch(self, decisions: Decisions) -> None:
+        """Numbers that the last run left there tell from now on what is decided by them."""
+        watched = [
+            {path: decisions.watched(plain(leaf)) if is_number(leaf) else leaf for path, leaf in each.items()}
+            for each in self.left()
+        ]
+        self.put_left(watched)
 
 
 class Remembering:

@@ -4,17 +4,32 @@ says what a run of it left in them beside tensors that a program returns; afterw
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
+import random
+import sys
+import threading
 import types
 from collections import deque
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.optim.lr_scheduler import LRScheduler
+
+from distir.frontends.pytorch.watched_numbers import Decisions, is_number, is_watched, plain
 
 LARGE, DEEP = 10_000, 6
 """Containers of more entries, and objects behind more others, are not looked at."""
+FAR = 1_000_003
+"""Runs that a far later one is behind."""
+_MANY = 1009
+"""Entries that a growing list has more by then."""
+
+Contents = list[dict[Any, Any]]
 
 
 class Surroundings:
@@ -23,28 +38,80 @@ class Surroundings:
     def __init__(self, objects: Sequence[object]) -> None:
         self._caches: list[Any] = []
         self._places = list(_places(objects, self._caches))
-        self._before = [dict(place.items()) for place in self._places]
+        self._before = self.state()
+        self._last = self._before
+        self._found: list[tuple[int, Any]] = []
+        self._grew = False
+        self._marks = self._marked()
+
+    def state(self) -> Contents:
+        """What the objects are now, for `restore`."""
+        return [dict(place.items()) for place in self._places]
+
+    def _marked(self) -> list[dict[Any, object]]:
+        return [{key: _mark(value) for key, value in each.items()} for each in self.state()]
 
     def changes(self) -> list[str]:
-        """What is not as it was, in words. Tensors that were left are others from now on (`like_left`)."""
-        found: list[str] = []
-        for place, before in zip(self._places, self._before, strict=True):
-            now = dict(place.items())
-            for key in {**before, **now}:
-                if _mark(before.get(key)) != _mark(now.get(key)):
-                    found.append(place.named(key))
-                    if isinstance(now.get(key), Tensor):
-                        place[key] = like_left(now[key])
+        """What is not as it was before the last run, in words. Tensors that were left are others from now on (`like_left`)."""
+        return [self._places[number].named(key) for number, key in self._changed()]
+
+    def advanced(self) -> list[str]:
+        """Of the last `changes`, those of which each run gets another part: iterators, and generators of random numbers."""
+        return [self._places[number].named(key) for number, key in self._found if self._places[number].is_position]
+
+    def only_numbers(self) -> bool:
+        """Whether the last `changes` were of numbers that are watched, and of tensors in the place of tensors."""
+        return not self._grew
+
+    def _changed(self) -> list[tuple[int, Any]]:
+        self._found = found = list[tuple[int, Any]]()
+        marks = self._marked()
+        self._grew = False
+        for number in range(len(self._places)):
+            then, now = self._marks[number], marks[number]
+            for key in {**then, **now}:
+                if then.get(key) != now.get(key):
+                    found.append((number, key))
+        for number, key in found:
+            place = self._places[number]
+            value = dict(place.items()).get(key)
+            self._grew |= not is_watched(value) and not (isinstance(value, Tensor) and key in self._marks[number])
+            if isinstance(value, Tensor):
+                place[key] = like_left(value)
+        self._last, self._marks = self.state(), self._marked()
         return found
 
-    def restore(self) -> None:
-        """Attributes and entries are what they were; caches of functions are empty, since what they have may be of the run."""
+    def watch(self, decisions: Decisions) -> None:
+        """Numbers that are not what they were at first tell from now on what is decided by them."""
+        for place, key, _, now in self._moved_numbers():
+            place[key] = decisions.watched(plain(now))
+
+    def go_far(self) -> None:
+        """Numbers are what they would be after many more runs, and lists that grow are long."""
+        for place, key, then, now in self._moved_numbers():
+            value = plain(now) + (plain(now) - plain(then)) * FAR
+            place[key] = now.decisions.watched(value) if is_watched(now) else value
+        for place, before in zip(self._places, self._before, strict=True):
+            place.grow(len(before))
+
+    def _moved_numbers(self) -> Iterator[tuple[_Place, Any, Any, Any]]:
+        """Place, key, and the numbers that are not what they were."""
+        for place, before in zip(self._places, self._before, strict=True):
+            for key, now in list(place.items()):
+                then = before.get(key)
+                if place.has_numbers and is_number(now) and is_number(then) and plain(now) != plain(then):
+                    yield place, key, then, now
+
+    def restore(self, state: Contents | None = None) -> None:
+        """Attributes and entries are what they were, at first or then; caches of functions are empty, since what they have may be of
+        a run."""
         for cache in self._caches:
             cache.cache_clear()
-        for place, before in zip(self._places, self._before, strict=True):
+        for place, before in zip(self._places, self._before if state is None else state, strict=True):
             now = dict(place.items())
             if list(now) != list(before) or any(now[key] is not before[key] for key in before):
                 place.restore(before)
+        self._last, self._marks = self.state(), self._marked()
 
 
 def like_left(value: Any) -> Any:
@@ -67,6 +134,11 @@ _LEFT = "_left_by_a_run"
 
 class _Place:
     """Attributes of an object, entries of a container, variables of a function: values by keys."""
+
+    is_position = False
+    """Whether it says how far something has come that cannot be put back."""
+    has_numbers = True
+    """Whether other numbers can be put in their places."""
 
     def __init__(self, where: str, owner: Any, names: Sequence[str] | None = None) -> None:
         self.where, self._owner, self._names = where, owner, names
@@ -98,6 +170,11 @@ class _Place:
         else:
             mapping[key] = value
 
+    def grow(self, before: int) -> None:
+        """A list that has more entries than `before` has many more."""
+        if isinstance(self._owner, list | deque) and len(self._owner) > before:
+            self._owner.extend([self._owner[-1]] * _MANY)
+
     def restore(self, before: dict[Any, Any]) -> None:
         mapping = self._mapping()
         if isinstance(self._owner, types.CellType) or self._names is not None:
@@ -115,6 +192,116 @@ class _Place:
         if isinstance(self._owner, types.CellType) or self._names is not None:
             return self.where or str(key)
         return f"{self.where}[{key!r}]" if isinstance(self._owner, dict | list | deque) else f"{self.where}.{key}"
+
+
+class _ClassPlace(_Place):
+    """Attributes of a class that are no code."""
+
+    def items(self) -> list[tuple[Any, Any]]:
+        found = vars(self._owner).items()
+        return [(k, v) for k, v in found if not (k.startswith("__") or callable(v) or hasattr(v, "__get__"))]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        setattr(self._owner, key, value)
+
+    def restore(self, before: dict[Any, Any]) -> None:
+        for key, _ in self.items():
+            if key not in before:
+                delattr(self._owner, key)
+        for key, value in before.items():
+            setattr(self._owner, key, value)
+
+
+class _SlotsPlace(_Place):
+    """Attributes of an object without a dictionary."""
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return [(name, getattr(self._owner, name)) for name in _slots(self._owner) if hasattr(self._owner, name)]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        object.__setattr__(self._owner, key, value)
+
+    def restore(self, before: dict[Any, Any]) -> None:
+        for key, value in before.items():
+            self[key] = value
+
+
+class _Members(_Place):
+    """Members of a set, and numbers of an array."""
+
+    has_numbers = False
+
+    def items(self) -> list[tuple[Any, Any]]:
+        if isinstance(self._owner, set):
+            return [(each, each) for each in cast("set[Any]", self._owner)]
+        return list(enumerate(np.asarray(self._owner).ravel().tolist()))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """What is here cannot be replaced."""
+
+    def grow(self, before: int) -> None:
+        if isinstance(self._owner, set) and len(cast("set[Any]", self._owner)) > before:
+            cast("set[Any]", self._owner).update(range(-_MANY, 0))
+
+    def restore(self, before: dict[Any, Any]) -> None:
+        if isinstance(self._owner, set):
+            self._owner.clear()
+            self._owner.update(before)
+        else:
+            self._owner[...] = np.reshape([*before.values()], self._owner.shape)
+
+    def named(self, key: Any) -> str:
+        return self.where
+
+
+class _Position(_Members):
+    """How far an iterator, or a generator of random numbers, has come."""
+
+    is_position = True
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return [("", _position(self._owner))]
+
+    def grow(self, before: int) -> None:
+        """It goes on by itself."""
+
+    def restore(self, before: dict[Any, Any]) -> None:
+        """It does not go back."""
+
+
+_DRAWING = random.Random | np.random.Generator | np.random.RandomState
+
+
+def _position(owner: Any) -> object:
+    """What changes when an iterator goes on."""
+    if isinstance(owner, types.GeneratorType):
+        frame = owner.gi_frame
+        inner = _position(owner.gi_yieldfrom) if isinstance(owner.gi_yieldfrom, Iterator) else None
+        own = None if frame is None else (frame.f_lasti, tuple(_mark(v) for v in frame.f_locals.values()))
+        return own, inner
+    if isinstance(owner, random.Random):
+        return owner.getstate()
+    if isinstance(owner, np.random.Generator):
+        return str(owner.bit_generator.state)
+    if isinstance(owner, np.random.RandomState):
+        return str(owner.get_state())
+    if isinstance(owner, itertools.count):
+        return repr(owner)
+    try:
+        how = owner.__reduce__()
+    except TypeError:
+        how = ()
+    numbers = tuple(each for each in _flat(how) if isinstance(each, int | float))
+    inside = [each for each in gc.get_referents(owner) if isinstance(each, Iterator)]
+    return numbers, tuple(_position(each) for each in inside if each is not owner)
+
+
+def _flat(value: object) -> Iterator[object]:
+    if isinstance(value, tuple):
+        for each in cast("tuple[object, ...]", value):
+            yield from _flat(each)
+    else:
+        yield value
 
 
 def _places(objects: Sequence[object], caches: list[Any]) -> Iterator[_Place]:
@@ -140,11 +327,34 @@ def _places(objects: Sequence[object], caches: list[Any]) -> Iterator[_Place]:
             for place in _variables(owner):
                 yield place
                 pending.extend((place.where or str(key), value, depth + 1) for key, value in place.items())
+            defaults = (*(owner.__defaults__ or ()), *(owner.__kwdefaults__ or {}).values())
+            pending.extend((f"a default of {owner.__name__}", value, depth + 1) for value in defaults)
+        elif isinstance(owner, types.ModuleType):
+            continue
+        elif isinstance(owner, type):
+            if not _is_librarys(owner.__module__):
+                pending.extend((each.__name__, each, depth) for each in _methods(owner))
+                classes = [each for each in owner.__mro__ if not _is_librarys(each.__module__)]
+                for place in (_ClassPlace(each.__name__, each) for each in classes):
+                    yield place
+                    pending.extend((place.named(key), value, depth + 1) for key, value in place.items())
+        elif isinstance(owner, set) or (isinstance(owner, np.ndarray) and owner.dtype.kind in "biuf"):
+            if len(cast("set[Any]", owner) if isinstance(owner, set) else owner.ravel()) < LARGE:
+                yield _Members(where, owner)
+        elif isinstance(owner, _DRAWING) or (isinstance(owner, Iterator) and _is_builtin(owner)):
+            yield _Position(where, owner)
         elif _is_looked_at(owner):
-            pending.extend((each.__name__, each, depth) for each in _methods(type(owner)))
-            place = _Place(where, owner)
-            yield place
-            pending.extend((place.named(key), value, depth + 1) for key, value in place.items())
+            pending.append((type(owner).__name__, type(owner), depth))
+            kinds = [_Place] if isinstance(owner, dict | list | deque) or hasattr(owner, "__dict__") else []
+            for place in (kind(where, owner) for kind in kinds + [_SlotsPlace] * bool(_slots(owner))):
+                yield place
+                pending.extend((place.named(key), value, depth + 1) for key, value in place.items())
+
+
+def _slots(owner: object) -> list[str]:
+    """What an object of the user's own classes has without a dictionary."""
+    found = [vars(each).get("__slots__", ()) for each in type(owner).__mro__ if not _is_librarys(each.__module__)]
+    return [name for names in found for name in ([names] if isinstance(names, str) else names) if name[:2] != "__"]
 
 
 def _methods(kind: type) -> list[types.FunctionType]:
@@ -154,13 +364,23 @@ def _methods(kind: type) -> list[types.FunctionType]:
 
 
 def _variables(function: types.FunctionType) -> Iterator[_Place]:
-    """What a function has of its closure, and of globals."""
+    """What a function has of its closure, of globals, of modules of the user's, and as attributes."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield _Place(name, cell)
-    names = [name for name in _names(function.__code__) if name in function.__globals__]
+    named = _names(function.__code__)
+    names = [name for name in named if name in function.__globals__]
+    modules = [each for name in names if isinstance(each := function.__globals__[name], types.ModuleType)]
     names = [name for name in names if not _is_code(function.__globals__[name])]
     if names:
         yield _Place("", function.__globals__, names)
+    for module in modules:
+        inside = [
+            name for name in named if name in vars(module) and not isinstance(vars(module)[name], types.ModuleType)
+        ]
+        if inside and not _is_librarys(module.__name__):
+            yield _Place("", vars(module), inside)
+    if vars(function):
+        yield _Place(function.__name__, function)
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -169,27 +389,38 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _is_code(value: object) -> bool:
-    kinds = types.ModuleType, type, types.BuiltinFunctionType
-    return isinstance(value, kinds) or (isinstance(value, types.FunctionType) and _is_librarys(value.__module__))
+    if isinstance(value, type | types.FunctionType):
+        return _is_librarys(value.__module__)
+    return isinstance(value, types.ModuleType | types.BuiltinFunctionType)
+
+
+_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "distir"}
 
 
 def _is_librarys(module: object) -> bool:
-    return str(module).split(".")[0] in ("torch", "numpy", "builtins", "distir", "functools", "collections")
+    return str(module).split(".")[0] in _LIBRARIES
+
+
+def _is_builtin(owner: object) -> bool:
+    return type(owner).__module__ in ("builtins", "itertools")
 
 
 def _is_looked_at(owner: object) -> bool:
-    """Containers that are not large, cells, modules, optimizers, and objects of the user's own classes."""
+    """Containers that are not large, cells, modules, optimizers, schedulers, iterators, and objects of the user's own classes."""
     if isinstance(owner, dict | list | deque):
         return len(cast("list[Any]", owner)) < LARGE
-    if isinstance(owner, nn.Module | torch.optim.Optimizer):
+    if isinstance(owner, nn.Module | torch.optim.Optimizer | LRScheduler | Iterator):
+        return hasattr(owner, "__dict__")
+    if isinstance(owner, types.SimpleNamespace | threading.local):
         return True
-    if isinstance(owner, Tensor | type | types.ModuleType) or not hasattr(owner, "__dict__"):
+    if isinstance(owner, Tensor) or _is_librarys(type(owner).__module__):
         return False
-    return not _is_librarys(type(owner).__module__)
+    return hasattr(owner, "__dict__") or bool(_slots(owner))
 
 
 def _mark(value: Any) -> object:
     """What tells one value from another: numbers by what they are, other things by which they are."""
+    value = plain(value)
     if isinstance(value, bool | int | float | str | None):
         return type(value), value
     if isinstance(value, tuple):

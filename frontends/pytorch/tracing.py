@@ -25,6 +25,7 @@ from distir.frontends.pytorch.devices import autocast_on_cpu, without_draws_of_p
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.in_place import mark_updates_in_place
+from distir.frontends.pytorch.later_runs import attribute, refuse_memory
 from distir.frontends.pytorch.module_paths import module_paths
 from distir.frontends.pytorch.remembering import Port, TracedFunction
 from distir.frontends.pytorch.rewrites import (
@@ -35,7 +36,7 @@ from distir.frontends.pytorch.rewrites import (
     written_constants,
 )
 from distir.frontends.pytorch.rows import bags_by_row, rows_by_themselves
-from distir.frontends.pytorch.side_effects import Surroundings, is_left
+from distir.frontends.pytorch.side_effects import Surroundings
 from distir.interpreters.weights import attach
 
 Key = tuple[str, str]
@@ -50,18 +51,7 @@ def trace(function: TracedFunction) -> ModuleOp:
     ports = [*function.ports, Port(SEED, "buffer", torch.tensor(0), torch.tensor(0), True)]
     if batch is not None:
         ports.append(Port(ROWS, "seed", torch.arange(batch), torch.arange(batch), True))
-    surroundings = Surroundings(function.keeps)
-    try:
-        graph, keys = _traced_function(function, ports)
-        if changes := surroundings.changes() + function.leftovers():
-            again, _ = _traced_function(function, ports)
-            if again.code != graph.code or _reads_what_was_left(again):
-                raise DistirError(
-                    f"{function.name} changes {', '.join(changes[:3])}, which its next run reads, and a program does not remember: make it a "
-                    "buffer of a module, or take it out of the step"
-                )
-    finally:
-        surroundings.restore()
+    graph, keys = _traced_alone(function, ports)
     _refuse_constants(function, graph)
     if any(_writes(node) for node in graph.graph.nodes):
         graph = _traced(functionalize(graph), _examples(ports))
@@ -82,6 +72,17 @@ def trace(function: TracedFunction) -> ModuleOp:
     values = {port.name: values[port.name] for port in importer.ports if port.name in values}
     attach(module, {name: _array(value) for name, value in values.items()})
     return module
+
+
+def _traced_alone(function: TracedFunction, ports: Sequence[Port]) -> tuple[fx.GraphModule, list[Key]]:
+    """The graph of one run, which is that of every other."""
+    surroundings = Surroundings(function.keeps)
+    try:
+        graph, keys = _traced_function(function, ports)
+        refuse_memory(function, surroundings, graph, lambda: _traced_function(function, ports)[0])
+    finally:
+        surroundings.restore()
+    return graph, keys
 
 
 def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[fx.GraphModule, list[Key]]:
@@ -138,7 +139,7 @@ def _batch_size(function: TracedFunction) -> int | None:
 
 def _refuse_constants(function: TracedFunction, graph: fx.GraphModule) -> None:
     """That no tensor from elsewhere is written to, and none that a run remembers is reached past what stands for it."""
-    if (written := written_constants(graph)) and (tensor := _attribute(graph, written[0])) is not None:
+    if (written := written_constants(graph)) and (tensor := attribute(graph, written[0])) is not None:
         raise DistirError(
             f"{function.name} writes to a tensor of shape {list(tensor.shape)} that is no parameter, buffer or state of its modules and "
             "optimizers: make it a buffer of a module"
@@ -146,23 +147,11 @@ def _refuse_constants(function: TracedFunction, graph: fx.GraphModule) -> None:
     remembering = function.remembering
     known = {} if remembering is None else {id(tensor): name for (name, _), tensor in remembering.now().items()}
     for node in graph.graph.nodes:
-        if node.op == "get_attr" and (name := known.get(id(_attribute(graph, node.target)))) is not None:
+        if node.op == "get_attr" and (name := known.get(id(attribute(graph, node.target)))) is not None:
             raise DistirError(
                 f"{function.name} reaches {name} in a way that is not followed (torch.func, or an autograd Function bound before): "
                 "use it as an attribute of its module"
             )
-
-
-def _reads_what_was_left(graph: fx.GraphModule) -> bool:
-    found = (_attribute(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr")
-    return any(is_left(tensor) for tensor in found if tensor is not None)
-
-
-def _attribute(graph: fx.GraphModule, target: Any) -> Tensor | None:
-    found: Any = graph
-    for name in str(target).split("."):
-        found = getattr(found, name)
-    return found if isinstance(found, Tensor) else None
 
 
 def _without_unread(graph: fx.GraphModule, ports: Sequence[Port], keys: Sequence[Key]) -> tuple[list[Port], list[Key]]:

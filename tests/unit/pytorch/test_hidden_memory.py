@@ -5,11 +5,14 @@ program with two of the user's, or imports twice, and refuses them. Caches that 
 
 from __future__ import annotations
 
+import array
 import functools
 import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -59,6 +62,21 @@ def of_slots(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return scaled
 
 
+def of_packed_numbers(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    calls = array.array("l", [1])
+
+    def scaled(loss: Tensor) -> Tensor:
+        calls[0] += 1
+        return loss / calls[0]
+
+    return scaled
+
+
+def of_packed_constants(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    scaled = of_packed_numbers(model)
+    return lambda loss: loss * torch.tensor([scaled(1.0)] * 2).sum()  # pyright: ignore
+
+
 def step_with(make: Callable[[nn.Module], Callable[[Tensor], Tensor]]) -> Any:
     model = mlp()
     optimizer, scaled = torch.optim.SGD(model.parameters(), lr=0.1), make(model)
@@ -76,15 +94,151 @@ def step_with(make: Callable[[nn.Module], Callable[[Tensor], Tensor]]) -> Any:
 @pytest.mark.parametrize("make", [of_an_iterator, of_a_set, of_a_cache, of_slots])
 def test_what_the_next_run_reads_is_seen(make: Callable[[Any], Any]) -> None:
     torch.manual_seed(0)
-    with pytest.raises(DistirError, match=r"results of two steps differ|first one left something in Python"):
+    with pytest.raises(
+        DistirError,
+        match=r"results of two steps differ|first one left something in Python|changes .*, (of )?which ",
+    ):
         check_imported(import_step(step_with(make)))
 
 
 def test_a_step_that_is_too_large_to_run_is_imported_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eager, "CHECK_SECONDS", 0.0)
     with pytest.raises(DistirError, match="a second import gives another program"):
-        check_imported(import_step(step_with(of_an_iterator)))
+        check_imported(import_step(step_with(of_packed_numbers)))
+    with pytest.raises(DistirError, match="a second import has other values of "):
+        check_imported(import_step(step_with(of_packed_constants)))
     assert check_imported(import_step(step_with(lambda model: lambda loss: loss * 2))).startswith("not compared")
+
+
+class Shared:
+    calls = 0
+
+
+def of_accumulated_gradients(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    calls = [0]
+
+    def scaled(loss: Tensor) -> Tensor:
+        calls[0] += 1
+        return loss if calls[0] % 32 == 0 else 0 * loss
+
+    return scaled
+
+
+def of_a_class(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    def scaled(loss: Tensor) -> Tensor:
+        Shared.calls += 1
+        return loss * max(0.5, 1 - Shared.calls / 10) if Shared.calls > 200 else loss
+
+    return scaled
+
+
+def of_a_milestone(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    calls = {"all": 0}
+
+    def scaled(loss: Tensor) -> Tensor:
+        calls["all"] += 1
+        return loss * 0.1 if calls["all"] in {300, 600} else loss
+
+    return scaled
+
+
+def of_an_array(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    calls = np.zeros(1, int)
+
+    def scaled(loss: Tensor) -> Tensor:
+        calls[0] += 1
+        return loss * 0.1 if calls[0] > 3 else loss
+
+    return scaled
+
+
+def of_a_list(model: nn.Module, losses: list[float] = []) -> Callable[[Tensor], Tensor]:
+    def scaled(loss: Tensor) -> Tensor:
+        losses.append(0.0)
+        return loss * 0.1 if len(losses) > 100 else loss
+
+    return scaled
+
+
+def of_a_generator(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    factors = (1.0 if n < 5 else 0.1 for n in itertools.count())
+    return lambda loss: loss * next(factors)
+
+
+def of_a_hook(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    def hook(module: Any, args: Any, output: Tensor) -> Tensor:
+        hook.calls += 1
+        return output if hook.calls < 50 else output * 2
+
+    hook.calls = 0
+    model.get_submodule("0").register_forward_hook(hook)
+    return lambda loss: loss
+
+
+def of_numbers_drawn(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    dice = random.Random(0)
+    return lambda loss: loss if dice.random() < 0.99 else loss * 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(of_accumulated_gradients, of_a_class, of_a_milestone, of_an_array),
+        *(of_a_list, of_a_generator, of_a_hook, of_numbers_drawn),
+    ],
+)
+def test_what_a_much_later_run_reads_is_seen(make: Callable[[Any], Any]) -> None:
+    """The first two runs are alike."""
+    torch.manual_seed(0)
+    with pytest.raises(
+        DistirError, match=r"changes .*(reads|is read|decides by \(test_hidden_memory.py|each run gets another part)"
+    ):
+        import_step(step_with(make))
+    assert not Shared.calls
+
+
+def test_a_schedule_that_acts_later_is_seen() -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 60])
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        return loss
+
+    with pytest.raises(DistirError, match=r"changes .*last_epoch, .*read"):
+        import_step(written_step(step, model, optimizer, example_args=classes()))
+    assert schedule.last_epoch == 0
+
+
+@pytest.mark.parametrize("says", [lambda n: f"step {n}", lambda n: n % 100 == 0 and str(n)])
+def test_a_count_that_is_only_told_does_not_matter(says: Callable[[int], Any]) -> None:
+    def make(model: nn.Module) -> Callable[[Tensor], Tensor]:
+        calls, told = [0], list[Any]()
+
+        def scaled(loss: Tensor) -> Tensor:
+            calls[0] += 1
+            told.append(says(calls[0]))
+            return loss
+
+        return scaled
+
+    assert check_imported(import_step(step_with(make))).startswith("two steps")
+
+
+def test_a_step_that_seeds_its_draws_draws_the_same_each_time() -> None:
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)).double()
+
+    def output(x: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        return model(x)
+
+    with pytest.raises(DistirError, match=r"seeds PyTorch's generator \(torch.manual_seed\)"):
+        import_step(written_step(output, model), classes()[:1])
 
 
 @functools.lru_cache
