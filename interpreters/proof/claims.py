@@ -134,7 +134,7 @@ def _proof(sequential: ModuleOp, entry: str, rules: RuleOf, run: Any) -> Proof:
     run(claim)
     if values.assumed:
         a, b = values.assumed[0]
-        claim.fail(f"@{entry}", f"{a} is taken to be {b}")
+        claim.fail(f"@{entry}", f"{a} is taken to be {b or 'a value of the sequential program'}")
     relied = {template for prover in claim.provers for template in prover.relied if template.rule is not None}
     uses = {RuleUse(str(t), str(t.rule), t.rule.found) for t in relied if t.rule is not None}
     failures = [*claim.failures, *(each for prover in claim.provers for each in prover.refused)]

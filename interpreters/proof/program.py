@@ -223,7 +223,7 @@ class Prover(Walk):
     """Operations looked at."""
     has_guessed: bool = False
     """Whether one of several operations of the sequential program was taken while the terms that tell them apart were hidden."""
-    _results: dict[Any, tuple[PythonValues, Sequence[tuple[Term, Term]]]] = field(default_factory=dict[Any, Any])
+    _results: dict[Any, tuple[PythonValues, Sequence[tuple[Term, Term | None]]]] = field(default_factory=dict[Any, Any])
     _known: dict[str, set[Place]] = field(default_factory=dict[str, set[Place]])
     _told_terms: set[str] = field(default_factory=set[str])
     """Functions that need to know which values they are given."""
@@ -306,7 +306,7 @@ class Prover(Walk):
                 raise NeedsToKnow(frozenset())
             self._told_terms.add(name)
 
-    def _walked(self, key: tuple[str, PythonValues]) -> tuple[PythonValues, Sequence[tuple[Term, Term]]]:
+    def _walked(self, key: tuple[str, PythonValues]) -> tuple[PythonValues, Sequence[tuple[Term, Term | None]]]:
         """The results of a function on these arguments, and which terms it took to be equal."""
         of_caller = [*values.assumed]
         values.assumed.clear()
@@ -317,16 +317,28 @@ class Prover(Walk):
             values.assumed[:] = of_caller
         return found
 
-    def _are_equal(self, pairs: Sequence[tuple[Term, Term]], terms: dict[Term, Term]) -> bool:
-        """Whether terms of a function are equal for the arguments of a call; its caller may have to take them to be."""
-        for pair in pairs:
-            a, b = [replayed(each, terms) if terms and each.is_open else each for each in pair]
+    def _are_equal(self, pairs: Sequence[tuple[Term, Term | None]], terms: dict[Term, Term]) -> bool:
+        """Whether what was assumed of terms of a function is so for the arguments of a call; its caller may have to assume it."""
+        for first, second in pairs:
+            a, b = [each and (replayed(each, terms) if terms and each.is_open else each) for each in (first, second)]
+            assert a is not None
             if a is b:
                 continue
-            if not (a.is_open or b.is_open):
+            if a.is_open or (b is not None and b.is_open):
+                values.assumed.append((a, b))
+            elif b is not None or not self.library.has(a):
                 return False
-            values.assumed.append((a, b))
         return True
+
+    def _take_as_finite(self, operands: Sequence[Shard]) -> None:
+        """What zeros are multiplied by must be values of the sequential program: of others nobody knows that they are numbers."""
+        for value in operands:
+            if value.is_zero or value.term.array is not None:
+                continue
+            if value.term.is_open:
+                values.assumed.append((value.term, None))
+            elif not self.library.has(value.term):
+                raise Mismatch(f"zeros are multiplied by what the sequential program does not compute: {value}")
 
     # --- operators ---
 
@@ -371,6 +383,8 @@ class Prover(Walk):
         for term in terms:
             if not term.origin and not term.is_sequential:
                 term.origin = described(op)
+        if any(addend is not None and addend.is_nothing for _, addend in outcomes):
+            self._take_as_finite(values)
         results: list[Shard] = []
         for term, (indices, addend), local in zip(terms, outcomes, form.results, strict=True):
             results.append(zeros(local) if addend is not None and addend.is_nothing else shard(term, indices, addend))

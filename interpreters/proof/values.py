@@ -108,8 +108,9 @@ def is_argument(term: Term) -> bool:
     return isinstance(term.head, tuple) and term.head[0] == "argument" and not term.factors
 
 
-assumed: list[tuple[Term, Term]] = []
-"""Terms that the walk of a function took to be equal; each call shows that they are, of what it gives."""
+assumed: list[tuple[Term, Term | None]] = []
+"""Terms that the walk of a function took to be equal, or to be values of the sequential program (None); each call shows that they are, of
+what it gives."""
 
 
 def taken_as_one(a: Term, b: Term) -> Term | None:

@@ -321,3 +321,38 @@ def test_rows_of_outputs_are_inserted_where_they_belong():
             ("%1 into %r", "%b into %r"),
         ],
     )
+
+
+ROOTS = """
+func.func @main(%x: tensor<4xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<4xf32> {dist.name = "w", dist.role = "input"})
+    -> (tensor<4xf32> {dist.name = "n", dist.role = "output"}, tensor<4xf32> {dist.name = "y", dist.role = "output"}) {
+  %n = onnx.Neg %x : (tensor<4xf32>) -> tensor<4xf32>
+  %s = onnx.Sqrt %x : (tensor<4xf32>) -> tensor<4xf32>
+  %y = onnx.Mul %s, %w : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  func.return %n, %y : tensor<4xf32>, tensor<4xf32>
+}"""
+ROOTS_BY_ADDENDS = """
+func.func @f(%x: 4x@0, %n: 4x@0, %w: 4x@0) -> 4x@0 {
+  %s = onnx.Sqrt %x : (4x@0) -> 4x@0
+  %y = onnx.Mul %s, %w : (4x@0, 4x@0) -> 4x@0
+  func.return %y : 4x@0
+}
+func.func @main(%x: 4x@0 {dist.name = "x", dist.role = "input"}, %w: 4x@0 {dist.name = "w", dist.role = "input"},
+                %x1: 4x@1 {dist.name = "x", dist.role = "input"})
+    -> (4x@0 {dist.name = "n", dist.role = "output"}, 4x@0 {dist.name = "y", dist.role = "output"}, 4x@1 {dist.name = "y", dist.role = "output"}) {
+  %n = onnx.Neg %x : (4x@0) -> 4x@0
+  %n1 = onnx.Neg %x1 : (4x@1) -> 4x@1
+  %w1 = dist.zeros : 4x@1
+  %s = onnx.Sqrt %x : (4x@0) -> 4x@0
+  %y = onnx.Mul %s, %w : (4x@0, 4x@0) -> 4x@0
+  %y1 = dist.call @f(%x1, %n1, %w1) on [1] : (4x@1, 4x@1, 4x@1) -> 4x@1
+  %r0, %r1 = dist.allreduce sum %y, %y1 : (4x@0, 4x@1) -> (4x@0, 4x@1)
+  func.return %n, %r0, %r1 : 4x@0, 4x@0, 4x@1
+}"""
+
+
+def test_what_zeros_are_multiplied_by_is_a_value_of_the_program():
+    """The root of what is negative is no number, and zero times it neither."""
+    wrong = [("onnx.Sqrt %x : (4x@0) -> 4x@0\n  %y = onnx.Mul %s, %w : (4x@0, 4x@0) -> 4x@0\n  func", "onnx.Sqrt %n : (4x@0) -> 4x@0\n  %y = onnx.Mul %s, %w : (4x@0, 4x@0) -> 4x@0\n  func"),
+             ("@f(%x1, %n1", "@f(%n1, %n1")]  # fmt: skip
+    check(ROOTS, ROOTS_BY_ADDENDS, wrong)
