@@ -11,7 +11,7 @@ import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from distir.frontends.pytorch.watched_numbers import Decisions, is_number, is_watched, plain
 
-LARGE, DEEP = 10_000, 6
+LARGE, DEEP = 100_000, 12
 """Containers of more entries, and objects behind more others, are not looked at."""
 FAR = 1_000_003
 """Runs that a far later one is behind."""
@@ -75,7 +75,7 @@ class Surroundings:
         for number, key in found:
             place = self._places[number]
             value = dict(place.items()).get(key)
-            self._grew |= not is_watched(value) and not (isinstance(value, Tensor) and key in self._marks[number])
+            self._grew |= not _are_watched(value) and not (isinstance(value, Tensor) and key in self._marks[number])
             if isinstance(value, Tensor):
                 place[key] = like_left(value)
         self._last, self._marks = self.state(), self._marked()
@@ -83,23 +83,27 @@ class Surroundings:
 
     def watch(self, decisions: Decisions) -> None:
         """Numbers that are not what they were at first tell from now on what is decided by them."""
-        for place, key, _, now in self._moved_numbers():
-            place[key] = decisions.watched(plain(now))
+        for place, key, _, now in self._moved():
+            place[key] = _each(lambda number: decisions.watched(plain(number)), now)
 
     def go_far(self) -> None:
-        """Numbers are what they would be after many more runs, and lists that grow are long."""
-        for place, key, then, now in self._moved_numbers():
-            value = plain(now) + (plain(now) - plain(then)) * FAR
-            place[key] = now.decisions.watched(value) if is_watched(now) else value
-        for place, before in zip(self._places, self._before, strict=True):
-            place.grow(len(before))
+        """Numbers are what they would be after many more runs, lists that grow are long, and those that shrink are empty."""
 
-    def _moved_numbers(self) -> Iterator[tuple[_Place, Any, Any, Any]]:
-        """Place, key, and the numbers that are not what they were."""
+        def far(now: Any, then: Any) -> Any:
+            value = plain(now) + (plain(now) - plain(then)) * FAR
+            return now.decisions.watched(value) if is_watched(now) else value
+
+        for place, key, then, now in self._moved():
+            place[key] = _each(far, now, then)
+        for place, before in zip(self._places, self._before, strict=True):
+            place.go_far(len(before))
+
+    def _moved(self) -> Iterator[tuple[_Place, Any, Any, Any]]:
+        """Place, key, and the numbers, or tuples of numbers, that are not what they were."""
         for place, before in zip(self._places, self._before, strict=True):
             for key, now in list(place.items()):
                 then = before.get(key)
-                if place.has_numbers and is_number(now) and is_number(then) and plain(now) != plain(then):
+                if place.has_numbers and _are_numbers(now, then) and _mark(now) != _mark(then):
                     yield place, key, then, now
 
     def restore(self, state: Contents | None = None) -> None:
@@ -170,10 +174,12 @@ class _Place:
         else:
             mapping[key] = value
 
-    def grow(self, before: int) -> None:
-        """A list that has more entries than `before` has many more."""
+    def go_far(self, before: int) -> None:
+        """A list that has more entries than `before` has many more, one that has fewer has none."""
         if isinstance(self._owner, list | deque) and len(self._owner) > before:
             self._owner.extend([self._owner[-1]] * _MANY)
+        elif isinstance(self._owner, list | deque) and len(self._owner) < before:
+            self._owner.clear()
 
     def restore(self, before: dict[Any, Any]) -> None:
         mapping = self._mapping()
@@ -239,7 +245,7 @@ class _Members(_Place):
     def __setitem__(self, key: Any, value: Any) -> None:
         """What is here cannot be replaced."""
 
-    def grow(self, before: int) -> None:
+    def go_far(self, before: int) -> None:
         if isinstance(self._owner, set) and len(cast("set[Any]", self._owner)) > before:
             cast("set[Any]", self._owner).update(range(-_MANY, 0))
 
@@ -262,7 +268,7 @@ class _Position(_Members):
     def items(self) -> list[tuple[Any, Any]]:
         return [("", _position(self._owner))]
 
-    def grow(self, before: int) -> None:
+    def go_far(self, before: int) -> None:
         """It goes on by itself."""
 
     def restore(self, before: dict[Any, Any]) -> None:
@@ -416,6 +422,23 @@ def _is_looked_at(owner: object) -> bool:
     if isinstance(owner, Tensor) or _is_librarys(type(owner).__module__):
         return False
     return hasattr(owner, "__dict__") or bool(_slots(owner))
+
+
+def _are_numbers(a: Any, b: Any) -> bool:
+    """Whether both are numbers, or tuples of as many."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        pair = cast("tuple[tuple[Any, ...], tuple[Any, ...]]", (a, b))
+        return len(pair[0]) == len(pair[1]) and all(map(is_number, (*pair[0], *pair[1])))
+    return is_number(a) and is_number(b)
+
+
+def _are_watched(value: Any) -> bool:
+    return any(map(is_watched, cast("tuple[Any, ...]", value))) if isinstance(value, tuple) else is_watched(value)
+
+
+def _each(function: Callable[..., Any], *values: Any) -> Any:
+    """The function of a number, or of each number of a tuple."""
+    return tuple(map(function, *values)) if isinstance(values[0], tuple) else function(*values)
 
 
 def _mark(value: Any) -> object:

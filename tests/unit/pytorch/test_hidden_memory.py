@@ -160,6 +160,21 @@ def of_a_list(model: nn.Module, losses: list[float] = []) -> Callable[[Tensor], 
     return scaled
 
 
+def of_a_shrinking_list(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    first = [True] * 6
+    return lambda loss: loss * 0.1 if first and first.pop() else loss
+
+
+def of_a_tuple(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    calls: list[Any] = [(0, 0)]
+
+    def scaled(loss: Tensor) -> Tensor:
+        calls[0] = calls[0][0] + 1, calls[0][1]
+        return loss * 0.1 if calls[0][0] > 500 else loss
+
+    return scaled
+
+
 def of_a_generator(model: nn.Module) -> Callable[[Tensor], Tensor]:
     factors = (1.0 if n < 5 else 0.1 for n in itertools.count())
     return lambda loss: loss * next(factors)
@@ -184,7 +199,7 @@ def of_numbers_drawn(model: nn.Module) -> Callable[[Tensor], Tensor]:
     "make",
     [
         *(of_accumulated_gradients, of_a_class, of_a_milestone, of_an_array),
-        *(of_a_list, of_a_generator, of_a_hook, of_numbers_drawn),
+        *(of_a_list, of_a_shrinking_list, of_a_tuple, of_a_generator, of_a_hook, of_numbers_drawn),
     ],
 )
 def test_what_a_much_later_run_reads_is_seen(make: Callable[[Any], Any]) -> None:
