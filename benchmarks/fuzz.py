@@ -213,8 +213,49 @@ COMMANDS = (
     "simulate placed.mlir --machine dgx-a100 --json",
     "simulate placed.mlir --machine mine.toml --trace t.json --window 0ms..1ms --devices 0,1 --depth op",
     "verify mlp.mlir mlp.mlir --tolerance 1e-10 --dtype f64 --seed 3",
+    "verify mlp.mlir mlp.mlir --proof --entry main --json",
+    "import mlp.onnx --entry main --opset 17 --weights w.safetensors -o out.mlir",
+    "simulate placed.mlir --machine dgx-2 --set levels.0.bandwidth=1e9 --set peak_flops=1e12 --cost-model analytic --dtype f32",
+    "search mlp.mlir --machine dgx-2 --devices 2 --sharding ilp --time-limit 2 --zero 1 --tp 2 --recompute none --jobs 1 --json",
+    "plan show plan.json",
+    "plan compare plan.json plan.json --model mlp.mlir --machine dgx-1 --json",
+    "plan apply plan.json --model mlp.mlir -o out.mlir",
+    "plan export megatron plan.json -o out.txt",
+    "plan import megatron --devices 16 --batch-size 16 -o out.json -- --tensor-model-parallel-size 2 --global-batch-size 16",
+    "doctor mlp.mlir --seconds 5 --value z=1",
+    "doctor mlp.onnx --shape x=4,4 --shape z=4,2 --seconds 3 --json",
+    "cache show --operators --json",
+    "plugins",
+    "completion bash",
+    "run mlp.mlir --emit emitted --inputs in.npz --seed 3",
+    "train plan.json --model mlp.mlir --data d.txt --tokens uint8 --steps 1 --checkpoint-every 1 --keep 2 --log log.jsonl --seed 1 --timeout 5",
     "machines mine.toml",
     "machines dgx-1",
+)
+
+ODD_WORDS = (
+    *(
+        "",
+        " ",
+        "-",
+        "--",
+        "-o",
+        ".",
+        "..",
+        "a\tb",
+        "é",
+        "\x1b[31m",
+        "--help",
+        "=",
+        ",",
+        "a=b=c",
+        "x=",
+        "=4",
+        "1..0",
+        "[",
+        "%s",
+    ),
+    *("mlp.mlir", "placed.mlir", "plan.json", "w.safetensors", "mlp.onnx", "mine.toml", "in.npz", "d.txt", "out.mlir"),
 )
 
 
@@ -246,6 +287,10 @@ class Inputs:
         module = import_model(bases[1], {"x": (4, 4), "z": (4, 2)})
         (folder / "mlp.mlir").write_text(str(module), "utf-8")
         (folder / "placed.mlir").write_text(PLACED, "utf-8")
+        (folder / "plan.json").write_text(PLAN, "utf-8")
+        (folder / "case.config").write_text(CONFIGURATIONS[0][1], "utf-8")
+        np.savez(folder / "in.npz", x=np.ones((4, 4), np.float32), z=np.ones((4, 2), np.float32))
+        (folder / "d.txt").write_text("words " * 50)
         (folder / "mine.toml").write_text(self.machines[0], "utf-8")
         self.kinds: dict[str, Callable[[random.Random], int | None]] = {
             "text": lambda dice: parse_program_text(folder / "case.mlir", mutated(dice.choice(self.texts), dice)),
@@ -315,8 +360,20 @@ class Inputs:
 
         words = list[str](dice.choice(COMMANDS).split())
         for _ in range(dice.randint(1, 2)):
-            at = dice.randrange(len(words))
-            words[at] = mutated(words[at], dice).replace("/", "")
+            at = dice.randrange(len(words) + 1)
+            if at == len(words):
+                continue
+            match dice.randrange(5):
+                case 0:
+                    words[at] = mutated(words[at], dice).replace("/", "")
+                case 1:
+                    words[at : at + 1] = dice.choice(([], words[at : at + 1] * 2))
+                case 2:
+                    words[at] = re.sub(r"\d+", dice.choice(NUMBERS), words[at])
+                case 3:
+                    words[at] = dice.choice(ODD_WORDS)
+                case _:
+                    words[at:at] = dice.choice([w.split() for w in COMMANDS])[2:4]
         return run_command(words)
 
     def plan(self, dice: random.Random) -> int:
@@ -397,7 +454,7 @@ class Inputs:
                 status = read(dice)
         except (DiagnosticException, DistirError, ParseError):
             return "refused"
-        if status not in (None, 0, 1):
+        if status not in (None, 0, 1, 3):
             raise ValueError(f"status {status}")
         if "Traceback" in printed.getvalue():
             raise ValueError(printed.getvalue())

@@ -92,7 +92,7 @@ def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
 
 
 def batch_states(entry: FuncOp, batch: Mapping[int, int], shards: int) -> list[State]:
-    """States of the entry's arguments; raises DistirError if a batch dim does not divide."""
+    """States of the entry's arguments; raises DistirError if a batch dim has no rows, or does not divide."""
     attributes = argument_attributes(entry)
     states: list[State] = []
     for i, argument in enumerate(entry.body.block.args):
@@ -100,8 +100,10 @@ def batch_states(entry: FuncOp, batch: Mapping[int, int], shards: int) -> list[S
             states.append(REPLICATED)
             continue
         extent = shape_of(argument)[batch[i]]
+        name = text(attributes[i], "dist.name", f"arg{i}")
+        if not extent:
+            raise DistirError(f"the batch of '{name}' (dim {batch[i]}) has no rows")
         if extent % shards:
-            name = text(attributes[i], "dist.name", f"arg{i}")
             raise DistirError(
                 f"the batch of '{name}' (dim {batch[i]}, {extent} rows) is not divisible by {shards} "
                 f"(data parallel replicas x microbatches): choose a batch, dp and microbatches that divide"
