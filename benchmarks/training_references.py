@@ -12,12 +12,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 MICROBATCHES = 4
+_BY_COST: dict[str, Any] = {"sharding": "ilp", "machine": "local-cpu"}
 PLANS: dict[str, dict[str, Any]] = {
     "eager": {},
-    "DDP": {"dp": 2, "overlap": True},
-    "FSDP": {"dp": 2, "sharding": "ilp", "zero": 3, "overlap": True, "machine": "local-cpu"},
-    "DTensor": {"tp": 2},
-    "pipelining": {"pp": 2, "microbatches": MICROBATCHES, "schedule": "1f1b"},
+    "DDP": {"dp": 2, "overlap": True, **_BY_COST},
+    "FSDP": {"dp": 2, "zero": 3, "overlap": True, **_BY_COST},
+    "DTensor": {"tp": 2, **_BY_COST},
+    "pipelining": {"pp": 2, "microbatches": MICROBATCHES, "schedule": "1f1b", **_BY_COST},
 }
 """What `dtp-parallelize` is told for the same distribution."""
 

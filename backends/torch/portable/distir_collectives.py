@@ -2,7 +2,8 @@
 
 A collective in the program is an object, made once; its `start` communicates beside what follows, until `wait`. What torch.distributed
 does not have, parts of unequal extents, is made of what it has: allgather pads to the largest part, reducescatter is an allreduce of
-which each keeps its part, scatter and gather are messages. The members of a collective tell each other their extents at its first run;
+which each keeps its part, scatter and gather are messages. On CPUs both of the former are messages too, each rank to each other, of any extents:
+gloo's own reducescatter is an allreduce, and its allgather copies more. The members of a collective tell each other their extents at its first run;
 it is one operation in every member's program, so all of them do that at the same point.
 """
 
@@ -68,8 +69,16 @@ class Collective:
         return {rank: extent for rank, (extent,) in self.told(own).items()}
 
 
-Message = tuple[Any, Callable[[], list[Tensor]]]
+Message = tuple[Sequence[Any], Callable[[], list[Tensor]]]
 """What to wait for, and what then gives the results."""
+
+
+def exchanged(sent: Sequence[Tensor], received: Sequence[Tensor], ranks: Sequence[int], group: Any) -> list[Any]:
+    """Begins messages to these ranks and from them, the two of each at once: no order can deadlock."""
+    pairs = [(dist.isend, sent), (dist.irecv, received)]
+    return [
+        post(as_bytes(x), r, group) for post, given in pairs for x, r in zip(given, ranks, strict=True) if x.numel()
+    ]
 
 
 class OfTuples(Collective):
@@ -82,7 +91,7 @@ class OfTuples(Collective):
         tensors: Sequence[Tensor] = operands[0] if is_tuple else operands
         count, types = len(tensors), [each.dtype for each in tensors]
         groups = [[i for i in range(count) if types[i] == dtype] for dtype in dict.fromkeys(types)]
-        messages = [self.message(tensors, alike, beside) for alike in groups]
+        messages = [self.message(tensors, alike) for alike in groups]
 
         def end() -> Any:
             results: list[Any] = [None] * count
@@ -91,9 +100,10 @@ class OfTuples(Collective):
                     results[i] = result
             return tuple(results) if is_tuple else results[0]
 
-        return Pending([work for work, _ in messages], end) if beside else end()
+        pending = Pending([work for works, _ in messages for work in works], end)
+        return pending if beside else pending.wait()
 
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int]) -> Message:
         """Begins the message of those of the tensors at these places, which are of one element type."""
         raise NotImplementedError
 
@@ -103,13 +113,13 @@ class AllReduce(OfTuples):
         super().__init__(ranks)
         self.reduction = reduction
 
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int]) -> Message:
         given = [tensors[i] for i in alike]
         dtype, count = given[0].dtype, len(self.ranks)
         flat = empty([sum(each.numel() for each in given)], dtype if dtype in _REDUCIBLE else torch.int32)
         parts = _filled(flat, given)
-        work = dist.all_reduce(flat, _REDUCE[self.reduction], self.group, async_op=beside)
-        return work, lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
+        work = dist.all_reduce(flat, _REDUCE[self.reduction], self.group, async_op=True)
+        return [work], lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
 
 
 class AllGather(OfTuples):
@@ -118,7 +128,7 @@ class AllGather(OfTuples):
         self.dim = dim
         self.order = [self.ranks.index(r) for r in self.participants]
 
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int]) -> Message:
         dim, order, given = self.dim, self.order, [tensors[i] for i in alike]
         told = self.told(*(each.shape[dim] for each in tensors))
         shapes = [[replaced(tensors[i].shape, dim, told[r][i]) for i in alike] for r in self.ranks]
@@ -128,7 +138,13 @@ class AllGather(OfTuples):
         place = self.ranks.index(self.own)
         mine = received[place]
         _filled(mine[: totals[place]], given)
-        work = dist.all_gather_single(as_bytes(received), as_bytes(mine), self.group, async_op=beside)
+        if distir_runtime.DEVICE.type == "cpu":
+            others = [j for j in range(len(totals)) if j != place]
+            rows = [received[j, : totals[j]] for j in others]
+            ranks = [self.ranks[j] for j in others]
+            works = exchanged([mine[: totals[place]]] * len(ranks), rows, ranks, self.group)
+        else:
+            works = [dist.all_gather_single(as_bytes(received), as_bytes(mine), self.group, async_op=True)]
         is_whole = len(alike) == 1 and math.prod(given[0].shape[:dim]) == 1 and len(set(totals)) == 1
         whole = replaced(given[0].shape, dim, sum(told[r][alike[0]] for r in self.ranks))
 
@@ -139,7 +155,7 @@ class AllGather(OfTuples):
             columns = [[rows[j][k].view(shapes[j][k]) for j in order] for k in range(len(sizes[0]))]
             return [torch.cat(column, dim) for column in columns]
 
-        return work, end
+        return works, end
 
 
 class ReduceScatter(OfTuples):
@@ -151,14 +167,16 @@ class ReduceScatter(OfTuples):
         self.kept = [extent] if isinstance(extent, int) else list(extent)
         self.whole = AllReduce(reduction, ranks)
 
-    def message(self, tensors: Sequence[Tensor], alike: Sequence[int], beside: bool) -> Message:
+    def message(self, tensors: Sequence[Tensor], alike: Sequence[int]) -> Message:
         told, given, kept = self.told(*self.kept), [tensors[i] for i in alike], [self.kept[i] for i in alike]
         dim, dtype, count = self.dim, given[0].dtype, len(self.ranks)
+        if distir_runtime.DEVICE.type == "cpu":
+            return self._among_cpus(given, {r: [told[r][i] for i in alike] for r in self.participants})
         if dtype not in _REDUCIBLE or any(told[r][i] != self.kept[i] for r in self.ranks for i in alike):
             before = self.participants[: self.participants.index(self.own)]
             first = [sum(told[r][i] for r in before) for i in alike]
-            work, whole = self.whole.message(tensors, alike, beside)
-            return work, lambda: [
+            works, whole = self.whole.message(tensors, alike)
+            return works, lambda: [
                 x.narrow(dim, start, extent).clone() for x, start, extent in zip(whole(), first, kept, strict=True)
             ]
         shapes = [replaced(each.shape, dim, extent) for each, extent in zip(given, kept, strict=True)]
@@ -166,9 +184,34 @@ class ReduceScatter(OfTuples):
         source, result = empty([count, sum(sizes)], dtype), empty([sum(sizes)], dtype)
         for place, row in zip(self.place, source, strict=True):
             _filled(row, [x.narrow(dim, place * extent, extent) for x, extent in zip(given, kept, strict=True)])
-        work = dist.reduce_scatter_single(result, source.view(-1), _REDUCE[self.reduction], self.group, async_op=beside)
+        work = dist.reduce_scatter_single(result, source.view(-1), _REDUCE[self.reduction], self.group, async_op=True)
         parts = [part.view(shape) for part, shape in zip(result.split(sizes), shapes, strict=True)]
-        return work, lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
+        return [work], lambda: [_finished(part, self.reduction, count).to(dtype) for part in parts]
+
+    def _among_cpus(self, given: Sequence[Tensor], extents: dict[int, list[int]]) -> Message:
+        """Each rank sends each other what that one keeps, and reduces what it gets, in the order of participants."""
+        columns = [
+            x.split(list(each), self.dim) for x, each in zip(given, zip(*extents.values(), strict=True), strict=True)
+        ]
+        parts = dict(
+            zip(self.participants, zip(*columns, strict=True), strict=True)
+        )  # of every tensor, by who keeps it
+        mine, others = parts[self.own], [r for r in self.ranks if r != self.own]
+        sent = [empty([sum(x.numel() for x in parts[r])], mine[0].dtype) for r in others]
+        for flat, r in zip(sent, others, strict=True):
+            _filled(flat, parts[r])
+        received = [empty([sum(x.numel() for x in mine)], mine[0].dtype) for _ in others]
+
+        def end() -> list[Tensor]:
+            sizes = [x.numel() for x in mine]
+            from_all = dict(zip(others, (flat.split(sizes) for flat in received), strict=True))
+            values = [
+                [x if r == self.own else from_all[r][i].view(x.shape) for r in self.participants]
+                for i, x in enumerate(mine)
+            ]
+            return [distir_runtime.accumulate(self.reduction, *each) for each in values]
+
+        return exchanged(sent, received, others, self.group), end
 
 
 def _filled(flat: Tensor, values: Sequence[Tensor]) -> list[Tensor]:
