@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
+from distir.dialects.sharding import Sharded
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.division import stored_picoseconds
 from distir.passes.sharding.path_weights import Weights, every_stage, weights_of
@@ -439,7 +440,7 @@ class ChoiceNetwork:
         return np.nan_to_num(known[np.ix_(columns, columns)], nan=inf, posinf=inf)
 
     def _add_ties(self) -> None:
-        """Among equal plans, one that cuts parameters and state; where dividing counts first, all that do."""
+        """Among equal plans, one that cuts parameters and state, in outer dims, whose parts lie together; where dividing counts first, all that do."""
         import numpy as np
 
         prices = self.problem.prices
@@ -448,7 +449,8 @@ class ChoiceNetwork:
         for argument in stored:
             view = self.produced[argument]
             shares = np.array([prices.bytes(argument.type, s) / total for s in view.states])
-            self.network.charge(view.variable, shares * TIE_BREAK)
+            inner = np.array([sum(each.dim for each in s if isinstance(each, Sharded)) for s in view.states])
+            self.network.charge(view.variable, shares * (TIE_BREAK + inner * UNEVEN / 2))
         for argument in self.problem.stored:
             view = self.produced[argument]
             costs = [stored_picoseconds(self.problem, argument, states) for states in view.states]

@@ -69,6 +69,9 @@ class Collective:
         return {rank: extent for rank, (extent,) in self.told(own).items()}
 
 
+_LARGE = 1 << 17
+"""Bytes from which on a copy costs more than a message."""
+
 Message = tuple[Sequence[Any], Callable[[], list[Tensor]]]
 """What to wait for, and what then gives the results."""
 
@@ -82,7 +85,8 @@ def exchanged(sent: Sequence[Tensor], received: Sequence[Tensor], ranks: Sequenc
 
 
 class OfTuples(Collective):
-    """A collective of a tensor, or of a tuple of tensors: one message for those of each element type."""
+    """A collective of a tensor, or of a tuple of tensors: one message for those of each element type; between CPUs a large one has its own, which
+    costs less than a copy."""
 
     def run(self, operands: tuple[Any, ...], beside: bool) -> Any:
         if self.alone:
@@ -90,7 +94,10 @@ class OfTuples(Collective):
         is_tuple = isinstance(operands[0], tuple)
         tensors: Sequence[Tensor] = operands[0] if is_tuple else operands
         count, types = len(tensors), [each.dtype for each in tensors]
-        groups = [[i for i in range(count) if types[i] == dtype] for dtype in dict.fromkeys(types)]
+        own = [i for i in range(count) if distir_runtime.DEVICE.type == "cpu" and self.most_bytes(tensors, i) >= _LARGE]
+        small = [i for i in range(count) if i not in own]
+        groups = [[i for i in small if types[i] == dtype] for dtype in dict.fromkeys(types[i] for i in small)]
+        groups += [[i] for i in own]
         messages = [self.message(tensors, alike) for alike in groups]
 
         def end() -> Any:
@@ -102,6 +109,10 @@ class OfTuples(Collective):
 
         pending = Pending([work for works, _ in messages for work in works], end)
         return pending if beside else pending.wait()
+
+    def most_bytes(self, tensors: Sequence[Tensor], i: int) -> int:
+        """Of the tensor at this place on all members together, as each of them says it; 0 where it needs no message of its own."""
+        return 0
 
     def message(self, tensors: Sequence[Tensor], alike: Sequence[int]) -> Message:
         """Begins the message of those of the tensors at these places, which are of one element type."""
@@ -134,28 +145,41 @@ class AllGather(OfTuples):
         shapes = [[replaced(tensors[i].shape, dim, told[r][i]) for i in alike] for r in self.ranks]
         sizes = [[math.prod(shape) for shape in row] for row in shapes]
         totals = [sum(row) for row in sizes]
-        received = empty([len(totals), max(totals)], given[0].dtype)
         place = self.ranks.index(self.own)
-        mine = received[place]
-        _filled(mine[: totals[place]], given)
+        is_whole = len(alike) == 1 and math.prod(given[0].shape[:dim]) == 1 and order == sorted(order)
         if distir_runtime.DEVICE.type == "cpu":
+            received = empty([sum(totals)] if is_whole else [0], given[0].dtype)
+            if is_whole:
+                rows = list(received.split(totals))
+                _filled(rows[place], given)
+            else:
+                rows = [_flat(given) if j == place else empty([n], given[0].dtype) for j, n in enumerate(totals)]
+            mine = rows[place]
             others = [j for j in range(len(totals)) if j != place]
-            rows = [received[j, : totals[j]] for j in others]
             ranks = [self.ranks[j] for j in others]
-            works = exchanged([mine[: totals[place]]] * len(ranks), rows, ranks, self.group)
+            works = exchanged([mine] * len(ranks), [rows[j] for j in others], ranks, self.group)
         else:
-            works = [dist.all_gather_single(as_bytes(received), as_bytes(mine), self.group, async_op=True)]
-        is_whole = len(alike) == 1 and math.prod(given[0].shape[:dim]) == 1 and len(set(totals)) == 1
+            is_whole = is_whole and len(set(totals)) == 1
+            received = empty([len(totals), max(totals)], given[0].dtype)
+            rows = [row[:total] for row, total in zip(received, totals, strict=True)]
+            _filled(rows[place], given)
+            mine = as_bytes(received[place])
+            works = [dist.all_gather_single(as_bytes(received), mine, self.group, async_op=True)]
         whole = replaced(given[0].shape, dim, sum(told[r][alike[0]] for r in self.ranks))
 
         def end() -> list[Tensor]:
-            if is_whole and order == sorted(order):
+            if is_whole:
                 return [received.view(whole)]
-            rows = [row[:total].split(each) for row, total, each in zip(received, totals, sizes, strict=True)]
-            columns = [[rows[j][k].view(shapes[j][k]) for j in order] for k in range(len(sizes[0]))]
+            split = [row.split(each) for row, each in zip(rows, sizes, strict=True)]
+            columns = [[split[j][k].view(shapes[j][k]) for j in order] for k in range(len(sizes[0]))]
             return [torch.cat(column, dim) for column in columns]
 
         return works, end
+
+    def most_bytes(self, tensors: Sequence[Tensor], i: int) -> int:
+        told = self.told(*(each.shape[self.dim] for each in tensors))
+        shape = replaced(tensors[i].shape, self.dim, sum(each[i] for each in told.values()))
+        return math.prod(shape) * tensors[i].element_size()
 
 
 class ReduceScatter(OfTuples):
@@ -197,9 +221,7 @@ class ReduceScatter(OfTuples):
             zip(self.participants, zip(*columns, strict=True), strict=True)
         )  # of every tensor, by who keeps it
         mine, others = parts[self.own], [r for r in self.ranks if r != self.own]
-        sent = [empty([sum(x.numel() for x in parts[r])], mine[0].dtype) for r in others]
-        for flat, r in zip(sent, others, strict=True):
-            _filled(flat, parts[r])
+        sent = [_flat(parts[r]) for r in others]
         received = [empty([sum(x.numel() for x in mine)], mine[0].dtype) for _ in others]
 
         def end() -> list[Tensor]:
@@ -212,6 +234,18 @@ class ReduceScatter(OfTuples):
             return [distir_runtime.accumulate(self.reduction, *each) for each in values]
 
         return exchanged(sent, received, others, self.group), end
+
+    def most_bytes(self, tensors: Sequence[Tensor], i: int) -> int:
+        return tensors[i].nbytes
+
+
+def _flat(values: Sequence[Tensor]) -> Tensor:
+    """The values one after the other, in memory of their own if they are several, or not contiguous."""
+    if len(values) == 1:
+        return values[0].reshape(-1)
+    flat = empty([sum(value.numel() for value in values)], values[0].dtype)
+    _filled(flat, values)
+    return flat
 
 
 def _filled(flat: Tensor, values: Sequence[Tensor]) -> list[Tensor]:
