@@ -133,13 +133,34 @@ class DistributedStep:
             total = distir_arrays.combined(reduction, total, value) if total is not None and reduction else value
         return float("nan") if total is None else total
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers, whole, by the model's names, on rank 0; empty in the others. All processes call it."""
+    def state_dict(self, optimizer: bool = False) -> dict[str, Tensor]:
+        """Parameters and buffers, whole, by the model's names, on rank 0; empty in the others. All processes call it. With `optimizer`, its state too,
+        by the program's names (`state.0.weight.exp_avg`)."""
+        roles = ("parameter", "buffer", "state") if optimizer else ("parameter", "buffer")
         listed = [each["arguments"] for each in self._ports]
-        names = [p["name"] for here in listed for p in here if p["role"] in ("parameter", "buffer")]
+        names = [p["name"] for here in listed for p in here if p["role"] in roles]
         with torch.inference_mode():
             found = distir_arrays.collected(listed, self._values, list(dict.fromkeys(names)))
-            return {name: value.clone() for name, value in found if value is not None}
+            values = {name: value for name, value in found if value is not None}
+        return {name: value.clone() for name, value in values.items()}  # ordinary tensors, not of inference mode
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Goes on from these values, whole, by the names of `state_dict`, the same in every process. Without any of the optimizer's state, that stays as it is.
+        Raises DistirError for a value that is missing, or of another shape."""
+        ports = [port for each in self._ports for port in each["arguments"]]
+        with_state = any(port["role"] == "state" and port["name"] in state for port in ports)
+        roles = ("parameter", "buffer", "state") if with_state else ("parameter", "buffer")
+        for port in ports:  # those of all ranks: all raise, or none
+            if port["role"] in roles:
+                if port["name"] not in state:
+                    raise DistirError(f"load_state_dict: no value for {port['name']}")
+                if list(state[port["name"]].shape) != port["shape"]:
+                    found = list(state[port["name"]].shape)
+                    raise DistirError(f"load_state_dict: {port['name']} has shape {found}, expected {port['shape']}")
+        for i, port in enumerate(self.arguments):
+            if port["role"] in roles:
+                self._values[i] = distir_arrays.placed(state[port["name"]], port)
+        self._followed.clear()  # what the optimizer's numbers are counts
 
     def copy_to(self, model: nn.Module) -> None:
         """Writes what was trained to the model, on rank 0. All processes call it."""

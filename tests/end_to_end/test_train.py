@@ -149,6 +149,24 @@ def test_files_that_are_not_what_a_run_needs_end_it_in_one_line(programs: Path, 
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("plan", ["dp", "pp"])
+def test_stages_that_torch_compiles(plan: str, programs: Path, tmp_path: Path) -> None:
+    for name, more in (("as it is", []), ("compiled", ["--compile", "aot_eager"])):
+        train(programs / plan, words(programs, 3, *more, checkpoint=tmp_path / name), 2, say=lambda line: None)
+    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "as it is"), abs=1e-6)
+
+
+def test_tokens_of_a_step_that_does_not_say_which_is_the_label(tmp_path: Path) -> None:
+    """A written step: of two arguments that are alike the last is the label, one further on."""
+    from distir.backends.torch.portable.distir_data import open_data
+
+    (tmp_path / "text.txt").write_bytes(bytes(range(100)))
+    ports = [{"name": name, "role": "input", "dtype": "int64", "shape": [4, 6]} for name in ("y", "x")]
+    batch = open_data(tmp_path / "text.txt", ports).batch(0, 1)
+    np.testing.assert_array_equal(batch["x"], batch["y"] + 1)
+
+
+@pytest.mark.long
 def test_pipelines_and_eager_pytorch_train_alike(programs: Path, tmp_path: Path) -> None:
     train(programs / "pp", words(programs, 12, checkpoint=tmp_path / "pp"), 2, say=lambda line: None)
     from distir.backends.torch.portable.distir_data import Samples

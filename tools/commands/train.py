@@ -114,6 +114,13 @@ def add_parser(subparsers: Any) -> None:
         default=300,
         help="end when no rank begins a step for S seconds (default: 300)",
     )
+    parser.add_argument(
+        "--compile",
+        nargs="?",
+        const="inductor",
+        metavar="BACKEND",
+        help="compile each stage by torch.compile, communication apart, with this backend of it (inductor)",
+    )
     parser.add_argument("-o", dest="output", metavar="OUT.safetensors", help="what the last step returns")
     parser.add_argument(
         "--json", action="store_true", help="print only, at the end, the steps, the last loss and the speed as JSON"
@@ -199,7 +206,7 @@ def _words(args: Namespace, predicted: float | None, log: Path) -> list[str]:
             "--format",
             args.format,
         ]
-    options = {"--seed": args.seed, "--predicted": predicted, "-o": args.output}
+    options = {"--seed": args.seed, "--predicted": predicted, "--compile": args.compile, "-o": args.output}
     words += [word for name, value in options.items() if value is not None for word in (name, str(value))]
     return words + (["--same"] if args.same else [])
 

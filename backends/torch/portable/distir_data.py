@@ -42,8 +42,10 @@ class Tokens:
                 f"{path}: expected one row of whole numbers, got {self.tokens.dtype} {list(self.tokens.shape)}"
             )
         indices = [port for port in ports if port["dtype"] in ("int64", "int32") and len(port["shape"]) == 2]
-        names = sorted({(port["role"], port["name"]) for port in indices})
+        names = dict.fromkeys((port["role"], port["name"]) for port in indices)
         inputs, labels = ([n for r, n in names if (r == "label") is label] for label in (False, True))
+        if len(inputs) == 2 and not labels:  # of a step that does not say which is the label: the last
+            inputs, labels = inputs[:1], inputs[1:]
         if len(inputs) != 1 or len(labels) > 1 or len(names) != len({port["name"] for port in ports}):
             given = ", ".join(sorted({f"{port['name']} {port['shape']}" for port in ports}))
             raise DataError(

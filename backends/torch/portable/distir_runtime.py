@@ -24,6 +24,9 @@ DEVICE = torch.device("cpu")
 KERNELS: Sequence[Callable[[list[Any]], list[Any]]] = ()
 """What the program has no text for in torch, by number: `distir.backends.torch.kernels` makes them."""
 
+COMPILE: str | None = None
+"""The backend of torch.compile by which functions of a program are compiled (`compiled`), if they are."""
+
 _groups: dict[tuple[int, ...], Any] = {}
 _sent: list[tuple[Any, Tensor]] = []
 """Messages on their way, with what they send."""
@@ -55,6 +58,27 @@ def step(main: Callable[[list[Any]], list[Any]], arguments: list[Any], updates: 
     for argument, result in updates.items():
         arguments[argument] = results[result]
     return results
+
+
+def compiled(program: Any, entry: str) -> Callable[[list[Any]], list[Any]]:
+    """The entry of a program whose stages, which are the functions that the entry calls, are compiled, but for communication. An entry that calls none is
+    compiled itself."""
+    from distir_collectives import Collective
+
+    for name in ("__call__", "start"):
+        setattr(Collective, name, torch.compiler.disable(getattr(Collective, name)))
+    for function in (send, send_beside, receive, receive_beside, wait, kernel):
+        if hasattr(program, function.__name__):
+            setattr(program, function.__name__, torch.compiler.disable(function))
+    main = getattr(program, entry)
+    own = [
+        name
+        for name in main.__code__.co_names
+        if getattr(vars(program).get(name), "__module__", "") == program.__name__
+    ]
+    for name in own or [entry]:
+        setattr(program, name, torch.compile(getattr(program, name), backend=COMPILE or "inductor", dynamic=False))
+    return getattr(program, entry)
 
 
 def kernel(number: int) -> Callable[[list[Any]], list[Any]]:
@@ -143,6 +167,8 @@ def constant(text: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 def any_layout(operator: Callable[..., Any]) -> Callable[..., Any]:
     """A program has values, not memory: an operator that insists on a layout is given contiguous operands."""
+    if COMPILE is not None:
+        return torch.ops.aten.reshape.default if operator in _VIEWS else operator
 
     def call(*operands: Any, **named: Any) -> Any:
         try:
@@ -156,9 +182,14 @@ def any_layout(operator: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+
+
 def reusing(operator: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Any]:
     """An operator whose first operand nobody uses after it: the result takes its memory, if the tensor and the memory are nobody else's."""
     fresh = any_layout(operator)
+    if COMPILE is not None:
+        return fresh  # memory is the compiler's
 
     def call(x: Tensor, *operands: Any, **named: Any) -> Any:
         if getrefcount(x) == _ALONE and x.is_inference() and x.numel() >= _WORTHWHILE:

@@ -44,7 +44,7 @@ BATCH = ("input", "label", "output")
 class Program:
     """This process's part of the program."""
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, compiler: str | None = None) -> None:
         try:
             self.described: dict[str, Any] = json.loads((FOLDER / "program.json").read_text("utf-8"))
             needed = len(self.described["ranks"])
@@ -71,7 +71,11 @@ class Program:
             from distir.backends.torch.kernels import load  # operators that torch has none for are distir's
 
             distir_runtime.KERNELS = load(FOLDER / own["kernels"], device, self.described["float64"])
-        self.main: Callable[[list[Any]], list[Any]] = getattr(importlib.import_module(own["module"]), own["entry"])
+        distir_runtime.COMPILE = compiler
+        program = importlib.import_module(own["module"])
+        self.main: Callable[[list[Any]], list[Any]] = getattr(program, own["entry"])
+        if compiler is not None:
+            self.main = distir_runtime.compiled(program, own["entry"])
         made = {key(port): i for i, port in enumerate(self.results)}
         self.updates = {i: made[key(port)] for i, port in enumerate(self.arguments) if key(port) in made}
         """Which result each argument is in the next step."""
@@ -191,6 +195,13 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--predicted", type=float, metavar="S", help="seconds that a step was simulated to take")
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="nccl" if torch.cuda.is_available() else "gloo")
+    parser.add_argument(
+        "--compile",
+        nargs="?",
+        const="inductor",
+        metavar="BACKEND",
+        help="compile each stage by torch.compile, communication apart (inductor)",
+    )
     parser.add_argument("-o", dest="output", type=Path, help="what the last step returns, as .safetensors")
     return parser.parse_args()
 
@@ -368,7 +379,7 @@ def main() -> None:
     given = options()
     training: Training | None = None
     try:
-        program = Program(given.backend)
+        program = Program(given.backend, given.compile)
         with torch.inference_mode():
             training = Training(given, program)
             _write(given.output, program, training.run())

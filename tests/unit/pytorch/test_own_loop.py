@@ -66,3 +66,23 @@ def test_what_the_step_has_done_is_refused(left: Callable[[Any, Any], None], why
     with pytest.raises(DistirError, match=why):
         left(step(*batches(1)[0]), optimizer)
     assert nn.Module.state_dict(Module()).keys() == step.state_dict().keys()
+
+
+def test_state_is_taken_up_again() -> None:
+    """By a step that has made steps of its own: it goes on as the one whose state it was, with the optimizer's state or, from a model's, without."""
+    (one, _), (other, _) = step_of(0.1), step_of(0.1)
+    first, second, third = batches(3)
+    one(*first)
+    state = one.state_dict(optimizer=True)
+    other(*third)
+    other.load_state_dict(state)
+    assert [float(other(*batch)) for batch in (second, third)] == [float(one(*batch)) for batch in (second, third)]
+    model = Module()
+    one.load_state_dict(model.state_dict())
+    assert float(one(*first)) == pytest.approx(model.loss(model(first[0]), first[1]).item(), abs=1e-6)
+    assert not any(value.is_inference() for value in state.values())
+    weight = "layers.0.weight"
+    with pytest.raises(DistirError, match=f"no value for {weight}"):
+        one.load_state_dict({name: value for name, value in state.items() if name != weight})
+    with pytest.raises(DistirError, match=rf"{weight} has shape \[64\], expected \[64, 16\]"):
+        one.load_state_dict(state | {weight: state[weight][:, 0]})
