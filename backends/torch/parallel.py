@@ -57,12 +57,12 @@ class DistributedStep:
         self._main = Program(programs[rank], ElementTypes(), device).function("main")
         made = {distir_arrays.key(port): i for i, port in enumerate(self.results)}
         self._updates = {i: made[k] for i, port in enumerate(self.arguments) if (k := distir_arrays.key(port)) in made}
-        made_here = {port["name"] for port in self.results}
-        for i, port in enumerate(self.arguments):
-            if port["name"] in made_here and i not in self._updates:
-                raise DistirError(
-                    f"{port['name']} leaves the step in other parts than it enters, so no step can follow: distribute it anew"
-                )
+        listed = [[each[kind] for each in self._ports] for kind in ("arguments", "results")]
+        self._moves, lost = distir_arrays.moves(*listed)
+        if lost:
+            raise DistirError(
+                f"{lost[0]} leaves the step in other parts than it enters, so no step can follow: distribute it anew"
+            )
         names = [
             port["name"] for each in self._ports for port in each["arguments"] if port["role"] in (*BATCH, "output")
         ]
@@ -111,6 +111,7 @@ class DistributedStep:
                 self._values[i] = distir_arrays.placed(given[port["name"]], port)
         with torch.inference_mode():
             results = distir_runtime.step(self._main, self._values, self._updates)
+            distir_arrays.move(self._moves, results, self._values)
             loss = self._loss(results)
         value = torch.tensor(loss)
         setattr(value, "backward", _refuse("the step has done the backward part: leave out loss.backward()"))

@@ -148,6 +148,63 @@ def test_files_that_are_not_what_a_run_needs_end_it_in_one_line(programs: Path, 
     ]
 
 
+def test_moves_of_updates() -> None:
+    """Rank 0 takes `a` and half of `b` that rank 1 makes, the other half is its own, and nobody makes the parts of `c` that are taken."""
+    from distir.backends.torch.portable.distir_arrays import moves
+
+    def port(name: str, *ranges: int) -> dict[str, object]:
+        return {"name": name, "dims": [[list(ranges)]] if ranges else None, "reduction": None}
+
+    taken = [[port("a"), port("b", 0, 2), port("b", 2, 4), port("c", 0, 2), port("d")], [port("b", 2, 4)]]
+    made = [[port("b", 0, 2)], [port("b", 2, 4), port("a"), port("c", 0, 4)]]
+    assert moves(taken, made) == ([(1, 1, 0, 0), (1, 0, 0, 2)], ["c"])
+
+
+class Averages(nn.Module):
+    """Of which almost nothing runs in microbatches, since the divisor has a row for each position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        means = x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]
+        return x + self.outer(torch.tanh(self.inner(means)))
+
+
+def test_an_update_that_is_made_on_another_rank_gets_there(tmp_path: Path) -> None:
+    """By `distir train` and by `distir run --steps`: rank 0 takes state that rank 1 updates."""
+    from distir.backends.torch import execute
+    from distir.backends.torch.portable.distir_data import open_data
+
+    torch.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(4, 4), *(Averages() for _ in range(4)))
+    sgd = torch.optim.SGD(eager.parameters(), lr=0.1, momentum=0.9)
+    draw = np.random.default_rng(0)
+    np.savez(tmp_path / "d.npz", **{n: draw.standard_normal((20, 12, 4), np.float32) for n in ("input", "label")})
+    module = import_step(
+        training_step(eager, nn.functional.mse_loss, sgd), (torch.ones(4, 12, 4), torch.ones(4, 12, 4))
+    )
+    values = dict(weights_of(module))
+    DtpParallelizePass(pp=2, microbatches=2, sharding="ilp").apply(Context(), module)
+    emit(module, values, tmp_path / "pp")
+    log = tmp_path / "log.jsonl"
+    words = ["--data", str(tmp_path / "d.npz"), "--steps", "4", "--backend", "gloo", "--log", str(log)]
+    train(tmp_path / "pp", words, 2, say=lambda line: None)
+    ports = [{"name": name, "role": name, "dtype": "float32", "shape": [4, 12, 4]} for name in ("input", "label")]
+    batches = [open_data(tmp_path / "d.npz", ports).batch(0, step) for step in range(1, 5)]
+    found = [float(step["loss"]) for step in execute(module, values | batches[0], following=batches[1:]).steps]
+    expected: list[float] = []
+    for batch in batches:
+        sgd.zero_grad()
+        loss = nn.functional.mse_loss(eager(torch.from_numpy(batch["input"])), torch.from_numpy(batch["label"]))
+        loss.backward()
+        sgd.step()
+        expected.append(loss.item())
+    assert [json.loads(line)["loss"] for line in log.read_text().splitlines()] == pytest.approx(expected, abs=1e-6)
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("plan", ["dp", "pp"])
 def test_stages_that_torch_compiles(plan: str, programs: Path, tmp_path: Path) -> None:
