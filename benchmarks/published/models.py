@@ -217,6 +217,62 @@ def llama_step(
     return _imported(model, torch.optim.AdamW(model.parameters(), lr=3e-4), tokens)
 
 
+class MptLayer(nn.Module):
+    """A transformer layer of MosaicML's MPT: no biases, norms in half precision, attention as one kernel."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = LayerNorm(width), LayerNorm(width)
+        self.qkv, self.projection = Linear(width, 3 * width, bias=False), Linear(width, width, bias=False)
+        self.up, self.down = Linear(width, 4 * width, bias=False), Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(self.norm_1(x)).chunk(3, -1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(attended.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm_2(x))))
+
+
+class LayerNorm(nn.Module):
+    """Of bf16, by a weight that is stored in f32."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight.to(torch.bfloat16))
+
+
+class Mpt(nn.Module):
+    """Embeddings, layers, and logits by the embedding's weight; gives the loss."""
+
+    def __init__(self, layers: int, width: int, heads: int, vocabulary: int, sequence: int, recompute: str):
+        super().__init__()
+        self.recompute = recompute
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(sequence, width)
+        self.layers = nn.ModuleList(MptLayer(width, heads) for _ in range(layers))
+        self.norm = LayerNorm(width)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        table = self.tokens.weight.to(torch.bfloat16)
+        x = F.embedding(tokens, table) + self.positions.weight.to(torch.bfloat16)
+        for layer in self.layers:
+            x = _recomputed(layer, self.recompute)(x)
+        return F.cross_entropy(F.linear(self.norm(x), table).flatten(0, 1).float(), labels.flatten())
+
+
+def mpt_step(
+    layers: int, width: int, heads: int, vocabulary: int, sequence: int, batch: int, recompute: str
+) -> ModuleOp:
+    """One step on so many sequences: parameters and state in f32, computation in bf16. `recompute` is `full` (every layer) or `none`."""
+    with torch.device("meta"):
+        model = Mpt(layers, width, heads, vocabulary, sequence, recompute)
+        tokens = torch.zeros(batch, sequence, dtype=torch.long)
+    return _imported(model, torch.optim.AdamW(model.parameters(), lr=1e-4), tokens)
+
+
 def _imported(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> ModuleOp:
     """One step of a model that gives its loss, on tokens and labels of this shape."""
 

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, i64
 from distir.interpreters.cost_models.analytic import AnalyticCostModel
 from distir.interpreters.costs import PARTICIPANTS
 from distir.interpreters.machines import load_machine
-from distir.interpreters.simulate.pools import between_streams
+from distir.interpreters.simulate.allocator import reserved_bytes
 from distir.interpreters.simulate.summaries import open_program
 from distir.interpreters.work import Kind, Work
 from distir.passes.dtp_parallelize import DtpParallelizePass
@@ -122,11 +122,37 @@ def korthikanti() -> Iterator[Run]:
         yield Run(name, "dgx-a100", FuseKernelsPass("megatron"), model, plan, float(row["iter_s"]))
 
 
+def mpt() -> Iterator[Run]:
+    """MosaicML's MPT of 2023 in bf16: sharded data parallelism with parameters gathered in every microbatch, attention as one kernel, and in some rows every layer
+    computed again."""
+    machines = {"a100_80gb": "dgx-a100", "h100_80gb": "dgx-h100"}
+    for row in _rows("mpt_2023"):
+        sizes = [int(row[name]) for name in ("layers", "hidden", "heads", "vocab", "seq")]
+        dp, microbatch, count = int(row["gpus"]), int(row["microbatch"]), int(row["microbatches"])
+        machine, rows = machines[row["hardware"]], microbatch * count
+        plan = DtpParallelizePass(
+            dp=dp,
+            microbatches=count,
+            machine=machine,
+            sharding="ilp",
+            zero=3,
+            grouped=True,
+            overlap=True,
+            memory_limit="1TB",
+            time_limit=120.0,
+        )
+        name = f"mpt-2023 {row['case']} {row['hardware']} s={row['seq']} {row['recompute']} recomputation D={dp}"
+        model = ("mpt_step", (*sizes, rows * dp, row["recompute"]))
+        seconds = rows * sizes[-1] / float(row["tokens_per_s_per_gpu"])
+        yield Run(name, machine, FuseKernelsPass("foreach"), model, plan, seconds)
+
+
 def runs() -> Iterator[Run]:
     """All rows."""
     yield from megatron()
     yield from torchtitan()
     yield from korthikanti()
+    yield from mpt()
 
 
 @lru_cache(2)
@@ -178,7 +204,8 @@ def predict(run: Run, without: Collection[str] = ()) -> Prediction:
         run.backend.apply(Context(), module)
     machine = load_machine(run.machine)
     program = open_program(module, machine, WithoutTiles if "tiles" in without else "analytic")
-    summary, apart = program.summary(), between_streams(program)
+    summary = program.summary()
     live = summary.peak_memory_bytes
-    reserved = max(live[device] + more for device, more in apart.items()) + machine.memory.workspace_bytes
-    return Prediction(summary.makespan_seconds, max(live.values()), reserved)
+    fullest = max(live, key=lambda device: live[device])
+    reserved = reserved_bytes(program, summary.stand_in.get(fullest, fullest), machine)
+    return Prediction(summary.makespan_seconds, live[fullest], reserved)

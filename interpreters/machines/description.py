@@ -135,8 +135,8 @@ class Memory:
     """Libraries' scratch memory and the context, from the first operation on."""
     allocator_granularity_bytes: int = 1
     """Each tensor takes a multiple of this."""
-    allocator_overhead_fraction: float = 0.0
-    """Lost to fragmentation, as a fraction of what the tensors take."""
+    allocator_segment_bytes: int = 0
+    """Memory is asked of the driver in multiples of this, and kept once it is free (`simulate/allocator`); 0: it is asked for tensor by tensor."""
 
 
 @dataclass(frozen=True)

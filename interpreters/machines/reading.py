@@ -214,7 +214,7 @@ class _MachineFile:
         return Memory(
             workspace_bytes=int(self.optional(memory, "workspace_bytes", prefix)),
             allocator_granularity_bytes=self.count(memory, granularity, prefix) if granularity in memory else 1,
-            allocator_overhead_fraction=self.optional(memory, "allocator_overhead_fraction", prefix),
+            allocator_segment_bytes=int(self.optional(memory, "allocator_segment_bytes", prefix)),
         )
 
     def overlap(self, table: dict[str, Any]) -> Overlap:

@@ -13,11 +13,11 @@ from xdsl.interpreter import InterpreterFunctions
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.machines import Machine
 from distir.interpreters.ranks import explicit
+from distir.interpreters.simulate.allocator import reserved_bytes
 from distir.interpreters.simulate.critical import CriticalPath, critical_path
 from distir.interpreters.simulate.expansion import Expansion
 from distir.interpreters.simulate.holdings import Peak, peak_of
 from distir.interpreters.simulate.occupancy import DeviceTime, device_times
-from distir.interpreters.simulate.pools import between_streams
 from distir.interpreters.simulate.summaries import Summary, SummaryMemo, open_program
 
 
@@ -62,11 +62,6 @@ class Analysis:
         """What a device holds when it holds the most."""
         return peak_of(self.expansion, device)
 
-    @cached_property
-    def _between_streams(self) -> dict[int, int]:
-        """Of each device, since none takes what another has freed."""
-        return between_streams(self.expansion.program)
-
     def reserved_bytes(self, device: int) -> int:
-        """What a device sets aside for its peak (`Peak.reserved_bytes`), and what its streams do not lend each other."""
-        return self.peak(device).reserved_bytes(self.machine.memory) + self._between_streams.get(device, 0)
+        """What a device has from its driver at most (`allocator`)."""
+        return reserved_bytes(self.expansion.program, device, self.machine)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from xdsl.dialects.builtin import DictionaryAttr, StringAttr
 
-from distir.interpreters.machines import Memory
 from distir.interpreters.model_names import inside, model_name
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import Expansion, Scope
@@ -58,13 +57,6 @@ class Peak(NamedTuple):
     """The operation, after the calls around it; empty if it is before the run."""
     holdings: list[Holding]
     """All that is live, the largest in total first."""
-
-    def reserved_bytes(self, memory: Memory) -> int:
-        """What the device sets aside for it: each tensor a multiple of the allocator's granularity, what fragmentation
-        loses, and the libraries' workspace."""
-        step = memory.allocator_granularity_bytes
-        allocated = sum(-(-h.bytes // step) * step * h.copies for h in self.holdings)
-        return round(allocated * (1 + memory.allocator_overhead_fraction)) + memory.workspace_bytes
 
 
 class Kept(NamedTuple):

@@ -107,8 +107,7 @@ def memory_limit(text: str, problem: Problem) -> int:
     if text:
         return parse_bytes(text, "memory-limit")
     machine = problem.prices.machine
-    left = machine.device.memory_capacity_bytes - machine.memory.workspace_bytes
-    return int(left / (1 + machine.memory.allocator_overhead_fraction))
+    return machine.device.memory_capacity_bytes - machine.memory.workspace_bytes
 
 
 def write(problem: Problem, result: Result) -> None:

@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.sharding import AxesAttr
-from distir.interpreters.machines import Memory
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.critical import critical_path
 from distir.interpreters.simulate.expansion import Expansion
-from distir.interpreters.simulate.holdings import Holding, Peak, peak_of
+from distir.interpreters.simulate.holdings import peak_of
 from distir.interpreters.simulate.occupancy import device_times
 from distir.interpreters.simulate.summaries import open_program
 from tests import small_models
@@ -145,13 +144,6 @@ def test_communication_is_along_the_first_axis_that_its_devices_differ_in(module
                     hidden += (end - start) * computing
                     exposed += (end - start) * (not computing)
             assert found.by_axis.get(axis, (0, 0)) == (exposed, hidden)
-
-
-def test_what_allocator_and_libraries_add_at_the_peak() -> None:
-    """Two tensors of 700 bytes and one of 512 in blocks of 512, a quarter lost to fragmentation, and 1000 of workspace."""
-    holdings = [Holding("a", "input", "", (), 700, 2), Holding("b", "input", "", (), 512, 1)]
-    memory = Memory(workspace_bytes=1000, allocator_granularity_bytes=512, allocator_overhead_fraction=0.25)
-    assert Peak(0, 1912, (), holdings).reserved_bytes(memory) == 5 * 512 * 5 // 4 + 1000
 
 
 def test_the_loop_of_a_replica_is_part_of_the_entry() -> None:

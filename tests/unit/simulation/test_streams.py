@@ -18,12 +18,12 @@ from distir.frontends.onnx import import_model
 from distir.interpreters.cost_models import make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.entry import entry_function
-from distir.interpreters.machines import Overlap, load_machine
+from distir.interpreters.machines import Memory, Overlap, load_machine
 from distir.interpreters.proof import prove, prove_ranks
 from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate import simulate, summarize
+from distir.interpreters.simulate.allocator import MAIN, reserved_bytes
 from distir.interpreters.simulate.analysis import Analysis
-from distir.interpreters.simulate.pools import pools_of
 from distir.interpreters.simulate.summaries import open_program
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.overlap_communication import OverlapCommunicationPass
@@ -219,26 +219,21 @@ def test_buckets_of_fewer_bytes_than_none_are_refused() -> None:
 
 @pytest.mark.parametrize("options", [{"dp": 2}, {"dp": 2, "tp": 2}, {"dp": 2, "pp": 2, "microbatches": 4}], ids=str)
 def test_each_stream_has_memory_of_its_own(options: dict[str, int]) -> None:
-    """Of every stream, the most that is live of what operations on it made, counted tensor by tensor over the executed steps; what a device reserves
-    is the sum, beside its parameters."""
+    """What a device allocates, in order, is what the executed steps do: tensor by tensor, on the stream of the step. An allocator that keeps nothing
+    reserves what is live; one with segments of 2 MiB, which hold all of a small model's tensors, one for each stream."""
     module, machine = distributed(**options, overlap=True, bucket=0), load_machine(UNIT)
-    simulation = simulate(module, machine)
-    pools = pools_of(open_program(module, machine))
-    analysis = Analysis(module, machine)
+    simulation, program = simulate(module, machine), open_program(module, machine)
     for device in range(simulation.devices):
-        made = [s for s in simulation.storages if s.device == device]
-        stays = sum(s.bytes for s in made if s.born < 0)
-        total = 0
-        for stream in {stream for on, stream in simulation.clocks if on == device}:
-            own = [s for s in made if s.born >= 0 and (device, stream) in simulation.steps[s.born].placed.streams]
-            most = max(
-                (sum(s.bytes for s in own if s.born <= at <= s.last_use) for at in {s.born for s in own}), default=0
-            )
-            assert pools[device].get(stream, 0) == most
-            total += most
-        live = simulation.peak_memory_bytes[device]
-        assert stays + total >= live
-        assert (
-            analysis.reserved_bytes(device) - analysis.peak(device).reserved_bytes(machine.memory)
-            == stays + total - live
-        )
+        assert reserved_bytes(program, device, machine) == simulation.peak_memory_bytes[device]
+        made = [s for s in simulation.storages if s.device == device and s.bytes]
+        streams = {
+            stream
+            for s in made
+            if s.born >= 0
+            for on, stream in simulation.steps[s.born].placed.streams
+            if on == device
+        }
+        large = tuple(replace(g, device=replace(g.device, memory_capacity_bytes=1 << 30)) for g in machine.groups)
+        memory = Memory(allocator_granularity_bytes=512, allocator_segment_bytes=1 << 21)
+        segmented = replace(machine, groups=large, memory=memory)
+        assert reserved_bytes(program, device, segmented) == len({MAIN, *streams}) << 21
