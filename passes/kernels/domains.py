@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import AnyFloat, TensorType
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import Pure
 
 from distir.dialects.dist import AccumulateOp, FirstOnlyOp
@@ -69,7 +69,7 @@ def fusible_of(op: Operation) -> Fusible | None:
     if larger:
         largest = max(larger, key=prod)
         return Fusible(prod(largest), place, reduced_dims(largest, result), False, False)
-    smaller = {reduced_dims(result, shape_of(r.type)) for r in op.results if elements(r.type) < made} - {""}
+    smaller = {reduced_dims(result, shape_of(t)) for t in _tensor_types(op.results) if elements(t) < made} - {""}
     if (
         smaller
     ):  # beside a result for each element: of columns, as a norm's gradient has it, these are sums of their own
@@ -195,8 +195,13 @@ def is_elementwise(op: Operation) -> bool:
 
 def is_local(op: Operation) -> bool:
     """Whether every result is of the shape of an operand or fills one: the operation knows of no other elements."""
-    shapes = [shape_of(v.type) for v in op.operands if isinstance(v.type, TensorType)]
-    return all(shape_of(r.type) in shapes for r in op.results)
+    shapes = [shape_of(t) for t in _tensor_types(op.operands)]
+    return all(shape_of(t) in shapes for t in _tensor_types(op.results))
+
+
+def _tensor_types(values: Sequence[SSAValue]) -> list[Attribute]:
+    """Not those of absent operands and results."""
+    return [v.type for v in values if isinstance(v.type, TensorType)]
 
 
 def shape_of(type_: Attribute) -> tuple[int, ...]:

@@ -118,11 +118,13 @@ class Grouping:
         self.units: list[Unit] = []
         self.unit_of: dict[Operation, Unit] = {}
         self._readers: dict[SSAValue, list[Unit]] = {}
+        self._fusible: dict[Operation, Fusible | None] = {}
         self._numbers: dict[object, int] = {}
         self._number_of: dict[SSAValue, int] = {}
+        feeding = self._feeding(block)
         for op in block.ops:
             if op.next_op is not None or op.results:
-                self._add(op)
+                self._add(op, op in feeding)
         if backend.siblings:
             self._join_siblings()
         self._join_updates()
@@ -165,6 +167,20 @@ class Grouping:
                 found.update(dict.fromkeys(unit.ops, ops))
         return found
 
+    def _feeding(self, block: Block) -> set[Operation]:
+        """Of operations that join no kernel, those whose results others need, however indirectly, that may."""
+        found: set[Operation] = set()
+        for op in reversed(list(block.ops)):
+            users = {use.operation for result in op.results for use in result.uses}
+            if any(user in found or self._joins(user) for user in users):
+                found.add(op)
+        return found
+
+    def _joins(self, op: Operation) -> bool:
+        if op not in self._fusible:
+            self._fusible[op] = fusible_of(op)
+        return self._fusible[op] is not None or (self.backend.adds_to_sums and is_contraction(op))
+
     def _repeats(self, op: Operation) -> bool:
         """Whether an equal operation on equal operands is there before."""
         operands = tuple(self._number_of.setdefault(v, len(self._number_of)) for v in op.operands)
@@ -175,10 +191,12 @@ class Grouping:
             self._number_of[result] = first - i
         return repeats and bool(op.operands)
 
-    def _add(self, op: Operation) -> None:
+    def _add(self, op: Operation, feeds: bool) -> None:
         makers = self._makers(op)
         repeats = self._repeats(op)
-        fusible = fusible_of(op)
+        if not self._joins(op) and not (feeds and makers):
+            return  # lies between no two operations that one kernel may have
+        fusible = self._fusible[op]
         if fusible is not None and not is_fill(op):
             for maker in reversed(makers):
                 if repeats > maker.repeats or not self._takes(maker, fusible):
