@@ -1,19 +1,19 @@
 """What a device reserves for a program: PyTorch's caching allocator run over everything that the program allocates and frees, in program order.
 
 A reservation is larger than what is live: requests are rounded, each stream has blocks of its own that no other takes, and a free block serves no larger
-request. The rules and the constants are those of c10/cuda/CUDACachingAllocator.cpp; blocks that are unused are given back where the device would
+request; what is one message of several tensors has a buffer of its own meanwhile. The rules and the constants are those of c10/cuda/CUDACachingAllocator.cpp; blocks that are unused are given back where the device would
 otherwise be full, as there.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distir.interpreters.machines import Machine, Memory
-from distir.interpreters.simulate.bodies import Body, Call
+from distir.interpreters.simulate.bodies import Body, Call, Message, Room, Run
 from distir.interpreters.simulate.liveness import DIES, SHARES, Context, entry_context, step_context, surviving
 from distir.interpreters.simulate.summaries import OpenProgram
 
@@ -137,7 +137,7 @@ def reserved_bytes(program: OpenProgram, device: int, machine: Machine) -> int:
         for on, bytes_ in rooms:
             if on == device and bytes_:
                 allocator.allocate(bytes_, MAIN)
-    for tensor, bytes_, stream in _Requests(program, device).of_entry():
+    for tensor, bytes_, stream in requests(program, device):
         if bytes_:
             blocks[tensor] = allocator.allocate(bytes_, stream)
         else:
@@ -145,8 +145,13 @@ def reserved_bytes(program: OpenProgram, device: int, machine: Machine) -> int:
     return allocator.most + memory.workspace_bytes
 
 
+def requests(program: OpenProgram, device: int) -> Iterator[Request]:
+    """What a device of the program's body allocates and frees, in program order, beside the program's arguments."""
+    return _Requests(program, device).of_entry()
+
+
 class _Requests:
-    """What one device allocates and frees."""
+    """Of one device."""
 
     def __init__(self, program: OpenProgram, device: int):
         self.program, self.device, self.made = program, device, 0
@@ -155,6 +160,13 @@ class _Requests:
     def of_entry(self) -> Iterator[Request]:
         body = self.program.body
         yield from self._of(body, self.device, entry_context(body, self.program.sharing), {})
+
+    def _flat(self, message: Run, slots: Sequence[Room], local: int) -> int:
+        """Bytes of the buffer that several tensors are copied into, or out of, where they are one message: that of the larger side."""
+        sides = [
+            [slots[s][1] for s in dict.fromkeys(side) if slots[s][0] == local] for side in (message.uses, message.makes)
+        ]
+        return max(map(sum, sides)) if max(map(len, sides)) > 1 else 0
 
     def _of(self, body: Body, local: int, context: Context, storage: dict[int, int]) -> Iterator[Request]:
         """Of a body of which the device is number `local`. `storage` has the tensor of each argument slot, and then of every slot."""
@@ -171,13 +183,17 @@ class _Requests:
                 made = zip(step.makes, step.callee.made, inner.fates, strict=True)
                 storage.update({slot: inside[own] for slot, own, fate in made if fate != DIES and own in inside})
                 continue
+            stream = next((streams[s][1] for s in step.streams if streams[s][0] == local), MAIN)
             for slot in step.makes:
                 device, bytes_ = slots[slot]
                 if device == local and bytes_ and fates.get(slot) != SHARES:
                     self.made += 1
                     storage[slot] = self.made
-                    own = (streams[s][1] for s in step.streams if streams[s][0] == local)
-                    yield Request(self.made, bytes_, next(own, MAIN))
+                    yield Request(self.made, bytes_, stream)
+            if isinstance(step.cost, Message) and (flat := self._flat(step, slots, local)):
+                self.made += 1
+                yield Request(self.made, flat, stream)
+                yield Request(self.made, 0)
             for slot in life.dying:
                 if slot not in kept and slots[slot][0] == local and (tensor := storage.pop(slot, 0)):
                     yield Request(tensor, 0)

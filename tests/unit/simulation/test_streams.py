@@ -22,7 +22,7 @@ from distir.interpreters.machines import Memory, Overlap, load_machine
 from distir.interpreters.proof import prove, prove_ranks
 from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate import simulate, summarize
-from distir.interpreters.simulate.allocator import MAIN, reserved_bytes
+from distir.interpreters.simulate.allocator import MAIN, requests, reserved_bytes
 from distir.interpreters.simulate.analysis import Analysis
 from distir.interpreters.simulate.summaries import open_program
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
@@ -237,3 +237,13 @@ def test_each_stream_has_memory_of_its_own(options: dict[str, int]) -> None:
         memory = Memory(allocator_granularity_bytes=512, allocator_segment_bytes=1 << 21)
         segmented = replace(machine, groups=large, memory=memory)
         assert reserved_bytes(program, device, segmented) == len({MAIN, *streams}) << 21
+
+
+def test_tensors_that_are_one_message_have_a_buffer_meanwhile() -> None:
+    """Replicas reduce the gradients of all parameters: one by one each has the memory of its result; in one message, a buffer of all of them too."""
+
+    def allocated(bucket: int) -> int:
+        program = open_program(distributed(dp=2, overlap=True, bucket=bucket), load_machine(UNIT))
+        return sum(request.bytes for request in requests(program, 0))
+
+    assert allocated(1 << 20) - allocated(0) == 4 * GRADIENT
