@@ -7,8 +7,9 @@ measured and that of live tensors alone, and with `--columns all` the ratio of s
 each column.
 
 `megatron_2020.csv`: NVIDIA/Megatron-LM at 52819194, images/tables.tex. `torchtitan_2024.csv`: pytorch/torchtitan,
-benchmarks/llama3_h100_202412_torchtitan.md. `korthikanti_2022.csv`: arXiv 2205.05198, table 5 (costs and machine are as they were before these rows were looked at). CPU: about 20 s to import each model, up to
-30 s to plan and simulate a row; a row of 175B takes 80 s in all, and those of 530B and 1T have not been timed.
+benchmarks/llama3_h100_202412_torchtitan.md. `korthikanti_2022.csv`: arXiv 2205.05198, table 5. `mpt_2023.csv`: mosaicml/llm-foundry,
+scripts/train/benchmarking/README.md. CPU: 20 to 45 s to import each model, 10 to 20 s to plan and simulate a row; a row of 175B takes 80 s in all; of those of 530B
+import takes 100 s, and they have not been run to their end.
 """
 
 from __future__ import annotations
