@@ -51,7 +51,7 @@ MODELS = {"f32": lambda: mlp(None), "autocast": lambda: mlp(torch.bfloat16), "ti
 PLANS: dict[str, dict[str, Any]] = {
     "dtp": {"dp": 2, "pp": 2, "microbatches": 2, "sharding": "dtp"},
     "whole": {"dp": 2, "microbatches": 2, "sharding": "ilp", "divide": True},
-    "zero": {"dp": 2, "pp": 2, "microbatches": 2, "sharding": "ilp", "zero": 2, "grouped": True, "time_limit": 2.0},
+    "zero": {"dp": 2, "pp": 2, "microbatches": 2, "sharding": "ilp", "zero": 2, "grouped": True, "time_limit": 5.0},
 }
 
 
