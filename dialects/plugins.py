@@ -13,10 +13,11 @@ from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from traceback import extract_tb
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
-from distir.dialects.errors import DistirError
+from distir.dialects.errors import DistirError, reason_of
 
 if TYPE_CHECKING:
     from xdsl.interpreter import InterpreterFunctions
@@ -140,11 +141,24 @@ def _resolved(kind: str, name: str, thing: Any) -> Any:
         found: Any = import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        if module.partition(".")[0] == __name__.partition(".")[0]:
+    except Exception as error:
+        package = module.partition(".")[0]
+        if package == __name__.partition(".")[0]:
             raise
-        raise DistirError(f"the {kind} {name} is registered as {thing}, which cannot be imported: {error}") from error
+        raise DistirError(
+            f"the {kind} {name} is registered as {thing}, which cannot be imported: {told(error, package)}"
+        ) from error
     return found
+
+
+def told(error: BaseException, *packages: str) -> str:
+    """What an error says. Where code of a plug-in, or of these packages, raised it: with its kind and the line there."""
+    if isinstance(error, DistirError | ImportError):
+        return reason_of(error)
+    ours = {*packages, *(point.value.partition(":")[0].partition(".")[0] for point in entry_points(group=GROUP))}
+    places = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
+    found = [f"{path.name}:{line}" for path, line in places if ours & {path.stem, *path.parent.parts}]
+    return f"{type(error).__name__}: {error} ({found[-1]})" if found else reason_of(error)
 
 
 def _no_subclass(thing: Any, base: type) -> str:
@@ -190,8 +204,9 @@ def load_plugins() -> None:
             point.load()()
         except Exception as error:
             _forget()
-            reason = str(error) if isinstance(error, DistirError) else f"{type(error).__name__}: {error}"
-            raise DistirError(f"the plug-in {point.name} ({_package(point)}) cannot be loaded: {reason}") from error
+            raise DistirError(
+                f"the plug-in {point.name} ({_package(point)}) cannot be loaded: {told(error)}"
+            ) from error
         finally:
             _plugin = ""
 

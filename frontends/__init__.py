@@ -21,3 +21,8 @@ class Importer(Protocol):
 
 FRONTENDS: Registry[Importer] = Registry("frontend", {".onnx": "distir.frontends.onnx:import_model"})
 """Who reads model files, by how their names end."""
+
+
+def extension_of(path: str) -> str | None:
+    """The longest end of a file's name, such as `.onnx` or `.acme.json`, that someone reads; None if nobody does."""
+    return max((each for each in FRONTENDS if path.endswith(each)), key=len, default=None)

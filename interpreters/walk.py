@@ -24,8 +24,8 @@ from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.utils.exceptions import DiagnosticException
 
-from distir.dialects.errors import DistirError, reason_of
-from distir.dialects.plugins import implementations
+from distir.dialects.errors import DistirError
+from distir.dialects.plugins import implementations, told
 from distir.interpreters.model_names import Renamings, inside, model_name
 
 Program = Generator["Suspended", PythonValues | None, PythonValues]
@@ -160,7 +160,7 @@ class Walk(Interpreter):
             raise
         except Exception as error:
             where = f" (in {name})" if (name := model_name(op, self._around)) else ""
-            raise DistirError(f"{op.name}: {reason_of(error)}{where}") from error
+            raise DistirError(f"{op.name}: {told(error)}{where}") from error
         raise DistirError(f"{op.name} has no meaning here: register InterpreterFunctions with @impl for it")
 
     def has(self, op: Operation) -> bool:

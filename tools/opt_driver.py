@@ -38,7 +38,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from distir.dialects.errors import DistirError, reason_of
 from distir.dialects.registry import register_dialects
 from distir.dialects.version import distir_version
-from distir.frontends import FRONTENDS
+from distir.frontends import FRONTENDS, extension_of
 from distir.frontends.program_parser import ProgramParser
 from distir.frontends.text import bound_lexer
 from distir.passes.registry import PASSES
@@ -146,6 +146,11 @@ class DistirOptMain(xDSLOptMain):
         from distir.frontends.onnx import import_model
 
         return import_model(onnx.load_from_string(stream.read()))
+
+    def get_input_stream(self) -> tuple[IO[bytes], str]:
+        stream, extension = super().get_input_stream()
+        ours = extension_of(self.args.input_file or "")
+        return stream, extension if ours is None else ours.removeprefix(".")
 
     def parse_chunk(self, chunk: IO[bytes], file_extension: str, start_offset: int = 0) -> ModuleOp | None:
         module = super().parse_chunk(chunk, file_extension, start_offset)

@@ -138,7 +138,9 @@ def join(folder: Path, rank: int, job: Job) -> torch.device:
 
 
 def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    from distir.dialects.plugins import told
+
+    lines = [line.strip() for line in told(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 

@@ -16,6 +16,7 @@ from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, No
 from distir.dialects.onnx.apart import crashes, integers, is_safe
 from distir.dialects.onnx.operators import is_element_type
 from distir.dialects.onnx.protos import type_of, type_proto
+from distir.dialects.plugins import told
 from distir.dialects.value_names import name_values
 from distir.frontends.onnx.domains import ONNX_DOMAINS
 from distir.frontends.onnx.loading import LoadedModel
@@ -105,8 +106,8 @@ class GraphImporter:
         operands = [self.operand(operand, where) for operand in node.input]
         try:
             return ONNX_DOMAINS[node.domain](node, operands)
-        except DistirError as error:
-            raise DistirError(f"{self.loaded.name}: {where}: {error}") from error
+        except Exception as error:
+            raise DistirError(f"{self.loaded.name}: {where}: {told(error)}") from error
 
     def _operator(self, node: NodeProto, where: str) -> Operation:
         operator = OPERATORS[node.op_type]

@@ -114,6 +114,7 @@ class Free(CostModel):
         ("dialect", "things:Free", "which is no Dialect"),
         ("pass", "things:Renamed", "the pass mine is registered as things:Renamed, whose name is other"),
         ("pass", "things:Builtin", "which is no subclass of ModulePass"),
+        ("cost model", "broken:Free", "which cannot be imported: ZeroDivisionError: division by zero (broken.py:2)"),
         ("cost model", "things:CostModel", "which lacks collective_seconds, data_movement_seconds, "),
     ],
 )
@@ -126,6 +127,7 @@ def test_a_thing_of_another_kind_is_named(
     from distir.passes.registry import PASSES
 
     (tmp_path / "things.py").write_text(THINGS)
+    (tmp_path / "broken.py").write_text("\n1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "things", raising=False)
     registry = {"dialect": DIALECTS, "pass": PASSES, "cost model": COST_MODELS}[kind]
@@ -139,6 +141,19 @@ def test_an_extension_has_a_dot():
         DistirError, match=re.escape("the frontend mine: expected the end of a file's name with its dot")
     ):
         register_frontend("mine", "things:Free")
+
+
+def test_the_longest_end_of_a_name_says_who_reads_it(monkeypatch: pytest.MonkeyPatch):
+    from distir.frontends import FRONTENDS, extension_of
+
+    for extension in (".json", ".net.json"):
+        monkeypatch.setitem(FRONTENDS, extension, "things:read")  # pyright: ignore
+    assert [extension_of(name) for name in ("a.net.json", "net.json", "a.onnx", "a.mlir")] == [
+        ".net.json",
+        ".json",
+        ".onnx",
+        None,
+    ]
 
 
 def test_a_time_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

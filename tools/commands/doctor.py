@@ -133,4 +133,6 @@ def shell(*words: str) -> str:
 def stem(model: str) -> str:
     """A name for files made of a model: `gpt2` of `models/gpt2.onnx`, `step` of `train:step`."""
     name = model.rpartition(":")[2] if ":" in model and not os.path.exists(model) else os.path.basename(model)
-    return name.removesuffix(".onnx").removesuffix(".mlir") or "model"
+    from distir.frontends import extension_of
+
+    return name.removesuffix(extension_of(name) or ".mlir") or "model"

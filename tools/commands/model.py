@@ -62,7 +62,7 @@ def load_model(model: Any, shapes: Sequence[str] = (), names: Mapping[str, Seque
     """The model, a file, MODULE:FUNCTION or an object that such a function returns, as a level 1 or 2 program, with the given shapes
     (`x=8,128`) and its weights attached. `names` are what `import_model` takes for an ONNX model: tensors that are `parameters` and `constants`, values that it ends with (`until`), inputs of
     which the value is fixed (`values`, as `sr=16000`)."""
-    from distir.frontends import FRONTENDS
+    from distir.frontends import FRONTENDS, extension_of
     from distir.frontends.shapes import OtherSize, parse_shape
 
     bound: dict[str, tuple[int, ...]] = {}
@@ -78,7 +78,7 @@ def load_model(model: Any, shapes: Sequence[str] = (), names: Mapping[str, Seque
         module = _module_of(model, "the model", bound, chosen)
         require_level(module, "the model", (1, 2), "expected a model, which is of level 1 or 2")
         return _bind(module, "the model", bound)
-    if (extension := Path(model).suffix) in FRONTENDS and not (chosen and extension != ".onnx"):
+    if (extension := extension_of(model)) is not None and not (chosen and extension != ".onnx"):
         try:
             module = FRONTENDS[extension](model, bound, **chosen)
         except OtherSize:
