@@ -14,6 +14,7 @@ from xdsl.dialects import func
 from xdsl.dialects.builtin import TensorType
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Operation
+from xdsl.traits import Pure
 
 from distir.dialects import rank
 from distir.dialects.dist import (
@@ -357,7 +358,7 @@ class Prover(Walk):
         )
         if key not in self._matches:
             try:
-                self._matches[key] = self._matched(form, values, lookup)
+                self._matches[key] = self._matched(op, form, values, lookup)
             except Mismatch as mismatch:
                 self._matches[key] = mismatch
         matches = self._matches[key]
@@ -429,10 +430,12 @@ class Prover(Walk):
         return (shard(scaled_by(value.term, key, by.term), value.indices, value.addend),)
 
     def _matched(
-        self, form: Form, values: Sequence[Shard], lookup: Lookup | None
+        self, op: Operation, form: Form, values: Sequence[Shard], lookup: Lookup | None
     ) -> list[tuple[Template, list[Outcome], Lookup | None]]:
         """All templates of which the operation is a shard."""
         templates = self.library.templates.get(form.name, [])
+        if not templates and not op.has_trait(Pure):
+            raise Mismatch("the operation has no trait Pure, so nothing is known of what it gives")
         if not templates:
             raise Mismatch("the sequential program has no such operation")
         found: list[tuple[Template, list[Outcome], Lookup | None]] = []

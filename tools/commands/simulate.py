@@ -246,7 +246,6 @@ def batch_size(module: ModuleOp) -> int | None:
 
 def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
     """The figures of a simulation, by name; None where there is none."""
-    from distir.dialects.dist import Dist
     from distir.dialects.dist.communication import CommunicationOp
     from distir.interpreters.costs import PICOSECONDS
     from distir.interpreters.simulate.breakdown import assumed_shares
@@ -257,9 +256,7 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
     reserved = max((peak["reserved_bytes"] for peak in described), default=0)
     peaks = [summary.peak_memory_bytes[device] for device in range(summary.devices)]
     capacity = machine.device.memory_capacity_bytes
-    messages = sorted(
-        op.name for op in Dist.operations if issubclass(op, CommunicationOp) and op.name in summary.counts
-    )
+    messages = {op.name for op in analysis.module.walk() if isinstance(op, CommunicationOp)} & summary.counts.keys()
     return {
         "devices": summary.devices,
         "makespan_seconds": summary.makespan_seconds,
@@ -269,7 +266,7 @@ def figures_of(analysis: Analysis, batch: int | None) -> dict[str, Any]:
         "memory_capacity_bytes": capacity,
         "reserved_memory_bytes": reserved,
         "fits_in_memory": reserved <= capacity,
-        "communication_count": {name.removeprefix("dist."): summary.counts[name] for name in messages},
+        "communication_count": {name.removeprefix("dist."): summary.counts[name] for name in sorted(messages)},
         "share": share_of(analysis),
         "assumed": assumed_shares(analysis.expansion),
         "communication_by_axis": along_axes(analysis),
