@@ -39,6 +39,8 @@ class Line(NamedTuple):
     text: str
     site: str = ""
     """The operation that the line is, as people are told where a rank is: `aten.mm in @main`."""
+    path: str = ""
+    """What the model calls the operation."""
 
 
 @dataclass
@@ -58,8 +60,8 @@ class Source:
         """Equal for ranks that share a module."""
         return "\n".join([*self.head, *(line.text for line in self.body)])
 
-    def render(self, ranks: Mapping[int, Source], title: Sequence[str] = ()) -> tuple[str, dict[int, str]]:
-        """The module for these ranks, which are alike, and the site of each line of it."""
+    def render(self, ranks: Mapping[int, Source], title: Sequence[str] = ()) -> tuple[str, dict[int, Line]]:
+        """The module for these ranks, which are alike, and the lines of it that are operations, by number."""
         replaced: dict[int, str] = {}
         named: list[str] = []
         for i, difference in enumerate(self.differences):
@@ -75,7 +77,7 @@ class Source:
         def filled(text: str) -> str:
             return _TOKEN.sub(lambda match: replaced[int(match[1])], text)
 
-        body = [Line(filled(line.text), line.site) for line in self.body]
+        body = [line._replace(text=filled(line.text)) for line in self.body]
         head = [filled(text) for text in self.head]
         words = set(re.findall(r"\w+", "\n".join([*head, *(line.text for line in body)])))
         lines = [Line(text) for text in [*title, "import torch"]]
@@ -95,9 +97,9 @@ class Source:
             lines.append(Line("}[RANK]"))
         lines += [Line(text) for text in ["", *head]]
         lines += body
-        lines = [Line(text, line.site) for line in lines for text in line.text.split("\n")]
+        lines = [line._replace(text=text) for line in lines for text in line.text.split("\n")]
         text = "\n".join(line.text for line in lines) + "\n"
-        return text, {number: line.site for number, line in enumerate(lines, 1) if line.site}
+        return text, {number: line for number, line in enumerate(lines, 1) if line.site}
 
 
 _RESERVED = frozenset(

@@ -5,6 +5,7 @@ A call consumes the list of its arguments, so that each is freed at its last use
 from __future__ import annotations
 
 import linecache
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from distir.backends.torch.operators import compile_operator
 from distir.backends.torch.portable import distir_runtime
 from distir.backends.torch.source import source_of
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import told
 from distir.dialects.rank import GroupOp, RankOp
 
 Function = Callable[[list[Any]], list[Any]]
@@ -35,7 +37,8 @@ class Program:
         if alone := next((op for op in module.walk() if isinstance(op, RankOp) and not _has_peers(op)), None):
             raise DistirError(f"{alone.name} needs the other ranks: run the program of all devices")
         source = source_of(module, types)
-        self.text, self.sites = source.render({distir_runtime.RANK: source})
+        self.text, self._lines = source.render({distir_runtime.RANK: source})
+        self.sites = {number: line.site for number, line in self._lines.items()}
         self.file = f"<program {id(self)}>"
         linecache.cache[self.file] = (len(self.text), None, self.text.splitlines(True), self.file)
         distir_runtime.KERNELS = [kernel(op, types, device) for op in source.kernels]
@@ -66,13 +69,18 @@ class Program:
             frame = frame.f_back
         return 0 if frame is None else frame.f_lineno
 
+    def path(self) -> str:
+        """What the model calls the operation that runs; empty if it has no name there."""
+        line = self._lines.get(self.line(sys._getframe()))  # pyright: ignore[reportPrivateUsage]
+        return "" if line is None else line.path
+
     def _located(self, error: Exception) -> Exception:
         site, trace = "", error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename == self.file:
                 site = self.sites.get(trace.tb_lineno, site)
             trace = trace.tb_next
-        return LocatedError(f"{site}: {error or type(error).__name__}") if site else error
+        return LocatedError(f"{site}: {told(error) or type(error).__name__}") if site else error
 
 
 def kernel(op: Operation, types: ElementTypes, device: torch.device) -> Callable[[list[Any]], list[Any]]:

@@ -72,7 +72,7 @@ class _Writer:
         body, block = self.source.body, op.body.block
         self.pending.clear()
         self.values: dict[SSAValue, str] = {}
-        self._locals, self._site = Names(self.symbols.values()), ""
+        self._locals, self._site, self._path = Names(self.symbols.values()), "", ""
         operations = list(block.ops)
         read = [values_read(each) for each in operations]
         last = {value: i for i, values in enumerate(read) for value in values}
@@ -95,7 +95,7 @@ class _Writer:
             if (named := model_name(each)) != path and named and MODULE in each.attributes:
                 path = named
                 body.append(Line(f"    # {comment(path)}"))
-            self._site = f"{each.name} in @{symbol}"
+            self._site, self._path = f"{each.name} in @{symbol}", model_name(each)
             dying = [v for v in dict.fromkeys(read[i]) if last[v] == i]
             if isinstance(each, func.ReturnOp):
                 self._wait(each.operands)
@@ -115,7 +115,7 @@ class _Writer:
     # --- lines ---
 
     def _line(self, text: str) -> None:
-        self.source.body.append(Line(f"    {text}", self._site))
+        self.source.body.append(Line(f"    {text}", self._site, self._path))
 
     def _forget(self, values: Sequence[SSAValue]) -> None:
         if values:

@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import ModuleOp, TensorType
 from distir.backends.torch.elements import ElementTypes
 from distir.backends.torch.program import Program
 from distir.dialects.errors import DistirError
+from distir.frontends.pytorch.module_paths import NamedCalls
 from distir.frontends.pytorch.remembering import Port, Tensors
 from distir.frontends.pytorch.steps import training_function
 from distir.frontends.pytorch.tracing import trace
@@ -81,11 +82,13 @@ def training_program(
     if taken := next((name for name in names if name == "loss" or names.count(name) > 1), None):
         raise DistirError(f"{where} has an argument '{taken}', which a training step gives a meaning: rename it")
     trained = _trained(ports, frozen, where)
-    function = Program(module, ElementTypes(), torch.device("cpu")).function(entry.sym_name.data)
+    program = Program(module, ElementTypes(), torch.device("cpu"))
+    function = program.function(entry.sym_name.data)
     position = results.index(chosen)
 
     def loss_of(memory: Tensors, tensors: Tensors) -> Tensor:
-        output = cast(Tensor, function([(tensors | memory)[p.name] for p in arguments])[position])
+        with NamedCalls(program.path):
+            output = cast(Tensor, function([(tensors | memory)[p.name] for p in arguments])[position])
         return _score(loss, output, tensors[LABEL]) if scored else output.reshape(())
 
     step = trace(

@@ -1,15 +1,16 @@
-"""Which module of a model computes what. While a step is traced, hooks on all modules note in each node of the graph the path of the innermost module
-that runs (`blocks.3.mlp.up`), and of the one whose backward part runs; out come the paths, by node."""
+"""Which module of a model computes what. In goes a step that is traced; out comes, in each node of the graph, the path of the innermost module
+that runs (`blocks.3.mlp.up`), or whose backward part runs. Where a program is traced that has no modules, it says the names (`NamedCalls`)."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, fx, nn
 from torch.fx import traceback
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 KEY = "distir_module"
@@ -47,11 +48,18 @@ class _Paths:
         if not self._running and id(module) not in self._names:  # otherwise it runs again, for the backward part
             self._names |= {id(inner): name for name, inner in module.named_modules()}
         above = self._running[-1][0] if self._running else ""
-        path = self._names.get(id(module), above)
+        self.begin(self._names.get(id(module), above), inputs)
+
+    def leave(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+        self.end(outputs)
+
+    def begin(self, path: str, inputs: Any) -> None:
+        """What runs from now on is of this module."""
         self._running.append((path, _noted(), set(_steps(inputs))))
         _note(path)
 
-    def leave(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+    def end(self, outputs: Any) -> None:
+        """The module that began last has given these values: the steps that made them are of its backward part."""
         path, noted_before, made_before = self._running.pop()
         _note(noted_before)
         reached, seen = _steps(outputs), made_before
@@ -65,6 +73,23 @@ class _Paths:
                 step.register_prehook(lambda gradients: _note(path))
                 step.register_hook(lambda made, gradients: _note(""))
             reached += [before for before, _ in step.next_functions if before is not None]
+
+
+class NamedCalls(TorchFunctionMode):
+    """Notes, while it is active, what `name` says of each function of torch that is called."""
+
+    def __init__(self, name: Callable[[], str]) -> None:
+        super().__init__()
+        self._name, self._paths = name, _Paths()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._paths.begin(self._name(), args)
+        outputs = None
+        try:
+            outputs = func(*args, **(kwargs or {}))
+        finally:
+            self._paths.end(outputs)
+        return outputs
 
 
 def _steps(values: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """An ONNX model as a training step: three consecutive steps are those of the same model in eager PyTorch."""
 
 import runpy
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from distir.backends.torch.training import LOSSES
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx import import_model
 from distir.interpreters.entry import arguments_of, entry_function, results_of
+from distir.interpreters.model_names import model_name
 from distir.interpreters.reference import run
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
@@ -37,7 +39,7 @@ def mlp(*outputs: str) -> ModelProto:
     for i in range(3):
         for name, shape in ((f"w{i}", WIDTHS[i : i + 2]), (f"b{i}", WIDTHS[i + 1 : i + 2])):
             initializers.append(numpy_helper.from_array(0.5 * random.standard_normal(shape).astype(np.float32), name))
-        nodes.append(helper.make_node("Gemm", [x, f"w{i}", f"b{i}"], [f"h{i}" if i < 2 else "logits"]))
+        nodes.append(helper.make_node("Gemm", [x, f"w{i}", f"b{i}"], [f"h{i}" if i < 2 else "logits"], f"/up.{i}"))
         if i < 2:
             nodes.append(helper.make_node("Relu", [f"h{i}"], [f"a{i}"]))
             x = f"a{i}"
@@ -317,3 +319,10 @@ def test_the_command_writes_a_step(tmp_path: Path) -> None:
         == 0
     )
     assert main(["verify", str(tmp_path / "step.mlir"), str(tmp_path / "step.mlir")]) == 0
+
+
+def test_nodes_name_forward_and_backward():
+    """The product of each node, and the two products of its backward part."""
+    step = step_of_mlp("loss=cross_entropy", "optimizer=sgd:lr=0.1")
+    named = Counter(model_name(op) for op in step.walk() if op.name in ("aten.mm", "aten.addmm"))
+    assert named == {"/up.0": 2, "/up.1": 3, "/up.2": 3}  # nobody asks for the gradient of x
