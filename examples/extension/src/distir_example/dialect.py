@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from xdsl.dialects.builtin import Float64Type, FloatAttr, TensorType, f64
+from xdsl.dialects.builtin import Float64Type, FloatAttr, StringAttr, TensorType, f64
 from xdsl.ir import Dialect, SSAValue
-from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, prop_def, result_def, traits_def
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, traits_def
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
@@ -57,12 +57,16 @@ class RingExchangeOp(CollectiveOp):
     Lifecycle: `example-ring` makes them of sends at level 3; `project-to-rank` writes `rank.exchange` for them."""
 
     name = "example.ring_exchange"
+    over = opt_prop_def(StringAttr)
 
     def __init__(self, values: Sequence[SSAValue]):
         super().__init__(operands=[values], result_types=[[value.type for value in values]])
 
     def verify_shapes(self) -> None:
         self.verify_pairwise()
+
+    def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
+        return tuple(shape)
 
 
 Example = Dialect("example", [NormMatmulOp, RingExchangeOp])
