@@ -18,7 +18,7 @@ from importlib.metadata import version
 from io import BytesIO
 from itertools import pairwise
 from shutil import get_terminal_size
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import IO, Any
 
 from xdsl.context import Context
@@ -153,6 +153,7 @@ class DistirOptMain(xDSLOptMain):
         return stream, extension if ours is None else ours.removeprefix(".")
 
     def parse_chunk(self, chunk: IO[bytes], file_extension: str, start_offset: int = 0) -> ModuleOp | None:
+        self.offset = start_offset
         module = super().parse_chunk(chunk, file_extension, start_offset)
         self.instrumentation.lap("Parser")
         return module
@@ -274,17 +275,17 @@ class DistirOptMain(xDSLOptMain):
         is_annotated = any(each.comments for each in expected)
         output = self.prepare_output()
         try:
-            for i, (text, self.offset) in enumerate(texts):
+            for i, (text, offset) in enumerate(texts):
                 if i > 0:
                     output.write("// -----\n")
                 try:
-                    module = self.parse_chunk(BytesIO(text), extension, self.offset)
+                    module = self.parse_chunk(BytesIO(text), extension, offset)
                     if module is not None:
                         self.apply_passes(module)
                         output.write(self.output_resulting_program(module))
                 except (ParseError, DiagnosticException) as error:
                     if isinstance(error, ParseError):
-                        error.span = replace(error.span, line_offset=self.offset)
+                        error.span = replace(error.span, line_offset=offset)
                     if is_annotated:
                         expected[i].meet(message_of(error), self.line_of(error))
                     elif isinstance(error, ParseError) and not self.args.parsing_diagnostics:
@@ -349,7 +350,11 @@ def describe(error: BaseException, where: str = "") -> str:
 def _offending_lines(error: DiagnosticException) -> list[str]:
     """The ops that a diagnostic marks, in the module that it carries."""
     lines = [line for note in getattr(error, "__notes__", ()) for line in note.splitlines()]
-    return [f"  in: {op.strip()}" for op, mark in pairwise(lines) if mark.lstrip().startswith("^^^")]
+    return [
+        f"  in: {shorten(op.strip(), 400, placeholder=' ...')}"
+        for op, mark in pairwise(lines)
+        if mark.lstrip().startswith("^^^")
+    ]
 
 
 def run_driver(args: Sequence[str] | None) -> int:
