@@ -75,16 +75,18 @@ def _whole(op: Operation, reach: Reach) -> list[tuple[int, int]]:
     return [] if rule is None else [(i, d) for i, d in _uncut(op, rule) if reach.is_weight(op.operands[i], d)]
 
 
-def _uncut(op: Operation, rule: Rule) -> list[tuple[int, int]]:
+def _uncut(op: Operation, rule: Rule | None) -> list[tuple[int, int]]:
+    """Operands and dims, of more than one element, that a rule does not cut: without one, all."""
     from distir.passes.structure import shape_of
 
-    dims = [(i, d) for i, dims in enumerate(rule.inputs) for d, dim in enumerate(dims) if dim.factor is None]
-    return [(i, d) for i, d in dims if shape_of(op.operands[i])[d] > 1]
+    dims = [(i, d) for i, operand in enumerate(op.operands) for d, size in enumerate(shape_of(operand)) if size > 1]
+    return dims if rule is None else [(i, d) for i, d in dims if rule.inputs[i][d].factor is None]
 
 
 def _replace(ctx: Context, op: Operation, reach: Reach) -> bool:
     """Puts the parts of an operation in its place, if it has any that cut what it does not."""
     from distir.interpreters.entry import entry_function
+    from distir.passes.distribution.options import RULE
     from distir.passes.structure import name_alike, stands_for
 
     parts = _parts_of(op)
@@ -100,7 +102,7 @@ def _replace(ctx: Context, op: Operation, reach: Reach) -> bool:
         if part is returned:
             break
         copy = part.clone(values)
-        copy.attributes.update({k: v for k, v in op.attributes.items() if k not in copy.attributes})
+        copy.attributes.update({k: v for k, v in op.attributes.items() if k not in (*copy.attributes, RULE)})
         ours.insert_op_before(copy, op)
         stands_for(part, copy, values)
     for result, made in zip(op.results, returned.operands, strict=True):
@@ -145,5 +147,7 @@ def _cut(ctx: Context, parts: ModuleOp, op: Operation, dims: list[tuple[int, int
     links = link_dims(parts, entry)
     arguments = dict(zip(dict.fromkeys(op.operands), entry.body.block.args, strict=True))
     wanted = {links.find((arguments[op.operands[i]], d)) for i, d in dims}
-    ruled = [(part, rule) for part in entry.body.block.ops if (rule := rule_of(part)) is not None]
-    return not any(links.find((part.operands[i], d)) in wanted for part, rule in ruled for i, d in _uncut(part, rule))
+    inside = [part for part in entry.body.block.ops if part.results]
+    return not any(
+        links.find((part.operands[i], d)) in wanted for part in inside for i, d in _uncut(part, rule_of(part))
+    )
