@@ -146,21 +146,22 @@ def _limit(module: ModuleOp, entry: str, name: str, tried: Tried) -> int | None:
 def special_indices(module: ModuleOp, name: str, entry: str = "main") -> list[int]:
     """Numbers that are no positions and that the program takes in this input all the same: a label that a loss ignores, an
     index that counts from the end. They are looked for among the numbers in the operations that the input meets, and
-    tried: all that index with it must run on them."""
+    tried: all that index with it must run on them, whether other integers (lengths, flags) are 0 or 1."""
     tried = Tried()
     if (limit := _limit(module, entry, name, tried)) is None:
         return []
     told = _followed(module, entry, name, 0, tried).told
     outside = [number for number in sorted(told) if not 0 <= number < limit]
-    walks = {number: _followed(module, entry, name, number, tried) for number in outside}
-    return [number for number, walk in walks.items() if walk.met and not walk.refused]
+    walks = {n: [_followed(module, entry, name, n, tried, others) for others in (0, 1)] for n in outside}
+    return [n for n, pair in walks.items() if any(w.met for w in pair) and not any(w.refused for w in pair)]
 
 
-def _followed(module: ModuleOp, entry: str, name: str, number: int, tried: Tried) -> IndexWalk:
-    """What meets the input when it is `number` everywhere."""
+def _followed(module: ModuleOp, entry: str, name: str, number: int, tried: Tried, others: int = 0) -> IndexWalk:
+    """What meets the input when it is `number` everywhere, and other integer inputs are `others`."""
     walk = IndexWalk(module, tried=tried)
     walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions()])
-    arguments = [_argument(port, name, number) for port in arguments_of(entry_function(module, entry))]
+    ports = arguments_of(entry_function(module, entry))
+    arguments = [_argument(port, number if port.name == name else others, port.name == name) for port in ports]
     walk.call(entry, tuple(arguments))
     return walk
 
@@ -193,14 +194,14 @@ def _unknown(type_: Attribute) -> object:
     return tuple([UNKNOWN] * len(type_.types.data)) if isinstance(type_, TupleType) else UNKNOWN
 
 
-def _argument(port: Port, name: str, number: int) -> object:
+def _argument(port: Port, number: int, is_followed: bool) -> object:
     if not isinstance(port.type, TensorType):
         return _unknown(port.type)
     type_ = cast(TensorType[Any], port.type)
     dtype = numpy_dtype(type_.element_type)
     if not _is_integer(dtype) or not type_.has_static_shape():
         return UNKNOWN
-    return Known(np.full(type_.get_shape(), number if port.name == name else 0, dtype), port.name == name)
+    return Known(np.full(type_.get_shape(), number, dtype), is_followed)
 
 
 @dataclass

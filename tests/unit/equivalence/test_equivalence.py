@@ -171,6 +171,26 @@ func.func @main(%s: tensor<12x5xf32> {{dist.name = "s", dist.role = "input"}},
 """
 
 
+PADDED = """
+func.func @main(%t: tensor<3x7xf32> {dist.name = "t", dist.role = "input"}, %l: tensor<3x4xi64> {dist.name = "l", dist.role = "label"},
+                %n: tensor<3x1xi64> {dist.name = "n", dist.role = "input"}) -> (tensor<3x4xf32>, tensor<3x4xi1>) {
+  %zero = onnx.Constant dense<[0]> : tensor<1xi64>
+  %special = onnx.Constant dense<[-8]> : tensor<1xi64>
+  %places = onnx.Constant dense<[0, 1, 2, 3]> : tensor<4xi64>
+  %inside = "onnx.Less"(%places, %n) : (tensor<4xi64>, tensor<3x1xi64>) -> tensor<3x4xi1>
+  %is_special = "onnx.Equal"(%l, %special) : (tensor<3x4xi64>, tensor<1xi64>) -> tensor<3x4xi1>
+  %known = "onnx.Where"(%inside, %l, %zero) : (tensor<3x4xi1>, tensor<3x4xi64>, tensor<1xi64>) -> tensor<3x4xi64>
+  %y = "onnx.GatherElements"(%t, %known) <{axis = 1 : si64}> : (tensor<3x7xf32>, tensor<3x4xi64>) -> tensor<3x4xf32>
+  func.return %y, %is_special : tensor<3x4xf32>, tensor<3x4xi1>
+}
+"""
+
+
+def test_a_number_that_only_padding_hides_is_no_label():
+    """With all lengths 0 the program reads no label, and any number would do."""
+    assert special_indices(parse(PADDED), "l") == []
+
+
 def test_labels_have_what_a_loss_ignores_and_the_edge_classes():
     module = parse(LOSS.format(ignored="ignore_index = -7 : si64, "))
     assert special_indices(module, "l") == [-7]
