@@ -4,8 +4,7 @@
 // the operation that they are a part of.
 
 // CHECK-NOT: aten.slice_backward
-// CHECK:     "aten.full"()
-// CHECK-NOT: dist.rule
+// CHECK:     "aten.full"() <{size = array<i64: 6, 9>, fill_value = 0 : i64, dtype = f32}> : () -> tensor<6x9xf32>
 // CHECK:     "aten.slice_scatter"{{.*}}dist.rule
 func.func @main(%x: tensor<6x8xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<8x4xf32> {dist.name = "w", dist.role = "parameter"})
     -> (tensor<6x9xf32> {dist.name = "y", dist.role = "output"}) {
