@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import itertools
 import random
 import sys
@@ -322,7 +323,7 @@ def _places(objects: Sequence[object], caches: list[Any]) -> Iterator[_Place]:
         seen.add(id(owner))
         if isinstance(owner, nn.Module):
             pending.extend((f"{where}.{name}", inner, 1) for name, inner in owner.named_modules() if name)
-        if hasattr(owner, "cache_clear") and not isinstance(owner, type):
+        if inspect.getattr_static(owner, "cache_clear", None) is not None and not isinstance(owner, type):
             caches.append(owner)
             pending.append((where, getattr(owner, "__wrapped__", None), depth))
         elif isinstance(owner, functools.partial):

@@ -53,7 +53,7 @@ for order, shares in (([2, 0, 1], [3, 1, 2]), ([0, 2], [2, 2]), ([0, 1, 2], [2, 
                     expected = reduce(COMBINED[reduction], [addends[r][i] for r in order])
                     torch.testing.assert_close(got, parts(expected, dim, order, e)[rank])
 dist.barrier()
-print("done", rank, flush=True)
+print(f"done {rank}\\n", end="", flush=True)  # one write, so that ranks do not mix
 os._exit(0) if rank else [os.wait() for _ in range(2)]
 os._exit(0)
 """

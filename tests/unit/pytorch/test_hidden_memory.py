@@ -245,6 +245,27 @@ def test_a_count_that_is_only_told_does_not_matter(says: Callable[[int], Any]) -
     assert check_imported(import_step(step_with(make))).startswith("two steps")
 
 
+class Asked:
+    """What answers to any name, and tells."""
+
+    def __init__(self) -> None:
+        self.names = list[str]()
+
+    def __getattr__(self, name: str) -> str:
+        self.names.append(name)
+        return name
+
+
+def test_objects_are_not_asked_for_what_they_do_not_have() -> None:
+    asked = Asked()
+
+    def make(model: nn.Module) -> Callable[[Tensor], Tensor]:
+        return lambda loss: loss if asked is not None else -loss
+
+    assert check_imported(import_step(step_with(make))).startswith("two steps")
+    assert asked.names == []
+
+
 def test_a_step_that_seeds_its_draws_draws_the_same_each_time() -> None:
     model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)).double()
 
