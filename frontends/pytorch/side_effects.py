@@ -40,7 +40,6 @@ class Surroundings:
         self._caches: list[Any] = []
         self._places = list(_places(objects, self._caches))
         self._before = self.state()
-        self._last = self._before
         self._found: list[tuple[int, Any]] = []
         self._grew = False
         self._marks = self._marked()
@@ -79,7 +78,7 @@ class Surroundings:
             self._grew |= not _are_watched(value) and not (isinstance(value, Tensor) and key in self._marks[number])
             if isinstance(value, Tensor):
                 place[key] = like_left(value)
-        self._last, self._marks = self.state(), self._marked()
+        self._marks = self._marked()
         return found
 
     def watch(self, decisions: Decisions) -> None:
@@ -116,7 +115,7 @@ class Surroundings:
             now = dict(place.items())
             if list(now) != list(before) or any(now[key] is not before[key] for key in before):
                 place.restore(before)
-        self._last, self._marks = self.state(), self._marked()
+        self._marks = self._marked()
 
 
 def like_left(value: Any) -> Any:

@@ -44,7 +44,7 @@ def place(site: Site) -> str:
 
 
 def is_watched(value: object) -> bool:
-    return isinstance(value, _Integer | _Float)
+    return isinstance(value, _Watched)
 
 
 def is_number(value: object) -> bool:
@@ -73,22 +73,21 @@ def _rewatched(decisions: Decisions, result: Any) -> Any:
     return result
 
 
-class _Integer(int):
+class _Watched:
     decisions: Decisions
 
-    def __new__(cls, value: int, decisions: Decisions) -> _Integer:
-        made = super().__new__(cls, value)
+    def __new__(cls, value: int | float, decisions: Decisions) -> Any:
+        made: Any = cast(Any, super()).__new__(cls, value)
         made.decisions = decisions
         return made
 
 
-class _Float(float):
-    decisions: Decisions
+class _Integer(_Watched, int):
+    """A whole number that tells."""
 
-    def __new__(cls, value: float, decisions: Decisions) -> _Float:
-        made = super().__new__(cls, value)
-        made.decisions = decisions
-        return made
+
+class _Float(_Watched, float):
+    """A floating number that tells."""
 
 
 def _calculation(function: Callable[..., Any]) -> Callable[..., Any]:
