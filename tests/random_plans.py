@@ -50,7 +50,7 @@ SHAPES = [
     if 1 <= dp * tp * pp <= 8 and dp * tp * pp * microbatches > 1
 ]
 """Degrees and microbatches, those that are often asked for several times."""
-SECONDS = 5.0
+SECONDS = 20.0
 """For a search, by the clock."""
 
 

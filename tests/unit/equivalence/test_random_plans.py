@@ -29,11 +29,6 @@ def test_plans_keep_what_a_program_computes_and_take_what_was_said(first: int, t
     assert found["distributed"] > 3, found
 
 
-def test_a_stored_part_that_another_stage_needs_takes_what_was_said(tmp_path: Path) -> None:
-    """A parameter that is updated is on one stage: without a loop it is made whole there, and sent."""
-    assert run(range(1239, 1240), tmp_path)["predicted"] == 1
-
-
 @pytest.mark.parametrize(("number", "bucket"), [(30, 600), (42, 600), (48, 0)])
 def test_overlap_in_groups_of_devices(number: int, bucket: int, tmp_path: Path) -> None:
     """Buckets of groups, and what functions return on a stream, on whichever stage they run."""
