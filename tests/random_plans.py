@@ -25,7 +25,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.registry import program_context
 from distir.dialects.sharding import MeshOp
 from distir.frontends.text import parse_program
-from distir.interpreters.entry import arguments_of, entry_function, machine_devices
+from distir.interpreters.entry import arguments_of, entry_function, machine_devices, results_of
 from distir.interpreters.equivalence import verify
 from distir.interpreters.module_check import check_module
 from distir.interpreters.proof import prove
@@ -150,6 +150,7 @@ def check(case: Case) -> Found:
     parsed = _valid(parse_program(program_context(), text, "distributed"), "its text")
     if str(parsed) != text:
         raise Fault("its text parses to another")
+    _check_updates(parsed)
     found = Found()
     found.counts["grouped"] = explicit(parsed) is not parsed
     _compare_simulations(parsed, case, predicted, found)
@@ -189,6 +190,15 @@ def _valid(module: ModuleOp, what: str) -> ModuleOp:
     except Exception as error:
         raise Fault(f"{what} is not valid: {error}") from error
     return module
+
+
+def _check_updates(module: ModuleOp) -> None:
+    """An update is where the argument is, so that the next step can follow."""
+    entry = entry_function(module)
+    taken, made = ([(p.name, p.on, p.part) for p in ports(entry)] for ports in (arguments_of, results_of))
+    names = {name for name, _, _ in made}
+    if lost := [each for each in taken if each[0] in names and each not in made]:
+        raise Fault(f"the update of {lost[0][0]} is not where its next step needs it")
 
 
 def _compare_simulations(module: ModuleOp, case: Case, predicted: tuple[float, int] | None, found: Found) -> None:

@@ -125,8 +125,6 @@ class Next:
     """Arguments that are given for it."""
     told: Sequence[int] = ()
     """Results that the launcher hears of after every step."""
-    moves: Sequence[tuple[int, int, int, int]] = ()
-    """Of all ranks, the updates that another rank takes (`distir_arrays.moves`)."""
 
     def save(self, folder: Path, rank: int) -> None:
         _write_text(folder / f"{rank}.next.json", json.dumps(asdict(self)))

@@ -144,19 +144,15 @@ def _save_following(
     ranks = sorted({site.device for site in arguments})
     taken, made = ([[s.port for s in sites if s.device == rank] for rank in ranks] for sites in (arguments, results))
     indices = [{(port.name, port.part): i for i, port in enumerate(ports)} for ports in made]
-    makers = {key: (rank, i) for rank, own in reversed([*zip(ranks, indices, strict=True)]) for key, i in own.items()}
     wanted = [[(i, (p.name, p.part)) for i, p in enumerate(own) if p.name in updated] for own in taken]
-    moves: list[tuple[int, int, int, int]] = []
     for rank, own, here in zip(ranks, wanted, indices, strict=True):
-        for i, key in own:
-            if key not in makers:
-                raise DistirError(f"the update of {key[0]} is not on rank {rank}, where its next step needs it")
+        for _, key in own:
             if key not in here:
-                moves.append((*makers[key], rank, i))
+                raise DistirError(f"the update of {key[0]} is not on rank {rank}, where its next step needs it")
     for rank, own, here, entering, leaving in zip(ranks, wanted, indices, taken, made, strict=True):
         places = [i for i, port in enumerate(entering) if port.name in names]
         told = [i for i, port in enumerate(leaving) if _is_number(port)]
-        Next([(i, here[key]) for i, key in own if key in here], places, told, moves).save(folder, rank)
+        Next([(i, here[key]) for i, key in own], places, told).save(folder, rank)
         for step, values in enumerate(parts, 1):
             own_parts = [value for site, value in zip(given, values, strict=True) if site.device == rank]
             save_arrays(next_path(folder, rank, step), own_parts)

@@ -57,9 +57,7 @@ class DistributedStep:
         self._main = Program(programs[rank], ElementTypes(), device).function("main")
         made = {distir_arrays.key(port): i for i, port in enumerate(self.results)}
         self._updates = {i: made[k] for i, port in enumerate(self.arguments) if (k := distir_arrays.key(port)) in made}
-        listed = [[each[kind] for each in self._ports] for kind in ("arguments", "results")]
-        self._moves, lost = distir_arrays.moves(*listed)
-        if lost:
+        if lost := distir_arrays.lost(*([each[kind] for each in self._ports] for kind in ("arguments", "results"))):
             raise DistirError(
                 f"{lost[0]} leaves the step in other parts than it enters, so no step can follow: distribute it anew"
             )
@@ -111,7 +109,6 @@ class DistributedStep:
                 self._values[i] = distir_arrays.placed(given[port["name"]], port)
         with torch.inference_mode():
             results = distir_runtime.step(self._main, self._values, self._updates)
-            distir_arrays.move(self._moves, results, self._values)
             loss = self._loss(results)
         value = torch.tensor(loss)
         setattr(value, "backward", _refuse("the step has done the backward part: leave out loss.backward()"))

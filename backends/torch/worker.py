@@ -59,7 +59,7 @@ def work(folder: Path, rank: int, job: Job) -> None:
 
     from distir.backends.torch.elements import ElementTypes, plain_array
     from distir.backends.torch.heartbeat import Heartbeat
-    from distir.backends.torch.portable import distir_arrays, distir_runtime
+    from distir.backends.torch.portable import distir_runtime
     from distir.backends.torch.program import Program
 
     heartbeat = Heartbeat(folder, rank)
@@ -80,9 +80,7 @@ def work(folder: Path, rank: int, job: Job) -> None:
     updates = dict(following.updates)
 
     def one_step() -> list[Any]:
-        results = distir_runtime.step(entry, arguments, updates)
-        distir_arrays.move(following.moves, results, arguments)
-        return results
+        return distir_runtime.step(entry, arguments, updates)
 
     def on_copies() -> list[Any]:
         """A run that gets its arguments for itself, and leaves what there is."""

@@ -90,6 +90,8 @@ class Order:
         self.kept: dict[Operation, list[int]] = defaultdict(list)
         """By the call after which they can be made, which of the values that a microbatch leaves to the next are made then."""
         self._note_uses()
+        self.updated: dict[str, BlockArgument] = {}
+        """The arguments of the entry, by name, that a result is the next value of."""
         self.places = self._places()
 
     def _distinct(self, calls: Sequence[Operation], in_flight: Sequence[int]) -> list[int]:
@@ -111,14 +113,19 @@ class Order:
 
     def returned(self) -> list[tuple[int, SSAValue, list[int]]]:
         """The results of the entry, by number, with the ranks that return them, of those that are there."""
-        found: list[tuple[int, SSAValue, list[int]]] = []
-        for i, value in enumerate(cast(ReturnOp, self.main.last_op).operands):
-            home = self.home(value)
-            ranks = [0] if home is None else [home]
-            if home is None and isinstance(value, BlockArgument):
-                ranks = self.places[value]
-            found.append((i, value, [rank for rank in ranks if rank in self.there]))
-        return found
+        last = cast(ReturnOp, self.main.last_op)
+        return [(i, v, [rank for rank in self.ranks_of(i) if rank in self.there]) for i, v in enumerate(last.operands)]
+
+    def ranks_of(self, index: int) -> Sequence[int]:
+        """Which ranks return a result: of an update, those that have the argument."""
+        last, first = cast(ReturnOp, self.main.last_op), index - index % self.listed
+        if (argument := self.updated.get(text(result_attributes(self.entry)[first], "dist.name", ""))) is not None:
+            return self.places[argument]
+        group = last.operands[first : first + self.listed]
+        home = next((h for h in map(self.home, group) if h is not None), None)
+        if home is None and isinstance(group[0], BlockArgument):
+            return self.places[group[0]]
+        return [home or 0]
 
     def called(self, step: Sequence[Task]) -> list[tuple[Operation, int]]:
         """The calls of a step of the schedule, each with its microbatch."""
@@ -191,16 +198,18 @@ class Order:
                 if is_stage_call(op):
                     for value in op.operands:
                         self._note_users(value, self.rank(op), updaters if phase_of(op) == UPDATE else users)
-        attributes = argument_attributes(self.entry)
-        updated = {text(a, "dist.name", "") for a in result_attributes(self.entry)}
+        attributes, last = argument_attributes(self.entry), cast(ReturnOp, self.main.last_op)
+        results = zip(last.operands, result_attributes(self.entry), strict=True)
+        made = {name: value for value, a in results if (name := text(a, "dist.name", ""))}
         found: dict[BlockArgument, list[int]] = {}
         for first in range(0, len(self.main.args), self.listed):
             group = self.main.args[first : first + self.listed]
             used, updating = ({s for a in group for s in by[a]} for by in (users, updaters))
-            stages = home_first(used, updating, sorted({*used, *updating})) or [0]
-            if text(attributes[first], "dist.name", f"arg{first}") in updated:
-                stages = stages[:1]
-            found.update((argument, stages) for argument in group)
+            stages = home_first(used, updating, sorted({*used, *updating}))
+            if (name := text(attributes[first], "dist.name", "")) in made:
+                stages = stages[:1] or [self.home(made[name]) or 0]
+                self.updated[name] = group[0]
+            found.update((argument, stages or [0]) for argument in group)
         return found
 
     def _note_users(self, value: SSAValue, stage: int, users: dict[SSAValue, dict[int, None]]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TensorType, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import CallOp, InsertOp, PutRowsOp, SendOp, SliceOp, TakeRowsOp
 from distir.dialects.dist.attributes import relocated
@@ -79,12 +79,7 @@ class _Schedule(Order):
         ports: list[Mapping[str, Attribute]] = []
         for first in range(0, len(last.operands), self.listed):
             group = last.operands[first : first + self.listed]
-            home = next((h for h in map(self.home, group) if h is not None), None)
-            argument = group[0]
-            stages = [0] if home is None else [home]
-            if home is None and isinstance(argument, BlockArgument):
-                stages = self.places[argument]
-            for stage in stages:
+            for stage in self.ranks_of(first):
                 values += [self.get(value, None, stage) for value in group]
                 ports += attributes[first : first + self.listed]
         return values, ports

@@ -148,16 +148,16 @@ def test_files_that_are_not_what_a_run_needs_end_it_in_one_line(programs: Path, 
     ]
 
 
-def test_moves_of_updates() -> None:
-    """Rank 0 takes `a` and half of `b` that rank 1 makes, the other half is its own, and nobody makes the parts of `c` that are taken."""
-    from distir.backends.torch.portable.distir_arrays import moves
+def test_updates_that_are_lost() -> None:
+    """Rank 1 makes `a` and the half of `b` that rank 0 takes, and nobody makes the part of `c` that is taken; `d` is not updated."""
+    from distir.backends.torch.portable.distir_arrays import lost
 
     def port(name: str, *ranges: int) -> dict[str, object]:
         return {"name": name, "dims": [[list(ranges)]] if ranges else None, "reduction": None}
 
     taken = [[port("a"), port("b", 0, 2), port("b", 2, 4), port("c", 0, 2), port("d")], [port("b", 2, 4)]]
     made = [[port("b", 0, 2)], [port("b", 2, 4), port("a"), port("c", 0, 4)]]
-    assert moves(taken, made) == ([(1, 1, 0, 0), (1, 0, 0, 2)], ["c"])
+    assert lost(taken, made) == ["a", "b", "c"]
 
 
 class Averages(nn.Module):
@@ -173,7 +173,7 @@ class Averages(nn.Module):
 
 
 def test_an_update_that_is_made_on_another_rank_gets_there(tmp_path: Path) -> None:
-    """By `distir train` and by `distir run --steps`: rank 0 takes state that rank 1 updates."""
+    """By `distir train` and by `distir run --steps`: rank 0 takes state that rank 1 updates. The message is in the program."""
     from distir.backends.torch import execute
     from distir.backends.torch.portable.distir_data import open_data
 

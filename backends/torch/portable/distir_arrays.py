@@ -40,39 +40,12 @@ def key(port: Port) -> str:
     return json.dumps([port["name"], port["dims"], port["reduction"]])
 
 
-Move = tuple[int, int, int, int]
-"""An update that another rank's next step takes: the rank and result that it is, the rank and argument that it becomes."""
-
-
-def moves(arguments: Sequence[Sequence[Port]], results: Sequence[Sequence[Port]]) -> tuple[list[Move], list[str]]:
-    """In go the ports of all ranks, out come the updates that are made on one rank and taken by another, and the names of those that no rank makes in the
-    parts that a rank takes: after these no step can follow."""
-    made: dict[str, tuple[int, int]] = {}
-    for rank, here in enumerate(results):
-        for i, port in enumerate(here):
-            made.setdefault(key(port), (rank, i))
+def lost(arguments: Sequence[Sequence[Port]], results: Sequence[Sequence[Port]]) -> list[str]:
+    """In go the ports of all ranks, out come the names of what is updated, but not in the parts that a rank takes: after these no step can follow."""
     updated = {port["name"] for here in results for port in here}
-    found: list[Move] = []
-    lost: list[str] = []
-    for rank, here in enumerate(arguments):
-        own = {key(port) for port in results[rank]}
-        for i, port in enumerate(here):
-            if port["name"] in updated and key(port) not in own:
-                if (source := made.get(key(port))) is None:
-                    lost.append(port["name"])
-                else:
-                    found.append((*source, rank, i))
-    return found, lost
-
-
-def move(listed: Sequence[Move], results: Sequence[Tensor], arguments: list[Any]) -> None:
-    """Sends updates to the ranks that take them; all ranks call it, after each step."""
-    for source, result, taker, argument in listed:
-        if distir_runtime.RANK == source:
-            distir_runtime.send(results[result], taker)
-        elif distir_runtime.RANK == taker:
-            old = arguments[argument]
-            arguments[argument] = distir_runtime.receive(source, old.shape, old.dtype)
+    own = [{key(port) for port in here} for here in results]
+    taken = ((port, here) for ports, here in zip(arguments, own, strict=True) for port in ports)
+    return [port["name"] for port, here in taken if port["name"] in updated and key(port) not in here]
 
 
 def local_shape(port: Port) -> list[int]:

@@ -79,8 +79,8 @@ class Program:
         made = {key(port): i for i, port in enumerate(self.results)}
         self.updates = {i: made[key(port)] for i, port in enumerate(self.arguments) if key(port) in made}
         """Which result each argument is in the next step."""
-        self.moves, self.ends = distir_arrays.moves(self.ports("arguments"), self.ports("results"))
-        """Updates that other ranks take, and what leaves a step in other parts than it enters: no step can follow."""
+        self.ends = distir_arrays.lost(self.ports("arguments"), self.ports("results"))
+        """What leaves a step in other parts, or on another rank, than it enters: no step can follow."""
 
     def _meet(self, backend: str) -> None:
         """Meets the other ranks: as torchrun says, through a file that a launcher names, or alone."""
@@ -298,7 +298,6 @@ class Training:
             self.batch(self.step)
             results = []  # updates are in the memory of what the last step returned
             results = distir_runtime.step(program.main, self.arguments, program.updates)
-            distir_arrays.move(program.moves, results, self.arguments)
             numbers, stopped = program.numbers(results, stop.asked)
             seconds = time.perf_counter() - begun
             speed = {"seconds": seconds}

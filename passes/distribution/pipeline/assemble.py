@@ -249,8 +249,9 @@ class Assembler:
         returned: list[SSAValue] = []
         ports: list[dict[str, Attribute]] = []
         for value, known in zip(self._returns().operands, result_attributes(self.staged.entry), strict=True):
-            tensor = self._returned(value, text(known, "dist.name", ""))
-            for stage, number in self._holders(value):
+            name = text(known, "dist.name", "")
+            tensor = self._returned(value, name)
+            for stage, number in self._holders(value, name):
                 for rank, held in self._addends(value, tensor, stage, number):
                     returned.append(held)
                     part = {"dist.part": part_of(tensor, self.layout, number, rank)} if self.staged.to_run else {}
@@ -289,10 +290,11 @@ class Assembler:
             return []
         return list(enumerate(values[:1] if once and returned.tensor == REPLICATED else values))
 
-    def _holders(self, value: SSAValue) -> list[tuple[int, int]]:
-        """Stages and replicas that return a value."""
+    def _holders(self, value: SSAValue, name: str) -> list[tuple[int, int]]:
+        """Stages and replicas that return a value: of an update, those that have the argument."""
         if isinstance(value, OpResult):
-            stages = [stage_of(value.op)]
+            updated = self._by_name.get(name)
+            stages = [stage_of(value.op)] if updated is None else self.places[updated]
         else:
             stages = [stage for held, (stage, _) in self.replicas[0].held if held is value]
         return [(stage, number) for stage in dict.fromkeys(stages) for number in range(self.count)]
