@@ -8,7 +8,7 @@ all that `distir --help` does not need. `docs/extending.md` shows each function 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -155,10 +155,28 @@ def told(error: BaseException, *packages: str) -> str:
     """What an error says. Where code of a plug-in, or of these packages, raised it: with its kind and the line there."""
     if isinstance(error, DistirError | ImportError):
         return reason_of(error)
-    ours = {*packages, *(point.value.partition(":")[0].partition(".")[0] for point in entry_points(group=GROUP))}
+    place = _place_in(error, {*packages, *map(_root, entry_points(group=GROUP))})
+    return f"{type(error).__name__}: {error} ({place})" if place else reason_of(error)
+
+
+def fault_of_plugin(error: BaseException) -> str:
+    """What to say of an error that nothing expected, if it passed through the code of a plug-in; empty if it did not, and is distir's own."""
+    for point in entry_points(group=GROUP):
+        if place := _place_in(error, {_root(point)}):
+            return f"the plug-in {point.name} ({_package(point)}) failed: {type(error).__name__}: {error} ({place})"
+    return ""
+
+
+def _root(point: EntryPoint) -> str:
+    """The package that a plug-in is in."""
+    return point.value.partition(":")[0].partition(".")[0]
+
+
+def _place_in(error: BaseException, packages: Collection[str]) -> str:
+    """The last line of code in these packages that an error passed through; empty if none."""
     places = [(Path(frame.filename), frame.lineno) for frame in extract_tb(error.__traceback__)]
-    found = [f"{path.name}:{line}" for path, line in places if ours & {path.stem, *path.parent.parts}]
-    return f"{type(error).__name__}: {error} ({found[-1]})" if found else reason_of(error)
+    found = [f"{path.name}:{line}" for path, line in places if {*packages} & {path.stem, *path.parent.parts}]
+    return found[-1] if found else ""
 
 
 def _no_subclass(thing: Any, base: type) -> str:

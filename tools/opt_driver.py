@@ -36,6 +36,7 @@ from xdsl.utils.exceptions import (
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from distir.dialects.errors import DistirError, reason_of
+from distir.dialects.plugins import fault_of_plugin
 from distir.dialects.registry import register_dialects
 from distir.dialects.version import distir_version
 from distir.frontends import FRONTENDS, extension_of
@@ -127,7 +128,9 @@ class DistirOptMain(xDSLOptMain):
 
     def _parse_program(self, stream: IO[bytes]) -> ModuleOp:
         self.starts.clear()
-        parser = LinedParser(self.ctx, stream.read(), self.get_input_name(), self.starts)
+        if not (text := stream.read()).strip():
+            raise DistirError(f"{self.get_input_name()}: the input is empty: expected a program")
+        parser = LinedParser(self.ctx, text, self.get_input_name(), self.starts)
         module = parser.parse_module(not self.args.no_implicit_module)
         if 'loc("' in parser.lexer.input.content:
             from distir.interpreters.model_names import names_from_locations
@@ -386,5 +389,10 @@ def run_driver(args: Sequence[str] | None) -> int:
         where = "" if driver is None or line is None else f"{driver.get_input_name()}:{line}: "
         for line in describe(error, where).splitlines():
             say(line, sys.stderr)
+        return 1
+    except Exception as error:
+        if not (fault := fault_of_plugin(error)):
+            raise
+        say(f"distir-opt: error: {' '.join(fault.split())}", sys.stderr)
         return 1
     return 0

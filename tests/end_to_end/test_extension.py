@@ -74,19 +74,66 @@ def test_it_is_listed_and_another_driver_knows_it(site: Path):
     ],
 )
 def test_a_plug_in_that_fails_is_named(tmp_path: Path, source: str, said: str):
-    (tmp_path / "broken.py").write_text(source)
-    info = tmp_path / "broken-1.dist-info"
+    program = broken_plug_in(tmp_path, source)
+    for command in (["distir", "simulate", program, "--machine", "dgx-2"], ["distir_opt", program]):
+        check_named(command, tmp_path, said)
+
+
+FAILS = """
+import distir
+from xdsl.passes import ModulePass
+
+class Fails(ModulePass):
+    name = "fails"
+    def apply(self, ctx, op):
+        {}["gone"]
+
+def read(path, shapes):
+    {}["gone"]
+
+def register():
+    distir.register_pass("fails", Fails)
+    distir.register_frontend(".broken", read)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (["distir_opt", "-p", "fails", "program.mlir"], 8),
+        (["distir", "import", "model.broken"], 11),
+    ],
+)
+def test_what_a_plug_in_adds_and_fails_is_named(tmp_path: Path, command: list[str], line: int):
+    broken_plug_in(tmp_path, FAILS)
+    (tmp_path / "model.broken").touch()
+    *words, file = command
+    said = f"error: the plug-in broken (broken 1) failed: KeyError: 'gone' (broken.py:{line})"
+    check_named([*words, str(tmp_path / file)], tmp_path, said)
+
+
+def broken_plug_in(site: Path, source: str) -> str:
+    """The path of a program, beside an installed plug-in of this source."""
+    (site / "broken.py").write_text(source)
+    info = site / "broken-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[distir.plugins]\nbroken = broken:register\n")
-    program = tmp_path / "program.mlir"
-    program.write_text("func.func @main() {\n  func.return\n}\n")
-    for command in (["distir", "simulate", str(program), "--machine", "dgx-2"], ["distir_opt", str(program)]):
-        done = run("-m", f"distir.tools.{command[0]}", *command[1:], site=tmp_path)
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
-        assert done.stderr.count("\n") == 1
+    program = site / "program.mlir"
+    program.write_text(
+        "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
+        '  %y = "onnx.Relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>\n'
+        "  func.return %y : tensor<4xf32>\n}\n"
+    )
+    return str(program)
+
+
+def check_named(command: list[str], site: Path, said: str) -> None:
+    done = run("-m", f"distir.tools.{command[0]}", *command[1:], site=site)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 THINGS = """

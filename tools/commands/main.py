@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from xdsl.utils.exceptions import DiagnosticException, ParseError, UnregisteredConstructException
 
 from distir.dialects.errors import DistirError, reason_of
+from distir.dialects.plugins import fault_of_plugin
 from distir.tools.commands import (
     cache,
     calibrate,
@@ -178,4 +179,9 @@ def run_command(argv: Sequence[str] | None) -> int:
         UnregisteredConstructException,
     ) as error:
         say(f"distir: error: {describe(error)}", sys.stderr)
+        return 1
+    except Exception as error:
+        if not (fault := fault_of_plugin(error)):
+            raise
+        say(f"distir: error: {' '.join(fault.split())}", sys.stderr)
         return 1
