@@ -64,6 +64,8 @@ class Draws:
         kept = subject.kept(small.point, plain_arrays(subject, small.point, 0))
         integers = [i for i in subject.tensors if subject.kind(i) == "integer"]
         self.bounds = {i: (0, 1) if i in kept else self._index_bounds(i) for i in integers}
+        self.divisors = {i for i in integers if self.bounds[i] is None and self._divides(i)}
+        """Integer operands of which zeros are refused, or make results that are not finite."""
         self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
         self.arithmetic: Arithmetic = Exact()
         self.drawn: list[Draw] = []
@@ -217,7 +219,8 @@ class Draws:
             return drawn if drawn.size > 1 else np.full_like(drawn, number % 2 == 0)
         largest = max((dim for shape in self.shapes.values() for dim in shape), default=1)
         dtype, stated = self.subject.integer_dtype(i), self.subject.stated_integers
-        return draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
+        drawn = draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
+        return np.where(drawn == 0, dtype.type(1), drawn) if i in self.divisors else drawn
 
     def draw(self, arithmetic: Arithmetic, number: int) -> Draw:
         """Draw `number`; where the op does not take that kind, one of the first kind. Where most of a result is one value (a bound
@@ -259,15 +262,29 @@ class Draws:
         results = self.subject.evaluate(point, arrays)
         return [None if result is None else arithmetic.readable(result) for result in results]
 
+    def _with_integer(self, operand: int, value: int) -> list[Array | None]:
+        """Results where all of an operand is one integer."""
+        arrays = plain_arrays(self.subject, self.small.point, 0)
+        arrays[operand] = np.full_like(arrays[operand], value)
+        return self.subject.evaluate(self.small.point, arrays)
+
+    def _divides(self, operand: int) -> bool:
+        def is_finite(value: int) -> bool:
+            try:
+                results = self._with_integer(operand, value)
+            except Exception:
+                return False
+            return all(np.isfinite(r).all() for r in results if r is not None and r.dtype.kind in "fc")
+
+        return is_finite(1) and not is_finite(0)
+
     def _index_bounds(self, operand: int) -> tuple[int, int] | None:
         """The indices that an integer operand may have, the second exclusive: those that the op does not raise on,
         negative ones left out. None if it takes any integer."""
 
         def accepts(value: int) -> bool:
-            arrays = plain_arrays(self.subject, self.small.point, 0)
             try:
-                arrays[operand] = np.full_like(arrays[operand], value)
-                self.subject.evaluate(self.small.point, arrays)
+                self._with_integer(operand, value)
             except Exception:
                 return False
             return True

@@ -97,6 +97,17 @@ def test_traps() -> None:
     assert rule_of_torch(lambda x: x.expand(8, x.shape[1]), x[:1]).startswith("[_, S1] -> {S1: gather(1)}")
 
 
+def test_integers_that_divide_are_not_zero() -> None:
+    """A mean of what came so far divides by its number: most draws of integers have a zero, of which nothing can be compared."""
+    import torch
+
+    x, whole, n = torch.ones(4, 6, 16), torch.ones(4, 6, 16, dtype=torch.int64), torch.arange(1, 7)[:, None]
+    cut = "[S1, S2, S3], [S2, _] -> {S1: gather(0), S2: gather(1), S3: gather(2)}"
+    assert rule_of_torch(lambda x, n: x / n, x, n).startswith(cut + ", partial = [sum: 0 -> 0]")
+    assert rule_of_torch(lambda x, n: x // n, x, n).startswith(cut)
+    assert rule_of_torch(lambda x, n: x % n, whole, n).startswith(cut)
+
+
 def test_rules_of_training_steps_hold() -> None:
     """AdamW's, and of the layers of an MLP; then what is peculiar to attention over a graph."""
     outcome = rules_of_steps(["mlp"])
