@@ -151,7 +151,7 @@ def _judged(
 
 def unit(dtype: np.dtype[Any]) -> float:
     """The distance of 1 to the next number of a floating type; of bfloat16 for those that numpy has not."""
-    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 2.0**-7
+    return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0**-7
 
 
 def whole_pieces(outputs: Mapping[str, Any]) -> dict[str, list[Piece]]:

@@ -30,8 +30,13 @@ class Site:
 
 
 def array_dtype(type_: Type, dtype: np.dtype[Any] | None) -> np.dtype[Any]:
-    """The numpy type of values of this type, when floating values are computed in `dtype`."""
-    return dtype if dtype is not None and isinstance(type_.element_type, AnyFloat) else numpy_dtype(type_.element_type)
+    """The numpy type of values of this type, when floating values, and the parts of complex ones, are computed in `dtype`."""
+    own = numpy_dtype(type_.element_type)
+    if dtype is None:
+        return own
+    if own.kind == "c":
+        return np.result_type(dtype, np.complex64)
+    return dtype if isinstance(type_.element_type, AnyFloat) else own
 
 
 @dataclass(frozen=True)

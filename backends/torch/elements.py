@@ -14,6 +14,7 @@ from xdsl.ir import Attribute
 from distir.backends.torch.exchange import Array, is_native, with_native_type
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx.types import ELEMENT_OF_TYPE
+from distir.interpreters.aten.calls import in_floats
 
 _FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128}
 _INTEGERS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
@@ -27,7 +28,7 @@ HELD = EVERYDAY | _SMALL_FLOATS | {torch.uint16, torch.uint32, torch.uint64, tor
 
 @dataclass(frozen=True)
 class ElementTypes:
-    """The program's element types as torch types; with `in_float64`, all floating point is computed in double."""
+    """The program's element types as torch types; with `in_float64`, all floating point is computed in double, complex numbers in pairs."""
 
     in_float64: bool = False
 
@@ -40,7 +41,7 @@ class ElementTypes:
         return self.adapted(dtype)
 
     def adapted(self, dtype: torch.dtype) -> torch.dtype:
-        return torch.float64 if self.in_float64 and dtype.is_floating_point else dtype
+        return in_floats(dtype, torch.float64) if self.in_float64 else dtype
 
     def of_tensor(self, type_: Attribute) -> torch.dtype:
         return self.of(cast(TensorType[Attribute], type_).element_type)

@@ -44,6 +44,21 @@ def with_native_type(array: Array) -> Array:
     return array if is_native(array.dtype) else array.view(np.dtype(f"i{array.dtype.itemsize}"))
 
 
+def _as_written(array: Array) -> Array:
+    """The array in a type that safetensors has; complex numbers of two doubles have a further dim, of two."""
+    if array.dtype == np.complex128:
+        return array[..., None].view(np.float64)
+    return with_native_type(array)
+
+
+def _as_it_was(array: Array, name: str) -> Array:
+    import ml_dtypes
+
+    if name == "complex128":
+        return array.view(np.complex128)[..., 0]
+    return array if array.dtype.name == name else array.view(np.dtype(getattr(ml_dtypes, name)))
+
+
 @dataclass(frozen=True)
 class Job:
     """What all ranks share. Groups are of ascending ranks, in the order in which every rank creates them."""
@@ -171,23 +186,19 @@ def save_arrays(path: Path, arrays: Sequence[Array], seconds: Sequence[float] = 
     metadata = {"types": json.dumps(names), "seconds": json.dumps(list(seconds))}
     unfinished = path.with_suffix(".unfinished")
     # Copied where not contiguous; 0-d arrays keep their shape.
-    plain = {str(i): with_native_type(np.asarray(array, order="C")) for i, array in enumerate(arrays)}
+    plain = {str(i): _as_written(np.asarray(array, order="C")) for i, array in enumerate(arrays)}
     save_file(plain, unfinished, metadata)
     os.replace(unfinished, path)
 
 
 def load_arrays(path: Path) -> tuple[list[Array], list[float]]:
     """The arrays in order, and the seconds that were written with them."""
-    import ml_dtypes
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:
         metadata: dict[str, str] = file.metadata()
         names: list[str] = json.loads(metadata["types"])
-        arrays: list[Any] = [file.get_tensor(str(i)) for i in range(len(names))]
-    for i, name in enumerate(names):
-        if arrays[i].dtype.name != name:
-            arrays[i] = arrays[i].view(np.dtype(getattr(ml_dtypes, name)))
+        arrays: list[Any] = [_as_it_was(file.get_tensor(str(i)), name) for i, name in enumerate(names)]
     return arrays, json.loads(metadata["seconds"])
 
 

@@ -185,10 +185,8 @@ class _Writer:
         self._line(f"{f'[{names}]' if several else names} = {text}{note}")
         if isinstance(op, AtenOperation) and self.types.in_float64:
             for result in op.results:
-                if (
-                    isinstance(result.type, TensorType)
-                    and (dtype := self.types.of(result.type.element_type)).is_floating_point
-                ):
+                dtype = self.types.of(result.type.element_type) if isinstance(result.type, TensorType) else None
+                if dtype is not None and (dtype.is_floating_point or dtype.is_complex):
                     self._line(f"{self.values[result]} = {self.values[result]}.to({dtype})")
 
     def _call(self, op: func.CallOp, dying: Sequence[SSAValue]) -> None:

@@ -28,10 +28,15 @@ def shape_of(type_: Attribute, floats: np.dtype[Any] | None = None) -> Any:
 
 
 def _widened(parameter: Any, floats: np.dtype[Any] | None) -> Any:
-    """A parameter that names a floating type means `floats`."""
-    if floats is None or not isinstance(parameter, np.dtype):
-        return parameter
-    return floats if library("jax.numpy").issubdtype(parameter, np.floating) else cast(Any, parameter)
+    """A parameter that names a floating type means `floats`, one that names a complex type means pairs of them."""
+    return parameter if floats is None or not isinstance(parameter, np.dtype) else in_floats(parameter, floats)
+
+
+def in_floats(dtype: np.dtype[Any], floats: np.dtype[Any]) -> np.dtype[Any]:
+    """The type that stands for this one where everything floating is computed in `floats`."""
+    if dtype.kind == "c":
+        return np.result_type(floats, np.complex64)
+    return floats if library("jax.numpy").issubdtype(dtype, np.floating) else dtype
 
 
 def primitive_of(op: JaxOperation) -> Any:

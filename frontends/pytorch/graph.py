@@ -170,7 +170,7 @@ class GraphImporter:
             if argument.is_placement:
                 _refuse_layout(schema, argument, value)
             elif argument.is_tensor:
-                members = [self._operand(schema, v) for v in self._members(argument, value) if v is not None]
+                members = [self._operand(schema, v, node) for v in self._members(argument, value) if v is not None]
                 if argument.items_optional and value is not None:
                     mask = [BoolAttr.from_bool(v is not None) for v in cast(list[Any], value)]
                     properties[argument.name + GIVEN] = ArrayAttr(mask)
@@ -196,19 +196,28 @@ class GraphImporter:
             return list(value) if value is not None else []
         return [value]
 
-    def _operand(self, schema: Schema, value: Any) -> SSAValue:
+    def _operand(self, schema: Schema, value: Any, node: fx.Node) -> SSAValue:
         if isinstance(value, fx.Node):
             found = self.values[value]
             if isinstance(found, SSAValue):
                 return found
         if isinstance(value, bool | int | float):
-            kind = "aten.scalar_tensor"
             dtype = torch.bool if isinstance(value, bool) else torch.int64 if isinstance(value, int) else torch.float64
-            properties = {"s": _number(value), "dtype": element_type(dtype)}
-            op = OPERATORS[kind].create(result_types=[tensor_type(torch.empty((), dtype=dtype))], properties=properties)
+            return self._number(value, dtype)
+        if isinstance(value, complex) and isinstance(result := node.meta["val"], torch.Tensor) and result.is_complex():
+            parts = [self._number(part, result.dtype.to_real()) for part in (value.real, value.imag)]
+            types = [tensor_type(torch.empty((), dtype=result.dtype))]
+            op = OPERATORS["aten.complex"].create(operands=parts, result_types=types)
             self.block.add_op(op)
             return op.results[0]
         raise DistirError(f"aten.{schema.qualified_name}: expected a tensor, got a {type(value).__name__}")
+
+    def _number(self, value: bool | int | float, dtype: torch.dtype) -> SSAValue:
+        properties = {"s": _number(value), "dtype": element_type(dtype)}
+        types = [tensor_type(torch.empty((), dtype=dtype))]
+        op = OPERATORS["aten.scalar_tensor"].create(result_types=types, properties=properties)
+        self.block.add_op(op)
+        return op.results[0]
 
 
 def _is_plain_copy(node: fx.Node, schema: Schema) -> bool:

@@ -95,6 +95,11 @@ def compile_call(
     return Binding(op, adapt).compute(function)
 
 
+def in_floats(dtype: torch.dtype, floats: torch.dtype) -> torch.dtype:
+    """The type that stands for this one where everything floating is computed in `floats`, complex numbers in pairs of it."""
+    return floats if dtype.is_floating_point else floats.to_complex() if dtype.is_complex else dtype
+
+
 _bindings: WeakKeyDictionary[Operation, tuple[object, dict[torch.dtype | None, Binding]]] = WeakKeyDictionary()
 
 
@@ -106,7 +111,7 @@ def binding_of(op: Operation, floats: torch.dtype | None = None) -> Binding:
     if known is None or known[0] != state:
         known = _bindings[op] = state, {}
     if floats not in known[1]:
-        known[1][floats] = Binding(op, lambda dtype: floats if floats and dtype.is_floating_point else dtype)
+        known[1][floats] = Binding(op, lambda dtype: in_floats(dtype, floats) if floats else dtype)
     return known[1][floats]
 
 

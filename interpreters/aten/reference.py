@@ -15,7 +15,7 @@ from torch import Tensor
 from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
-from distir.interpreters.aten.calls import Compute, binding_of
+from distir.interpreters.aten.calls import Compute, binding_of, in_floats
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,7 @@ def run_aten(
     tensors = [tensor_of(np.asarray(operand)) for operand in operands]
     wide = _torch_float(floats) if floats is not None else _wider_floats(op, tensors)
     if wide is not None:
-        tensors = [t.to(wide) if t.dtype.is_floating_point else t for t in tensors]
+        tensors = [t.to(in_floats(t.dtype, wide)) for t in tensors]
     compute = binding_of(op, wide).compute()
     with torch.no_grad():
         results = call_on_any_layout(op, compute, tensors)
@@ -61,8 +61,12 @@ def _wider_floats(op: Operation, tensors: Sequence[Tensor]) -> torch.dtype | Non
 
     for operand, tensor in zip(op.operands, tensors, strict=True):
         declared = torch_dtype(operand.type.element_type)  # pyright: ignore
-        if declared.is_floating_point and tensor.dtype.is_floating_point and declared != tensor.dtype:
+        if declared == tensor.dtype:
+            continue
+        if declared.is_floating_point and tensor.dtype.is_floating_point:
             return tensor.dtype
+        if declared.is_complex and tensor.dtype.is_complex:
+            return tensor.dtype.to_real()
     return None
 
 

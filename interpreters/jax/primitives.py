@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.jax import Constant, JaxOperation
-from distir.dialects.jax.jaxprs import bind, parameters_of, primitive_of, shape_of
+from distir.dialects.jax.jaxprs import bind, in_floats, parameters_of, primitive_of, shape_of
 from distir.dialects.jax.library import library
 from distir.dialects.jax.parameters import tensor_type
 from distir.dialects.onnx.tensors import numpy_dtype
@@ -44,13 +44,13 @@ def run_jax(op: Operation, operands: Sequence[Array], floats: np.dtype[Any] | No
     """
     if isinstance(op, Constant):
         value = op.value.to_numpy()
-        return [value.astype(floats) if floats is not None and _is_floating(value.dtype) else value]
+        return [value if floats is None else value.astype(in_floats(value.dtype, floats))]
     if not isinstance(op, JaxOperation):
         raise DistirError(f"{op.name} is no operation of JAX")
     if any(value.dtype == object for value in operands):
         raise TypeError(f"{op.name} runs on numbers only")
     if floats is None and any(
-        value.dtype == np.float64 and _declared(operand) != np.float64
+        value.dtype in (np.float64, np.complex128) and _declared(operand) != value.dtype
         for value, operand in zip(operands, op.operands, strict=True)
     ):
         floats = np.dtype(np.float64)
@@ -117,7 +117,7 @@ def _elements(type_: Attribute) -> int:
 
 
 def _is_floating(dtype: np.dtype[Any]) -> bool:
-    return bool(library("jax.numpy").issubdtype(dtype, np.floating))
+    return bool(library("jax.numpy").issubdtype(dtype, np.inexact))
 
 
 def _is_floating_type(type_: Attribute) -> bool:

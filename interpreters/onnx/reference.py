@@ -52,6 +52,8 @@ def run_onnx(
         return [None]
     if isinstance(op, Constant):
         value = op.value.to_numpy()
+        if floats is not None and value.dtype.kind == "c":  # of another dialect's operators
+            return [value.astype(np.result_type(floats, np.complex64))]
         return [value if floats is None or not _is_floating(value.dtype) else value.astype(floats)]
     assert isinstance(op, OnnxOperation)
     if has_bodies(op):

@@ -166,6 +166,20 @@ def test_computed_in_float64() -> None:
     np.testing.assert_allclose(outputs["output"], expected, rtol=1e-14)
 
 
+def test_complex_numbers_are_pairs_of_float64() -> None:
+    import jax.numpy as jnp
+
+    turn = np.exp(0.3j * np.arange(4)).astype(np.complex64)
+
+    def f(x: Any) -> Any:
+        return jnp.real(jnp.fft.irfft(jnp.fft.rfft(x) * turn, n=6)) + jnp.abs(x.astype(jnp.complex64) * 1j)
+
+    wanted = np.fft.irfft(np.fft.rfft(X.astype(np.float64)) * turn.astype(np.complex128), 6) + np.abs(
+        X.astype(np.float64)
+    )
+    np.testing.assert_allclose(run(imported(f, X), {"x": X}, dtype=np.float64)["output"], wanted, atol=1e-14)
+
+
 def test_indices_are_drawn_inside_what_they_index() -> None:
     """JAX takes every number for an index; those out of range are clipped, or give NaN."""
     import jax

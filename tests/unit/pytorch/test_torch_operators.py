@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -16,12 +17,15 @@ from xdsl.ir import Block, Operation
 
 from distir.backends.torch import operators
 from distir.backends.torch.elements import ElementTypes, plain_array
+from distir.backends.torch.exchange import load_arrays, save_arrays
 from distir.backends.torch.layers import TABLE
 from distir.backends.torch.program import Program
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.frontends.onnx import import_model
+from distir.frontends.pytorch import import_step
 from distir.interpreters.grad import run_grad
 from distir.interpreters.onnx.reference import run_onnx
+from distir.interpreters.reference import run
 from distir.interpreters.walk import Walk
 
 Array = np.ndarray[Any, Any]
@@ -238,6 +242,26 @@ def test_float64_widens_constants_casts_and_results():
     np.testing.assert_array_equal(result, third)
     zeros = import_model(model_of(case("ConstantOfShape", ints(2, 3))))
     assert run_torch(zeros, [ints(2, 3)], ElementTypes(in_float64=True))[0].dtype == np.float64
+
+
+def test_float64_is_pairs_of_doubles_in_complex_numbers(tmp_path: Path):
+    """A filter in the frequencies, whose weight is an argument and whose turn is a literal."""
+
+    def filtered(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(x) * weight.to(torch.complex64) * 0.1j, n=8)
+
+    x, weight = RNG.standard_normal((3, 8)), RNG.standard_normal(5) + 1j * RNG.standard_normal(5)
+    module = import_step(filtered, (torch.zeros(3, 8), torch.zeros(5, dtype=torch.complex64)))
+    expected = np.fft.irfft(np.fft.rfft(x) * weight * 0.1j, 8)
+    found = run(module, {"x": x, "weight": weight}, dtype=np.float64)["output"]
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+    (found,) = run_torch(module, [x, weight], ElementTypes(in_float64=True))
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+    written = [np.array(1 + 2j), weight, weight.astype(np.complex64)]
+    save_arrays(tmp_path / "arrays", written)
+    for before, after in zip(written, load_arrays(tmp_path / "arrays")[0], strict=True):
+        assert before.dtype == after.dtype
+        np.testing.assert_array_equal(before, after)
 
 
 def test_bfloat16_crosses_to_torch_and_back():
