@@ -15,12 +15,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from distir.dialects.errors import DistirError
+from distir.passes.solver.deadline import USUAL_SECONDS
 
 if TYPE_CHECKING:
     from distir.passes.distribution.batch.batch_axis import BatchRefused
-
-CONVERTING_SECONDS = 60.0
-"""For a search that `sharding=auto` asks for."""
 
 KEPT_WHOLE = 0.1
 """Of the parameters, how much more than its share a tensor rank may hold before a plan that divides them is looked for."""
@@ -72,8 +70,8 @@ class DtpParallelizePass(ModulePass):
     """What a device may hold, as in "28GB"; none: what the machine has."""
     restrict: str = "dp=batch,tp=model"
     """What an axis may cut, as in "dp=batch,tp=model"; none: anything."""
-    time_limit: float | None = None
-    """Seconds that the search may take; none: until the optimum is proven."""
+    time_limit: float | None = USUAL_SECONDS
+    """As for `ilp-shard`."""
     divide: bool = False
     """As for `ilp-shard` and `pipeline-stages`."""
     cost_model: str = "analytic"
@@ -214,9 +212,8 @@ class DtpParallelizePass(ModulePass):
 
     @property
     def _dividing(self) -> DtpParallelizePass:
-        """The same plan by the integer program, which divides first, in its own time limit or a minute."""
-        limit = self.time_limit if self.time_limit is not None else CONVERTING_SECONDS
-        return replace(self, sharding="ilp", time_limit=limit, divide=True, gradient_type="")
+        """The same plan by the integer program, which divides first."""
+        return replace(self, sharding="ilp", divide=True, gradient_type="")
 
     def _divides_better(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
         """Whether a tensor axis left parameters whole (a table that it is cheaper to look up in whole), and the integer program divides

@@ -11,6 +11,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
+from distir.passes.solver.deadline import USUAL_SECONDS
+
 
 @dataclass(frozen=True)
 class IlpShardPass(ModulePass):
@@ -44,8 +46,8 @@ class IlpShardPass(ModulePass):
     """Which shards there may be: any, or even: of equal extents and without overlap, as DTensor and Shardy have them."""
     batch: str = ""
     """Batch dims, as in "x:0,label:0"; none: dim 0 of inputs and labels."""
-    time_limit: float | None = None
-    """Seconds that the search may take; none: until the optimum is proven, or nearly."""
+    time_limit: float | None = USUAL_SECONDS
+    """Seconds that the search may take; it ends before once the optimum is proven, or nearly."""
     cutoff: float | None = None
     """Seconds: a plan that takes longer is not sought; where there is no other, an error says what all take at least."""
     solver: str = "own"

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
+USUAL_SECONDS = 45.0
+"""The time limit where none is given."""
 WITHOUT_PLAN = 0.6
 """The share of the time after which a search that has no plan yet leaves the rest to one that finds some plan."""
 
