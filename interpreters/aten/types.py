@@ -20,6 +20,10 @@ from distir.interpreters.aten.gradients import check_extents, forward_of, gradie
 
 FEW = 200_000
 """Elements that a shape is checked with: as many as discovery runs an operator on at most."""
+MOST_ZEROS = 1 << 24
+"""Elements of operands that an operator without a meta kernel is run on."""
+OF_VALUES = torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.nondeterministic_seeded
+"""What an operator is whose results on zeros say nothing of those on others, or which changes the state of random numbers."""
 
 _decomposed: set[type[Operation]] = set()
 """Operators whose decomposition has worked."""
@@ -45,7 +49,7 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
     try:
         binding = binding_of(op)
         with nullcontext() if tensors else torch.device("meta"), torch.no_grad():
-            found = tuple(result_types(op, binding.compute()(tensors)))
+            found = tuple(result_types(op, _computed(binding, tensors)))
         if list(operand_types) != [value.type for value in op.operands] or found != tuple(op.result_types):
             _check_by_definition(op, binding, operand_types, found)
             _check_by_forward(op, binding, operand_types)
@@ -56,6 +60,18 @@ def _infer(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute
     except Exception as error:
         message = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DistirError(f"{op.name} cannot work on {', '.join(map(_text, operand_types))}: {message}") from error
+
+
+def _computed(binding: Binding, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The results on meta tensors; of an operator without a meta kernel, on zeros. Raises NotImplementedError where shapes depend on values."""
+    compute = binding.compute()
+    try:
+        return compute(tensors)
+    except NotImplementedError:
+        of_values = not {*OF_VALUES}.isdisjoint(overload(binding.schema).tags)
+        if of_values or sum(tensor.numel() for tensor in tensors) > MOST_ZEROS:
+            raise
+        return compute([torch.zeros(tensor.shape, dtype=tensor.dtype) for tensor in tensors])
 
 
 def _text(type_: Attribute) -> str:

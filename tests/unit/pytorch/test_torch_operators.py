@@ -12,21 +12,28 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType, f32
 from xdsl.ir import Block, Operation
+from xdsl.parser import Parser
 
 from distir.backends.torch import operators
 from distir.backends.torch.elements import ElementTypes, plain_array
 from distir.backends.torch.exchange import load_arrays, save_arrays
 from distir.backends.torch.layers import TABLE
 from distir.backends.torch.program import Program
+from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
+from distir.dialects.registry import program_context
 from distir.frontends.onnx import import_model
-from distir.frontends.pytorch import import_step
+from distir.frontends.pytorch import import_step, training_step
+from distir.interpreters.aten.types import infer_aten
+from distir.interpreters.equivalence import verify
 from distir.interpreters.grad import run_grad
 from distir.interpreters.onnx.reference import run_onnx
 from distir.interpreters.reference import run
 from distir.interpreters.walk import Walk
+from distir.passes.dtp_parallelize import DtpParallelizePass
 
 Array = np.ndarray[Any, Any]
 CPU = torch.device("cpu")
@@ -262,6 +269,25 @@ def test_float64_is_pairs_of_doubles_in_complex_numbers(tmp_path: Path):
     for before, after in zip(written, load_arrays(tmp_path / "arrays")[0], strict=True):
         assert before.dtype == after.dtype
         np.testing.assert_array_equal(before, after)
+
+
+def test_a_step_with_an_operator_without_a_meta_kernel_is_cut():
+    """The gradient of the loss with margins has kernels for devices alone."""
+    model = torch.nn.Linear(5, 3)
+    step = training_step(model, torch.nn.functional.multi_margin_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    module = import_step(step, (torch.randn(4, 5), torch.tensor([0, 2, 1, 1])))
+    assert "aten.multi_margin_loss_backward" in str(module)
+    distributed = module.clone()
+    DtpParallelizePass(dp=2).apply(Context(), distributed)
+    assert verify(module, distributed, count=1).holds
+
+
+def test_shapes_that_depend_on_values_are_not_those_of_zeros():
+    text = 'func.func @main(%x: tensor<4xf32>) {\n%0 = "aten.nonzero"(%x) : (tensor<4xf32>) -> tensor<0x1xi64>\nfunc.return\n}'
+    module = Parser(program_context(), text).parse_module()
+    (operation,) = (op for op in module.walk() if op.name == "aten.nonzero")
+    with pytest.raises(DistirError, match=r"aten\.nonzero cannot work on"):
+        infer_aten(operation, [value.type for value in operation.operands])
 
 
 def test_bfloat16_crosses_to_torch_and_back():
