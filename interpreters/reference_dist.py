@@ -51,7 +51,7 @@ def extents(types: Sequence[Attribute], dim: int, place: int = 0) -> list[int]:
     return [cast(TensorType[Any], t).get_shape()[dim] for t in tensors]
 
 
-def _range(op: TakeRowsOp | PutRowsOp, microbatch: int, rows: int) -> tuple[slice, ...]:
+def _range(op: TakeRowsOp, microbatch: int, rows: int) -> tuple[slice, ...]:
     """The rows of a microbatch, in an array of all."""
     dim = op.dim.value.data
     return (slice(None),) * dim + (slice(microbatch * rows, (microbatch + 1) * rows),)
@@ -138,8 +138,9 @@ class LocalFunctions(InterpreterFunctions):
     @impl(PutRowsOp)
     def put_rows(self, interpreter: Interpreter, op: PutRowsOp, args: PythonValues) -> PythonValues:
         whole, rows, microbatch = args
-        result = np.array(whole)
-        result[_range(op, microbatch, rows.shape[op.dim.value.data])] = rows
+        result, outer = np.array(whole), (slice(None),) * op.dim.value.data
+        for start, stop, at in op.moves(microbatch):
+            result[(*outer, slice(at, at + stop - start))] = rows[(*outer, slice(start, stop))]
         return (result,)
 
     @impl(InsertOp)

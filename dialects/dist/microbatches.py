@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import I64, IndexType, IntegerAttr, SymbolRefAttr, TensorType, i64
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -151,22 +152,36 @@ class TakeRowsOp(RowsOp):
 @irdl_op_definition
 class PutRowsOp(RowsOp):
     """A value with the rows of one microbatch replaced, in its memory: `%y = dist.put_rows %r into %x at %k dim 0 : T0, T1 -> T1`.
-    Nothing uses `%x` after it."""
+    Nothing uses `%x` after it. Of views that are concatenated (`dim 0 places 2`), each has its rows in its part of the dim."""
 
     name = "dist.put_rows"
     input = operand_def(TensorType)
     rows = operand_def(TensorType)
     microbatch = operand_def(IndexType)
+    places = opt_prop_def(IntegerAttr[I64])
     output = result_def(TensorType)
-    assembly_format = "$rows `into` $input `at` $microbatch `dim` $dim attr-dict `:` type($rows) `,` type($input) `->` type($output)"
+    assembly_format = (
+        "$rows `into` $input `at` $microbatch `dim` $dim (`places` $places^)? attr-dict `:` type($rows) `,` type($input) `->` type($output)"
+    )
 
-    def __init__(self, rows: SSAValue, input: SSAValue, microbatch: SSAValue, dim: int):
-        super().__init__(
-            operands=[input, rows, microbatch], result_types=[input.type], properties={"dim": dim_property(dim)}
-        )
+    def __init__(self, rows: SSAValue, input: SSAValue, microbatch: SSAValue, dim: int, places: int = 1):
+        properties: dict[str, Attribute] = {"dim": dim_property(dim)}
+        if places > 1:
+            properties["places"] = dim_property(places)
+        super().__init__(operands=[input, rows, microbatch], result_types=[input.type], properties=properties)
+
+    def moves(self, microbatch: int) -> list[tuple[int, int, int]]:
+        """Per place of the rows of a microbatch, what it has of the rows, and where in the whole that begins: start, stop, start."""
+        dim, places = self.dim.value.data, self.places.value.data if self.places is not None else 1
+        rows, whole = (tensor_type(v).get_shape()[dim] // places for v in (self.rows, self.input))
+        return [(i * rows, (i + 1) * rows, i * whole + microbatch * rows) for i in range(places)]
 
     def verify_(self) -> None:
         self.verify_rows(self.rows, self.input)
+        if self.places is not None:
+            places, extent = self.places.value.data, tensor_type(self.rows).get_shape()[self.dim.value.data]
+            if places < 1 or extent % places:
+                raise VerifyException(f"expected a number of places that divides {extent} rows, got {places}")
         verify_shape(self.output, tensor_type(self.input).get_shape(), tensor_type(self.input).element_type, "the result")
 
 

@@ -114,8 +114,10 @@ class LocalShards(InterpreterFunctions):
     @impl(PutRowsOp)
     def put_rows(self, interpreter: Interpreter, op: PutRowsOp, args: PythonValues) -> PythonValues:
         whole, rows, number = args
-        dim, (extent,) = op.dim.value.data, extents([op.rows.type], op.dim.value.data)
-        return (shards.inserted(whole, rows, dim, number.value * extent),)
+        dim = op.dim.value.data
+        for start, stop, at in op.moves(number.value):
+            whole = shards.inserted(whole, shards.taken(expect_shards([rows])[0], dim, start, stop), dim, at)
+        return (whole,)
 
     @impl(InsertOp)
     def insert(self, interpreter: Interpreter, op: InsertOp, args: PythonValues) -> PythonValues:

@@ -141,9 +141,12 @@ class _Loop:
             raise DistirError(f"microbatch: %{name} is a {state.reduction} over microbatches: only sums are added up")
         if not isinstance(state, Sharded):
             return result
-        if len(state.pieces) > 1:
-            raise DistirError(f"microbatch: %{name} has the rows of a microbatch in {len(state.pieces)} places")
-        op = PutRowsOp(result, before, self.body.args[-1], state.dim)
+        if len({*state.pieces}) > 1:
+            raise DistirError(
+                f"microbatch: %{name} {list(shape_of(value))}, which is needed whole, has unequal numbers of rows of a microbatch in "
+                f"{len(state.pieces)} places: use microbatches=1"
+            )
+        op = PutRowsOp(result, before, self.body.args[-1], state.dim, len(state.pieces))
         op.attributes[RULE] = RuleAttr(rows_rule(op, shape_of(value), self.count))
         op.output.name_hint = value.name_hint
         self.body.add_op(op)
@@ -165,10 +168,14 @@ def _leaves_only(value: OpResult, wanted: list[OpResult]) -> bool:
 
 def rows_rule(op: RowsOp, shape: tuple[int, ...], count: int) -> Rule:
     """The rule of taking or putting the rows of a microbatch: the rows of each microbatch are cut alike, other dims as they are."""
-    dim = op.dim.value.data
-    whole = tuple(InputDim(f"S{i + 1}", pieces=(1,) * count if i == dim else ()) for i in range(len(shape)))
-    rows = tuple(InputDim(f"S{i + 1}") for i in range(len(shape)))
+    places = len(op.moves(0)) if isinstance(op, PutRowsOp) else 1
+
+    def dims(pieces: int) -> tuple[InputDim, ...]:
+        cut = (1,) * pieces if pieces > 1 else ()
+        return tuple(InputDim(f"S{i + 1}", pieces=cut if i == op.dim.value.data else ()) for i in range(len(shape)))
+
+    whole, rows = dims(count * places), dims(places)
     if isinstance(op, TakeRowsOp):
         return Rule((whole, ()), {f"S{i + 1}": (Gather(i),) for i in range(len(shape))})
-    gathers = {f"S{i + 1}": (Gather(i, pieces=(1,) * count if i == dim else ()),) for i in range(len(shape))}
+    gathers = {f"S{i + 1}": (Gather(i, pieces=whole[i].pieces),) for i in range(len(shape))}
     return Rule((whole, rows, ()), gathers)

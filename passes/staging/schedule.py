@@ -164,10 +164,20 @@ class _Schedule(Order):
         return SliceOp(self.get(op.input, microbatch, stage), ranges)
 
     def _put(self, op: PutRowsOp, microbatch: int, stage: int) -> Operation:
-        dim = op.dim.value.data
-        rows = cast("TensorType[Any]", op.rows.type).get_shape()[dim]
+        dim, moves = op.dim.value.data, op.moves(microbatch)
         part, whole = (self.get(value, microbatch, stage) for value in (op.rows, op.input))
-        return InsertOp(part, whole, dim, microbatch * rows)
+        if len(moves) == 1:
+            return InsertOp(part, whole, dim, moves[0][2])
+        ranges = [(0, extent) for extent in cast("TensorType[Any]", part.type).get_shape()]
+        for number, (start, stop, at) in enumerate(moves):
+            ranges[dim] = start, stop
+            taken = SliceOp(part, ranges)
+            made = InsertOp(taken.output, whole, dim, at)
+            self.block.add_op(taken)
+            if number < len(moves) - 1:
+                self.block.add_op(made)
+            whole = made.output
+        return made
 
     def _define(self, op: Operation, made: Operation, microbatch: int | None, stage: int) -> None:
         for old, new in zip(op.results, made.results, strict=True):

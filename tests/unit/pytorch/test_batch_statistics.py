@@ -14,6 +14,7 @@ from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.entry import entry_function
 from distir.interpreters.equivalence import verify
+from distir.interpreters.proof import prove
 from distir.interpreters.shares import parameter_share
 from distir.passes.distribution.pipeline.stages import phase_of, stage_calls, stage_of
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
@@ -74,6 +75,34 @@ def test_what_a_refusal_advises_works(model: type[nn.Module], sharding: str):
     distributed = module.clone()
     DtpParallelizePass(**options).apply(Context(), distributed)
     assert verify(module, distributed, count=1).holds
+
+
+class Paired(Centred):
+    """Two views of each row, one after the other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.first(torch.cat([x, x.flip(1)])))
+        return self.second(h)
+
+
+def all_pairs(z: Tensor, label: Tensor) -> Tensor:
+    z = nn.functional.normalize(z)
+    return (z @ z.t()).logsumexp(1).mean() + (z[:4] * label).mean()
+
+
+@pytest.mark.parametrize(("options", "count"), [({"dp": 2}, 2), ({"tp": 2}, 2)])
+def test_rows_of_two_views_leave_the_loop_together(options: dict[str, int], count: int):
+    """A loss over all pairs is made after the loop, of both views of each row, which lie far from each other."""
+    torch.manual_seed(0)
+    model = Paired()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    module = import_step(training_step(model, all_pairs, optimizer), (torch.randn(4, 6), torch.randn(4, 6)))
+    distributed = module.clone()
+    DtpParallelizePass(pp=2, microbatches=count, **options).apply(Context(), distributed)
+    assert parameter_share(module, distributed) < 0.75
+    assert verify(module, distributed, count=1).holds
+    prepare(Context(), module)
+    assert prove(module, distributed)
 
 
 def test_scales_for_each_row_are_made_by_the_stage_that_takes_them():

@@ -55,3 +55,11 @@ func.func @parted(%x: tensor<4xf32>) {
   %0 = dist.batch_rows %x dim 1 : tensor<4xf32> -> tensor<4xf32>
   func.return
 }
+
+// -----
+
+func.func @body(%rows: tensor<4x8xf32>, %all: tensor<12x8xf32>, %k: index) -> tensor<12x8xf32> {
+  // CHECK: expected a number of places that divides 4 rows, got 3
+  %put = dist.put_rows %rows into %all at %k dim 0 places 3 : tensor<4x8xf32>, tensor<12x8xf32> -> tensor<12x8xf32>
+  func.return %put : tensor<12x8xf32>
+}
