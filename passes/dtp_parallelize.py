@@ -181,20 +181,35 @@ class DtpParallelizePass(ModulePass):
             OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks).apply(ctx, op)
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
-        """Distributes the untouched program as by `sharding=ilp`, in its own time limit or a minute, dividing first, and puts it into the module. Raises
-        BatchRefused if that does not do either, or if nothing can be cut."""
+        """Distributes the untouched program as by `sharding=ilp`, dividing first, and puts it into the module; in one microbatch, if it cannot be in
+        several. Raises BatchRefused if that does not do either, or if nothing can be cut."""
         from distir.passes.distribution.batch.batch_axis import BatchRefused
 
+        whole = untouched.clone() if self.microbatches > 1 else None
         try:
             self._dividing.apply(ctx, untouched)
-        except BatchRefused:
-            raise  # says what helps here
         except DistirError as error:
+            if whole is not None and self._in_one_microbatch(ctx, op, whole):
+                print(
+                    f"distir: note: dtp-parallelize: one microbatch instead of {self.microbatches}: {refusal.why}",
+                    file=sys.stderr,
+                )
+                return
+            if isinstance(error, BatchRefused):
+                raise  # says what helps here
             raise BatchRefused(refusal.why, f"; with values converted: {error}") from None
         if self.dp * self.tp > 1 and not _is_cut(untouched):
             raise BatchRefused(refusal.why, "; with values converted nothing would be cut")
         _replace(op, untouched)
         print(f"distir: note: dtp-parallelize converts values between operations: {refusal.why}", file=sys.stderr)
+
+    def _in_one_microbatch(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
+        """Whether there is a plan without microbatches, which is then in the module."""
+        with suppress(DistirError):
+            replace(self, microbatches=1).apply(ctx, untouched)
+            _replace(op, untouched)
+            return True
+        return False
 
     @property
     def _typing(self) -> tuple[ModulePass, ...]:
@@ -256,9 +271,12 @@ def _held_share(module: ModuleOp) -> float:
 
 
 def _is_cut(module: ModuleOp) -> bool:
-    """Whether an argument or a result of the entry is cut."""
+    """Whether an argument or a result of the entry is cut, or a value inside, which a collective makes whole."""
+    from distir.dialects.dist.communication import CollectiveOp
     from distir.interpreters.entry import arguments_of, entry_function, results_of
 
+    if any(isinstance(each, CollectiveOp) for each in module.walk()):
+        return True
     entry = entry_function(module)
     parts = [port.part for port in (*arguments_of(entry), *results_of(entry)) if port.part is not None]
     return any(part.local_shape != part.global_shape for part in parts)

@@ -15,7 +15,7 @@ from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.entry import entry_function
 from distir.interpreters.equivalence import verify
 from distir.interpreters.proof import prove
-from distir.interpreters.shares import parameter_share
+from distir.interpreters.shares import parameter_share, work_share
 from distir.passes.distribution.pipeline.stages import phase_of, stage_calls, stage_of
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.pipeline_stages import PipelineStagesPass
@@ -63,7 +63,7 @@ def test_replicas_and_stages(model: type[nn.Module]):
 
 
 @pytest.mark.parametrize("model", [Centred, Shuffled])
-@pytest.mark.parametrize("sharding", ["auto", "dtp", "ilp"])
+@pytest.mark.parametrize("sharding", ["dtp", "ilp"])
 def test_what_a_refusal_advises_works(model: type[nn.Module], sharding: str):
     module = step(model())
     options: dict[str, Any] = {"dp": 2, "pp": 2, "microbatches": 2, "sharding": sharding}
@@ -74,6 +74,18 @@ def test_what_a_refusal_advises_works(model: type[nn.Module], sharding: str):
     options |= {name: int(value) if value.isdecimal() else value for name, value in advised.items()}
     distributed = module.clone()
     DtpParallelizePass(**options).apply(Context(), distributed)
+    assert verify(module, distributed, count=1).holds
+
+
+@pytest.mark.parametrize("model", [Centred, Shuffled])
+def test_a_batch_that_cannot_be_cut_in_time_is_one_microbatch(
+    model: type[nn.Module], capsys: pytest.CaptureFixture[str]
+):
+    module = step(model())
+    distributed = module.clone()
+    DtpParallelizePass(dp=2, pp=2, microbatches=2).apply(Context(), distributed)
+    assert "one microbatch instead of 2: aten." in capsys.readouterr().err
+    assert parameter_share(module, distributed) < 0.75
     assert verify(module, distributed, count=1).holds
 
 
@@ -90,7 +102,7 @@ def all_pairs(z: Tensor, label: Tensor) -> Tensor:
     return (z @ z.t()).logsumexp(1).mean() + (z[:4] * label).mean()
 
 
-@pytest.mark.parametrize(("options", "count"), [({"dp": 2}, 2), ({"tp": 2}, 2)])
+@pytest.mark.parametrize(("options", "count"), [({"dp": 2}, 2), ({"dp": 2}, 1), ({"tp": 2}, 2)])
 def test_rows_of_two_views_leave_the_loop_together(options: dict[str, int], count: int):
     """A loss over all pairs is made after the loop, of both views of each row, which lie far from each other."""
     torch.manual_seed(0)
@@ -103,6 +115,28 @@ def test_rows_of_two_views_leave_the_loop_together(options: dict[str, int], coun
     assert verify(module, distributed, count=1).holds
     prepare(Context(), module)
     assert prove(module, distributed)
+
+
+class Mixed(Centred):
+    """Each row with another one of the batch: inputs are needed whole, and cut inside."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(0.7 * x + 0.3 * x.flip(0))))
+
+
+def test_inputs_that_are_taken_whole_are_cut_inside():
+    torch.manual_seed(0)
+    model = Mixed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return (z - y - y.flip(0)).square().mean()
+
+    module = import_step(training_step(model, loss, optimizer), (torch.randn(4, 6), torch.randn(4, 6)))
+    distributed = module.clone()
+    DtpParallelizePass(dp=2, microbatches=2).apply(Context(), distributed)
+    assert work_share(module, distributed) < 0.75
+    assert verify(module, distributed, count=1).holds
 
 
 def test_scales_for_each_row_are_made_by_the_stage_that_takes_them():
