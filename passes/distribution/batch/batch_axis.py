@@ -8,6 +8,7 @@ replicated, and a value leaves the axis only by accumulation or concatenation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -69,15 +70,19 @@ class BatchRefused(DistirError):
 
 
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
-    """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one."""
+    """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one, but for those whose
+    extent is no multiple of that of most (a list of edges of a graph, beside features and labels of its nodes)."""
     attributes = argument_attributes(entry)
     if not text_:
         roles = ("input", "label", "seed")
-        return {
-            i: 0
+        rows = {
+            i: shape_of(arg)[0]
             for i, (a, arg) in enumerate(zip(attributes, entry.body.block.args, strict=True))
             if text(a, "dist.role", "input") in roles and len(shape_of(arg)) > 0
         }
+        (usual, count), *_ = Counter(rows.values()).most_common(1) or [(0, 0)]
+        is_told = 2 * count > len(rows) and usual > 0
+        return {i: 0 for i, extent in rows.items() if not is_told or extent % usual == 0}
     names = {text(a, "dist.name", f"arg{i}"): i for i, a in enumerate(attributes)}
     batch: dict[int, int] = {}
     for item in text_.split(","):

@@ -12,10 +12,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step, training_step
-from distir.interpreters.entry import entry_function
+from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.equivalence import verify
 from distir.interpreters.proof import prove
 from distir.interpreters.shares import parameter_share, work_share
+from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.pipeline.stages import phase_of, stage_calls, stage_of
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.pipeline_stages import PipelineStagesPass
@@ -137,6 +138,34 @@ def test_inputs_that_are_taken_whole_are_cut_inside():
     DtpParallelizePass(dp=2, microbatches=2).apply(Context(), distributed)
     assert work_share(module, distributed) < 0.75
     assert verify(module, distributed, count=1).holds
+
+
+class OverEdges(nn.Module):
+    """A graph: features of nodes, and edges as two rows of their numbers, which are no rows of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        h = self.first(x)
+        return self.second(torch.relu(torch.zeros_like(h).index_add(0, edges[1], h[edges[0]])))
+
+
+def test_what_has_other_rows_is_not_of_the_batch():
+    torch.manual_seed(0)
+    model = OverEdges()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(8, 6), torch.randint(0, 8, (2, 12)), torch.randn(8, 6)
+    module = import_step(training_step(model, nn.functional.mse_loss, optimizer), inputs)
+    assert parse_batch("", entry_function(module)) == {i: 0 for i in batch_arguments(module, ("x", "label"))}
+    distributed = module.clone()
+    DtpParallelizePass(dp=4).apply(Context(), distributed)
+    assert verify(module, distributed, count=1).holds
+
+
+def batch_arguments(module: ModuleOp, names: tuple[str, ...]) -> list[int]:
+    return [i for i, port in enumerate(arguments_of(entry_function(module))) if port.name in names]
 
 
 def test_scales_for_each_row_are_made_by_the_stage_that_takes_them():
