@@ -13,7 +13,7 @@ Contractions, attention, communication and calls are kernels of their own; a bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -105,8 +105,10 @@ class Unit:
     """Whether its operations are those of a module that the backend puts together."""
     is_update: bool = False
     """Whether it updates several parameters."""
+    bit: int = 0
+    """What stands for it in `before`; none if it joins nothing."""
     before: int = 0
-    """The units that it depends on, however indirectly, as bits."""
+    """The units with a bit that it depends on, however indirectly."""
     reads: set[SSAValue] = field(default_factory=set[SSAValue])
 
 
@@ -115,16 +117,17 @@ class Grouping:
 
     def __init__(self, block: Block, backend: Backend):
         self.backend = backend
-        self.units: list[Unit] = []
+        self._units = self._bits = 0
         self.unit_of: dict[Operation, Unit] = {}
         self._readers: dict[SSAValue, list[Unit]] = {}
         self._fusible: dict[Operation, Fusible | None] = {}
         self._numbers: dict[object, int] = {}
         self._number_of: dict[SSAValue, int] = {}
-        feeding = self._feeding(block)
-        for op in block.ops:
+        joining = self._joining(block)
+        feeding = _feeding(block, joining)
+        for op in block.ops if joining else ():
             if op.next_op is not None or op.results:
-                self._add(op, op in feeding)
+                self._add(op, op in joining, op in feeding)
         if backend.siblings:
             self._join_siblings()
         self._join_updates()
@@ -167,13 +170,20 @@ class Grouping:
                 found.update(dict.fromkeys(unit.ops, ops))
         return found
 
-    def _feeding(self, block: Block) -> set[Operation]:
-        """Of operations that join no kernel, those whose results others need, however indirectly, that may."""
+    def _joining(self, block: Block) -> set[Operation]:
+        """The operations that may be in a kernel together with another: they make what one that may be in it reads, or, where siblings are put together,
+        read a value of the size of their domain that another reads too."""
         found: set[Operation] = set()
-        for op in reversed(list(block.ops)):
-            users = {use.operation for result in op.results for use in result.uses}
-            if any(user in found or self._joins(user) for user in users):
-                found.add(op)
+        readers: dict[SSAValue, list[Operation]] = {}
+        for op in filter(self._joins, block.ops):
+            for value in dict.fromkeys(op.operands):
+                if isinstance(value.owner, Operation) and self._joins(value.owner):
+                    found.update((op, value.owner))
+                if self.backend.siblings:
+                    readers.setdefault(value, []).append(op)
+        for value, ops in readers.items():
+            if len(ops) > 1 and elements(value.type) in {f.elements for op in ops if (f := self._fusible[op])}:
+                found.update(ops)
         return found
 
     def _joins(self, op: Operation) -> bool:
@@ -184,17 +194,17 @@ class Grouping:
     def _repeats(self, op: Operation) -> bool:
         """Whether an equal operation on equal operands is there before."""
         operands = tuple(self._number_of.setdefault(v, len(self._number_of)) for v in op.operands)
-        key = (op.name, tuple(map(str, op.properties.values())), operands, tuple(op.result_types))
+        key = (op.name, tuple(op.properties.values()), operands, tuple(op.result_types))
         repeats = key in self._numbers
         first = self._numbers.setdefault(key, -len(self._numbers) * 1000 - 1)
         for i, result in enumerate(op.results):
             self._number_of[result] = first - i
         return repeats and bool(op.operands)
 
-    def _add(self, op: Operation, feeds: bool) -> None:
+    def _add(self, op: Operation, joins: bool, feeds: bool) -> None:
         makers = self._makers(op)
         repeats = self._repeats(op)
-        if not self._joins(op) and not (feeds and makers):
+        if not joins and not (feeds and any(maker.bit | maker.before for maker in makers)):
             return  # lies between no two operations that one kernel may have
         fusible = self._fusible[op]
         if fusible is not None and not is_fill(op):
@@ -204,14 +214,17 @@ class Grouping:
                 if self._join(op, maker, fusible):
                     self._merge_makers(self.unit_of[op], makers)
                     return
-        unit = Unit(len(self.units), [op], repeats=repeats, is_compiled=self.backend.compiles(op))
+        unit = Unit(self._units, [op], repeats=repeats, is_compiled=self.backend.compiles(op))
+        self._units += 1
+        if joins:
+            unit.bit = 1 << self._bits
+            self._bits += 1
         if fusible is not None:
             unit.domain, unit.place = fusible.elements, fusible.place
             self._reduce(unit, op, fusible)
         elif self.backend.adds_to_sums and is_contraction(op):
             unit.domain, unit.place = -1, placement(op.results[0].type)
         self._enter(unit, op, makers)
-        self.units.append(unit)
 
     def _makers(self, op: Operation) -> list[Unit]:
         """The units that make the operands, oldest first."""
@@ -248,11 +261,7 @@ class Grouping:
         """Puts the operation into the unit, unless something between has to run in its middle."""
         if self.backend.compiles(op) != unit.is_compiled:
             return False
-        new = 0
-        for maker in self._makers(op):
-            if maker is not unit:
-                new |= maker.before | 1 << maker.number
-        if new >> unit.number & 1:
+        if any(maker.before & unit.bit for maker in self._makers(op) if maker is not unit):
             return False
         if unit.domain == -1 and not _is_alone(unit, op):
             return False
@@ -278,18 +287,21 @@ class Grouping:
         self._depends(unit, makers)
 
     def _depends(self, unit: Unit, on: Sequence[Unit]) -> None:
-        new = unit.before
+        """Notes what a unit depends on, and what depends on it then does too."""
+        new = 0
         for maker in on:
             if maker is not unit:
-                new |= maker.before | 1 << maker.number
-        if new == unit.before:
-            return
-        unit.before = new
-        if unit.number == len(self.units):  # nothing depends on it yet
-            return
-        for later in self.units:
-            if later.before >> unit.number & 1:
+                new |= maker.before | maker.bit
+        pending = [unit]
+        while pending:
+            later = pending.pop()
+            if later.before | new != later.before:
                 later.before |= new
+                pending += self._users(later)
+
+    def _users(self, unit: Unit) -> list[Unit]:
+        found = (self.unit_of.get(use.operation) for op in unit.ops for r in op.results for use in r.uses)
+        return [user for user in dict.fromkeys(found) if user is not None and user is not unit]
 
     def _merge_makers(self, unit: Unit, makers: Sequence[Unit]) -> None:
         for maker in makers:
@@ -315,29 +327,21 @@ class Grouping:
 
     def _is_between(self, first: Unit, last: Unit) -> bool:
         """Whether another unit needs the first and is needed by the last."""
-        if not last.before >> first.number & 1:
-            return False
-        bit = 1 << first.number
-        return any(
-            u is not first and u is not last and u.before & bit and last.before >> u.number & 1 for u in self.units
-        )
+        makers = {self.unit_of.get(value.owner) for value in last.reads}  # pyright: ignore
+        return any(maker is not None and maker.before & first.bit for maker in makers if maker is not last)
 
     def _absorb(self, a: Unit, b: Unit) -> None:
         """Unit b goes into a."""
-        before = (a.before | b.before) & ~(1 << a.number | 1 << b.number)
         for op in b.ops:
             self.unit_of[op] = a
         a.ops += b.ops
         a.reads |= b.reads
         a.reduces = a.reduces or b.reduces
-        bits = 1 << a.number | 1 << b.number
-        a.before = before
-        self.units[b.number] = Unit(b.number, [])
+        a.before = (a.before | b.before) & ~(a.bit | b.bit)
         for value in b.reads:
             self._readers[value] = [a if each is b else each for each in self._readers[value]]
-        for unit in self.units:
-            if unit is not a and unit.before & bits:
-                unit.before |= before | 1 << a.number
+        for user in self._users(a):
+            self._depends(user, [a])
 
     def _join_siblings(self) -> None:
         """Units that read the same value of the size of their domain."""
@@ -346,7 +350,7 @@ class Grouping:
             for other in others:
                 if first.domain <= 0:
                     first = other
-                elif elements(value.type) == first.domain and other is not first and other.ops:
+                elif elements(value.type) == first.domain and other is not first:
                     self._merge(first, other)
 
     def _join_updates(self) -> None:
@@ -369,14 +373,11 @@ class Grouping:
             count = 0
             for unit in units:
                 unit.is_update = True
-                if first is None or count >= MOST_TENSORS or self._depend(first, unit):
+                if first is None or count >= MOST_TENSORS:
                     first, count = unit, 1
                 else:
                     self._absorb(first, unit)
                     count += 1
-
-    def _depend(self, a: Unit, b: Unit) -> bool:
-        return bool(a.before >> b.number & 1 or b.before >> a.number & 1)
 
 
 @dataclass(frozen=True)
@@ -386,6 +387,16 @@ class Group:
     ops: list[Operation]
     copied: list[Operation]
     """What it computes too, for itself."""
+
+
+def _feeding(block: Block, joining: Collection[Operation]) -> set[Operation]:
+    """The operations whose results those need, however indirectly."""
+    found: set[Operation] = set()
+    for op in reversed(list(block.ops)):
+        users = (use.operation for result in op.results for use in result.uses)
+        if any(user in found or user in joining for user in users):
+            found.add(op)
+    return found
 
 
 def _is_alone(unit: Unit, op: Operation) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
@@ -30,6 +30,12 @@ class Kernels:
 
     def outline(self, block: Block, groups: Sequence[Group]) -> None:
         """Each group becomes a call of a kernel; everything runs after what it needs, else in the order that it had."""
+        if not groups:
+            return
+        ops = list(block.ops)
+        place = {op: i for i, op in enumerate(ops)}
+        places = [place[op] for group in groups for op in (*group.ops, *group.copied)]
+        before, after = ops[min(places)].prev_op, ops[max(places)].next_op
         for group in groups:
             self._call(group)
         for op in reversed(list(block.ops)):
@@ -37,7 +43,7 @@ class Kernels:
                 op.detach()
                 op.erase()
         self._replaced.clear()
-        _sort(block)
+        _sort(block, before, after)
 
     def _call(self, group: Group) -> None:
         inside = {*group.ops, *group.copied}
@@ -84,23 +90,31 @@ class Kernels:
         return name
 
 
-def _sort(block: Block) -> None:
-    """Operations in their order, but each after those that it needs."""
-    ops = list(block.ops)
+def _sort(block: Block, before: Operation | None, after: Operation | None) -> None:
+    """Operations between two in their order, but each after those that it needs."""
+    ops: list[Operation] = []
+    op = block.first_op if before is None else before.next_op
+    while op is not None and op is not after:
+        ops.append(op)
+        op = op.next_op
     place = {op: i for i, op in enumerate(ops)}
-    waiting = {op: len({v.owner for v in op.operands if v.owner in place}) for op in ops}
-    ready = [place[op] for op in ops if not waiting[op]]
-    heapify(ready)
-    order: list[Operation] = []
+    waiting = [len({v.owner for v in op.operands if v.owner in place}) for op in ops]
+    ready = [i for i, count in enumerate(waiting) if not count]
+    order: list[int] = []
     while ready:
-        op = ops[heappop(ready)]
-        order.append(op)
-        for user in {use.operation for result in op.results for use in result.uses}:
-            waiting[user] -= 1
-            if not waiting[user]:
-                heappush(ready, place[user])
+        number = heappop(ready)
+        order.append(number)
+        for user in {use.operation for result in ops[number].results for use in result.uses}:
+            if (at := place.get(user)) is not None:
+                waiting[at] -= 1
+                if not waiting[at]:
+                    heappush(ready, at)
     assert len(order) == len(ops)
-    if order != ops:
-        for op in order:
+    if order != sorted(order):
+        for op in ops:
             op.detach()
-        block.add_ops(order)
+        for number in order:
+            if after is None:
+                block.add_op(ops[number])
+            else:
+                block.insert_op_before(ops[number], after)
