@@ -166,18 +166,15 @@ class _Schedule(Order):
     def _put(self, op: PutRowsOp, microbatch: int, stage: int) -> Operation:
         dim, moves = op.dim.value.data, op.moves(microbatch)
         part, whole = (self.get(value, microbatch, stage) for value in (op.rows, op.input))
-        if len(moves) == 1:
-            return InsertOp(part, whole, dim, moves[0][2])
         ranges = [(0, extent) for extent in cast("TensorType[Any]", part.type).get_shape()]
-        for number, (start, stop, at) in enumerate(moves):
+        made = list[Operation]()
+        for start, stop, at in moves:
             ranges[dim] = start, stop
-            taken = SliceOp(part, ranges)
-            made = InsertOp(taken.output, whole, dim, at)
-            self.block.add_op(taken)
-            if number < len(moves) - 1:
-                self.block.add_op(made)
-            whole = made.output
-        return made
+            taken = [SliceOp(part, ranges)] if len(moves) > 1 else []
+            whole = InsertOp(taken[0].output if taken else part, whole, dim, at).output
+            made += [*taken, whole.owner]
+        self.block.add_ops(made[:-1])
+        return made[-1]
 
     def _define(self, op: Operation, made: Operation, microbatch: int | None, stage: int) -> None:
         for old, new in zip(op.results, made.results, strict=True):

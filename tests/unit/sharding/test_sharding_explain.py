@@ -47,7 +47,7 @@ def test_explain_within_a_limit_prices_what_fits_and_says_what_binds():
     axes = (("dp", 2),)
     problem = problem_of(mlp().module.clone(), axes)
     result = best_plan(problem, 6000)
-    lines = explain(problem, result, "w1", 6000).splitlines()
+    lines = explanation(problem, result, ["w1"], 6000)
     whole = mlp().module.clone()
     main = entry_function(whole)
     attributes = [dict(known) for known in argument_attributes(main)]
@@ -55,13 +55,13 @@ def test_explain_within_a_limit_prices_what_fits_and_says_what_binds():
     weight["dist.sharding"] = ShardingAttr.of("mesh", 2, {})
     main.arg_attrs = ArrayAttr([DictionaryAttr(a) for a in attributes])
     pinned = best_plan(problem_of(whole, axes), 6000)
-    (line,) = [line for line in lines if "whole on dp" in line]
+    line = next(line for line in lines if "whole on dp" in line)
     assert f"+{(pinned.seconds - result.seconds) * 1e6:.3f} us" in line
     assert f"memory: {result.memory.peak_bytes} bytes at " in "\n".join(lines)
     assert " of 6000" in "\n".join(lines)
     assert any("binding at " in line and "a MB more saves about " in line for line in lines)
     free = best_plan(problem)
-    beside = "\n".join(explanation(problem, result, ["w1"], 6000))
+    beside = "\n".join(lines)
     assert f"the fastest plan without a limit, {(free.seconds - result.seconds) * 1e6:+.3f} us, 7108 bytes" in beside
     assert all(line in beside for line in difference(problem, result.plan, free.plan).splitlines())
     assert any("no memory constraint binds" in line for line in memory_lines(problem, best_plan(problem, 7108), 7108))
