@@ -51,8 +51,7 @@ def allgather(dim: int, values: Sequence[Array]) -> list[Array]:
 
 def scatter(dim: int, value: Array, extents: Sequence[int]) -> list[Array]:
     """Consecutive parts of these extents."""
-    # in memory of their own, as devices have them: some of PyTorch's kernels read gradients as if they were contiguous
-    return [np.ascontiguousarray(part) for part in np.split(value, np.cumsum(extents)[:-1], axis=dim)]
+    return np.split(value, np.cumsum(extents)[:-1], axis=dim)
 
 
 def reducescatter(reduction: Reduction, dim: int, values: Sequence[Array], extents: Sequence[int]) -> list[Array]:

@@ -122,7 +122,7 @@ class LocalFunctions(InterpreterFunctions):
 
     @impl(SliceOp)
     def slice(self, interpreter: Interpreter, op: SliceOp, args: PythonValues) -> PythonValues:
-        # a copy, as on a device: some of PyTorch's kernels read kept statistics as if they were contiguous
+        # a copy, as on a device: the whole may go
         return (np.ascontiguousarray(args[0][tuple(slice(start, stop) for start, stop in op.ranges)]),)
 
     @impl(TakeRowsOp)

@@ -1,6 +1,6 @@
 """What one operation of the `aten` dialect computes on arrays, by calling the operator in torch; on exact scalars, `aten_exact`.
 
-A program has values, not memory, so an operator that insists on a layout (`view`) is given contiguous operands.
+A program has values, not memory, so operators are given contiguous operands.
 """
 
 from __future__ import annotations
@@ -38,14 +38,9 @@ def run_aten(
 
 
 def call_on_any_layout(op: Operation, compute: Compute, tensors: Sequence[Tensor]) -> list[Tensor | None]:
-    """The results on tensors of any strides. Raises DistirError, one line, where the operator raises."""
+    """The results on tensors of any strides, which some kernels do not look at. Raises DistirError, one line, where the operator raises."""
     try:
-        try:
-            return compute(tensors)
-        except RuntimeError:
-            if all(tensor.is_contiguous() for tensor in tensors):
-                raise
-            return compute([tensor.contiguous() for tensor in tensors])
+        return compute([tensor.contiguous() for tensor in tensors])
     except Exception as error:
         message = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DistirError(f"{op.name}: {message}") from error
