@@ -1,7 +1,7 @@
 """Processes that begin with torch imported. In go a worker's module or a script, its words, environment and files; out comes a process to poll and to kill.
 
 One server of this process (`fork_server`) imports torch once and forks every rank that is asked for, so that ranks cost no import each, and
-later runs none. The standard input of each is a pipe that ends with the server, and the server ends with its launcher."""
+later runs none. The standard input of each is a pipe that ends with the server, and the server ends them with their launcher."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from typing import Any
 from distir.dialects.errors import DistirError
 
 POLL_SECONDS = 0.01
+_GRACE_SECONDS = 2.0
+"""How long a server that is no longer asked may take to kill what it started; one that has not answered yet has started nothing."""
 
 
 class Process:
@@ -28,7 +31,8 @@ class Process:
     def __init__(
         self, words: Sequence[str | Path], environment: Mapping[str, str], output: Path, errors: Path | None = None
     ) -> None:
-        """`words` are the name of a worker's module, or the path of a `.py`, and its arguments."""
+        """`words` are the name of a worker's module, or the path of a `.py`, and its arguments. The folders of `output` and `errors` are
+        temporary ones: the server removes them when the launcher has ended."""
         self._server = _server(os.getpid())
         files = [str(path.absolute()) for path in (output, errors or output)]
         for file in files:
@@ -38,7 +42,7 @@ class Process:
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            self.returncode = self._server.ask(self.pid)
+            self.returncode = -signal.SIGKILL if self._server.is_closed else self._server.ask(self.pid)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -64,7 +68,12 @@ class _Server:
             env=environment(),
             start_new_session=True,  # Ctrl-C is the launcher's: it ends ranks itself
         )
+        self._has_answered = False
         atexit.register(self._close)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._process.stdin is None or self._process.stdin.closed
 
     def ask(self, request: Any) -> Any:
         assert self._process.stdin is not None
@@ -81,20 +90,23 @@ class _Server:
         if not answer:
             self._close()
             raise DistirError(f"the process that starts ranks ended with status {self._process.returncode}")
+        self._has_answered = True
         return json.loads(answer)
 
     def _close(self) -> None:
         """Ends it, and with it all that it started."""
         _server.cache_clear()
         atexit.unregister(self._close)
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    pass
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_GRACE_SECONDS if self._has_answered else 0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
 
 
 @cache

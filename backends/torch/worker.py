@@ -1,15 +1,12 @@
 """One rank's process, started by `launch`.
 
 It reads its program and its arguments from the folder, joins the others, runs, and writes its results or its error.
-Its standard input is a pipe from the launcher: when that closes, the launcher is gone, and so is the worker.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -39,7 +36,6 @@ NO_LIMIT = timedelta(days=1000)
 
 def main(work: Callable[[Path, int, Job], None], folder: Path, rank: int) -> None:
     """Does a rank's work, and ends the process."""
-    threading.Thread(target=_end_with_launcher, args=[folder], daemon=True).start()
     try:
         work(folder, rank, Job.load(folder))
     except Exception as error:
@@ -140,9 +136,3 @@ def _one_line(error: Exception) -> str:
 
     lines = [line.strip() for line in told(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-def _end_with_launcher(folder: Path) -> None:
-    os.read(0, 1)  # not sys.stdin: its lock would be held when the interpreter ends
-    shutil.rmtree(folder, ignore_errors=True)
-    os._exit(1)

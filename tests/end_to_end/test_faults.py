@@ -68,8 +68,11 @@ def test_the_launcher_ends(number: signal.Signals, time_: int, tmp_path: Path):
         assert launcher.poll() is None
         time.sleep(0.02)
     time.sleep(time_ / 5)
+    if time_ % 2:
+        os.kill(workers[1][0], signal.SIGSTOP)
     launcher.send_signal(number)
     _, errors = launcher.communicate(timeout=20)
+    assert launcher.returncode == (-number if number == signal.SIGKILL else 128 + number)
     assert b"Traceback" not in errors
     deadline = time.monotonic() + 20
     while any(Path(f"/proc/{number}").exists() for number, _ in workers.values()) and time.monotonic() < deadline:

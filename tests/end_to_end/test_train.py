@@ -306,12 +306,13 @@ def test_a_rank_is_killed(victim: int, programs: Path, tmp_path: Path) -> None:
 def test_the_launcher_is_killed(programs: Path, tmp_path: Path) -> None:
     launcher = started(programs, tmp_path / "ck")
     ranks = ranks_of(launcher.pid)
+    os.kill(ranks[1][0], signal.SIGSTOP)
     launcher.kill()
     launcher.communicate()
     deadline = time.monotonic() + 20
     while any(Path(f"/proc/{p}").exists() for p, _ in ranks.values()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not any(Path(f"/proc/{process}").exists() for process, _ in ranks.values())
+    assert not any(Path(f"/proc/{process}").exists() or folder.exists() for process, folder in ranks.values())
 
 
 @linux

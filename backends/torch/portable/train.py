@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -362,17 +361,8 @@ def _write(path: Path | None, program: Program, results: Sequence[Any]) -> None:
         unfinished.replace(path)
 
 
-def _end_with_launcher() -> None:
-    os.read(0, 1)
-    os._exit(1)
-
-
 def main() -> None:
-    if (
-        "DISTIR_MEETING" in os.environ
-    ):  # standard input is a pipe from the launcher: when it closes, the launcher is gone
-        threading.Thread(target=_end_with_launcher, daemon=True).start()
-        beat(0)
+    beat(0)
     given = options()
     training: Training | None = None
     try:
