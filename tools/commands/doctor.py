@@ -82,7 +82,7 @@ def _print_program(found: dict[str, Any]) -> None:
     counts = found["operations"]
     _section("operators")
     say(
-        f"{counts['executed']:,} operations of {counts['kinds']} kinds; {counts['distinct']:,} once repeated layers are functions"
+        f"operations: {counts['executed']:,}, once repeated layers are functions {counts['distinct']:,}; kinds: {counts['kinds']}"
     )
     for key, says in (
         ("without_rule", "have no rule and run whole on every device"),
