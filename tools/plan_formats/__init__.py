@@ -61,10 +61,13 @@ def load_format(name: str) -> Format:
 
 def read_config(tool: str, source: str, devices: int | None) -> Imported:
     """The settings of a tool's configuration: a file, or the text itself (an argument line). Raises DistirError, which names it."""
-    form, path = load_format(tool), Path(source) if len(source) < 4096 and source.isprintable() else None
-    where = source if len(source) < 80 and path is not None else f"the {tool} configuration"
-    text = source
-    if path is not None and path.is_file():
+    form, path, text = load_format(tool), Path(source), source
+    where = source if len(source) < 80 and source.isprintable() else f"the {tool} configuration"
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # longer than a name can be, or with characters that names have not
+        is_file = False
+    if is_file:
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
         try:

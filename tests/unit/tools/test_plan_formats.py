@@ -72,6 +72,8 @@ def test_megatron() -> None:
     }
     assert found.settings == expected
     assert found.unsaid == ["--tp-comm-overlap"]
+    arguments = GPT3_175B[GPT3_175B.index("--num-layers") :].replace("\\\n", "").strip()
+    assert read_config("megatron", arguments, 1024) == found  # on one line, longer than a file's name can be
 
 
 def test_torchtitan() -> None:
