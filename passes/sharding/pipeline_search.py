@@ -5,7 +5,8 @@ along a mixture add up, so the plan that costs least along it bounds all plans. 
 (Kelley, 1960), as prices of memory are: plans found so far say which mixture promises most, and the longest path of each new plan joins. What is
 tried lies between that mixture and the one that bounds best so far (in-out separation; Ben-Ameur & Neto, 2007): a stage that is on no path of a
 mixture has no costs, and plans along it may do anything there. After a mixture that gave no faster plan, only the bound is left to raise, and what
-is tried is the one that promises most.
+is tried is the one that promises most. While the bound is not near, every stage has a little of each mixture; one of those plans
+is taken if it needs less memory than the best and is about as fast, unless the best is proven.
 What mixtures leave open (no plan is half of one and half of another) is closed by the integer program with a row for each path, where that is small; of a large problem, a plan near its bound will do."""
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ LARGE = 10_000
 """With more choices at first a plan is good enough if no other is faster by more than `NEAR`: more mixtures hardly ever found a faster one, and took
 half of the time (`benchmarks.pipeline_gap`)."""
 NEAR = 0.03
+STAGES = 256
+"""All stages together have one part in so many of each mixture, until the bound is as near: what that weakens it by."""
 
 
 class PipelineSearch:
@@ -62,6 +65,9 @@ class PipelineSearch:
         self._times: list[PipelineTime] = []
         self._best: Solved | None = None
         self._makespan = inf
+        self._stages = len(self._paths)
+        self._of_all: tuple[Solved | None, float] = None, inf
+        """The best plan along a mixture that has all stages, and when it ends."""
         self._lower = 0.0
         self._bounding: tuple[ChoiceNetwork, int] | None = None
         """Costs along the mixture that bounds best, and how many parts 1 is of."""
@@ -78,7 +84,10 @@ class PipelineSearch:
                     raise
         bound = None if self._is_closed else self._lower * 1e-12
         assert self._best is not None
-        best = self._best
+        best, (of_all, makespan) = self._best, self._of_all
+        is_about_as_fast = not self._is_closed and makespan <= self._makespan * (1 + 1 / STAGES)
+        if of_all is not None and is_about_as_fast and of_all.memory.peak_bytes < best.memory.peak_bytes:
+            best = of_all
         return result_of(self._problem, best.plan, bound, best.memory, best.binding, best.prices)
 
     @property
@@ -115,6 +124,9 @@ class PipelineSearch:
             middle = [*centre, *[0] * (len(promising) - len(centre))]
             towards = TOWARDS if self._makespan < makespan else 1.0
             shares = [round(towards * new + (1 - towards) * old) for new, old in zip(promising, middle, strict=True)]
+            if self._makespan - self._lower > self._makespan / STAGES:
+                least = max(1, SHARES // STAGES // self._stages)
+                shares[: self._stages] = [max(share, least) for share in shares[: self._stages]]
             if promised <= self._lower * (1 + CONVERGED):
                 break
 
@@ -132,9 +144,9 @@ class PipelineSearch:
         lower = cost(found.plan) if found.lower is None else found.lower
         if lower / total > self._lower or self._bounding is None:
             self._lower, self._bounding = max(self._lower, lower / total), (choices, total)
-        self._add(found)
+        self._add(found, all(shares[: self._stages]))
 
-    def _add(self, found: Solved) -> None:
+    def _add(self, found: Solved, is_of_all: bool = False) -> None:
         time = PipelineTime(self._problem, found.plan)
         makespan, path = time.longest()
         self._times.append(time)
@@ -142,6 +154,8 @@ class PipelineSearch:
             self._paths.append(path)
         if makespan < self._makespan:
             self._best, self._makespan = found, makespan
+        if is_of_all and makespan < self._of_all[1]:
+            self._of_all = found, makespan
 
     def _next_shares(self) -> tuple[list[int], float]:
         """The mixture that bounds best as far as plans found so far tell, and that bound."""

@@ -1,6 +1,6 @@
 """The optimum of staged programs is that of all strategies, lowered, scheduled and simulated; memory and time of a plan are those of its schedule."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from distir.passes.distribution.mesh import Mesh
 from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
+from distir.passes.sharding.pipeline_search import STAGES, PipelineSearch
 from distir.passes.sharding.plans import Plan, annotate
 from distir.passes.sharding.prices import Prices
 from distir.passes.sharding.problem import Problem, build
@@ -85,6 +86,25 @@ def test_a_plan_takes_what_its_schedule_takes(
             best_plan(problem, limit)
         except DistirError:
             return  # nothing needs less
+
+
+def test_every_stage_costs_something_until_the_bound_is_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Plans along a mixture without a stage may waste its time and memory."""
+    problem = staged_problem(
+        mlp(widths=(12, 24, 24, 24, 12)).module, 4, 4, (("dp", 2), ("tp", 2)), "1f1b", written(tmp_path)
+    )
+    tried: list[tuple[float, Sequence[int]]] = []
+    along = PipelineSearch._solve
+
+    def solve(self: PipelineSearch, shares: Sequence[int]) -> None:
+        tried.append((1 - self._lower / self._makespan, shares[:4]))
+        along(self, shares)
+
+    monkeypatch.setattr(PipelineSearch, "_solve", solve)
+    best_plan(problem, None)
+    far = [shares for gap, shares in tried if gap > 1 / STAGES]
+    assert len(far) > 1
+    assert all(map(all, far))
 
 
 def programs(random: Random) -> tuple[str, int, int]:
