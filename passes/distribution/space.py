@@ -22,7 +22,6 @@ from distir.dialects.sharding import (
     InputDim,
     Pieces,
     Reduce,
-    Repeated,
     Replicate,
     Rule,
     Sharded,
@@ -133,9 +132,6 @@ class AxisSpace:
     the axis may cut, `inside` which factors it may cut inside others in a merged dim too, by the dims that they have of
     their own: the heads inside rows of heads, and not what is inside every head. `uneven` allows shards that differ in extent or overlap."""
 
-    any_length = False
-    """Whether a dim may be cut in more pieces than are listed (`Repeated`)."""
-
     def __init__(
         self,
         module: ModuleOp,
@@ -190,7 +186,7 @@ class AxisSpace:
         cuts = {state.pieces for v in values for state in self._pieces[v]}
         scaled = _scaled(cuts, op) if cuts else ()
         available = options(op, self.shards, scaled, uneven=self._uneven, overlapping=self._uneven)
-        found = [o for o in available if self._follows(values, o) and (self.any_length or not _is_long(o))]
+        found = [o for o in available if self._follows(values, o)]
         beside = any([v in self._within for v in values])
         inside = {o for o in found if self._is_inside(op, o) or (beside and self._touches(self._within, values, o))}
         outermost = _outermost(op, [o for o in found if o in inside or self.is_allowed(op, o)], self.shards)
@@ -266,7 +262,6 @@ class AxisSpace:
 class TensorSpace(AxisSpace):
     """The tensor axis: it cuts what cuts weights, also inside each row of the batch, and never what cuts the batch."""
 
-    any_length = True
     byte_seconds = 0.0
     """What going over one byte of a device's memory takes."""
 
@@ -378,12 +373,6 @@ def _scaled(cuts: Iterable[Pieces], op: Operation) -> set[Pieces]:
             if all(p * extent % total == 0 for p in different(cut)):
                 found.add(mapped(cut, lambda piece, extent=extent, total=total: piece * extent // total))
     return found
-
-
-def _is_long(option: Option) -> bool:
-    """Whether the option cuts a dim in more pieces than are listed."""
-    states = (*option.operands, *option.results)
-    return any(isinstance(state, Sharded) and isinstance(state.pieces, Repeated) for state in states)
 
 
 def is_contraction(op: Operation) -> bool:

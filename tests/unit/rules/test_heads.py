@@ -200,6 +200,17 @@ def test_however_many_rows(rows: tuple[int, dict[str, int]]):
     check(module, copy)
 
 
+@pytest.mark.parametrize(
+    "spelling", also_long(["merged, fused qkv", "matmuls", "biased", "grouped"], ["merged, fused qkv"])
+)
+def test_the_integer_program_cuts_heads_of_more_rows_than_are_listed(spelling: str):
+    """Pieces for each of over 1,024 rows are written as a period."""
+    module = step(spelling, 1040)
+    copy = distributed(module, dp=2, tp=2, sharding="ilp", divide=True)
+    assert contraction_flops(copy) * 4 == contraction_flops(distributed(module))
+    check(module, copy)
+
+
 def test_a_search_cuts_heads_for_any_batch():
     """One program serves all rows of a microbatch; its figures are those of the programs that are written, which cut heads."""
     machine = load_machine("dgx-a100")
