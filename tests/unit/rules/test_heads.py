@@ -201,7 +201,7 @@ def test_however_many_rows(rows: tuple[int, dict[str, int]]):
 
 
 @pytest.mark.parametrize(
-    "spelling", also_long(["merged, fused qkv", "matmuls", "biased", "grouped"], ["merged, fused qkv"])
+    "spelling", also_long(["merged, fused qkv", "matmuls", "grouped", "sdpa"], ["merged, fused qkv"])
 )
 def test_the_integer_program_cuts_heads_of_more_rows_than_are_listed(spelling: str):
     """Pieces for each of over 1,024 rows are written as a period."""
