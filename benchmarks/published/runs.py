@@ -43,7 +43,7 @@ class Run:
     """Of a step."""
     whole: tuple[int, int] | None = None
     """Sequence and width of what every tensor rank computes whole, as it was run, though a search finds it faster in parts: norms, dropout and sums between the
-    matmuls of a layer."""
+    matmuls of a layer; not lookups, whose tables are cut."""
     bytes: float | None = None
     """That the allocator reserved on the fullest device, where that was measured."""
 
@@ -158,7 +158,6 @@ def mpt() -> Iterator[Run]:
             zero=3,
             grouped=True,
             overlap=True,
-            memory_limit="1TB",
             time_limit=120.0,
         )
         name = f"mpt-2023 {row['case']} {row['hardware']} s={row['seq']} {row['recompute']} recomputation D={dp}"
@@ -192,8 +191,9 @@ def _planned(
     if whole is not None and plan.tp > 1:
         prepare(Context(), module)
         for op in module.walk():
-            types = [v.type for v in (*op.operands, *op.results) if isinstance(v.type, TensorType)]
-            if not is_view(op) and any(len(t.get_shape()) == 3 and t.get_shape()[1:] == whole for t in types):
+            shapes = [v.type.get_shape() for v in (*op.operands, *op.results) if isinstance(v.type, TensorType)]
+            of_table = any(len(shape) == 2 and shape[1] == whole[1] for shape in shapes)
+            if not is_view(op) and not of_table and any(len(shape) == 3 and shape[1:] == whole for shape in shapes):
                 op.attributes[STRATEGY] = StrategyAttr.of("mesh", {"tp": Replicate()})
     plan.apply(Context(), module)
     return module

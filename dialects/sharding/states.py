@@ -95,6 +95,13 @@ class Sharded:
         return all(count % shards == 0 for count in different(self.counts))
 
 
+def begins(count: int, shards: int) -> tuple[int, ...]:
+    """The shards from which on shards of so many blocks have one more than those before, or one less."""
+    more = count % shards
+    first = shards // 2 - max(0, more - 1) // 2
+    return tuple(shard for shard in (first, first + more) if more and shard < shards)
+
+
 def share(count: int, shard: int, shards: int) -> tuple[int, int]:
     """The half-open range that one shard has of so many blocks: as many as the others, or one more. Those in the middle have one more,
     so that the shard in the middle is the largest of any dim (where windows overlap, it also has the widest margins)."""

@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from distir.dialects.dist import ScaleOp, SendOp
 from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
-from distir.dialects.sharding import REPLICATED, Partial, Replicated, Rule, Sharded, State, Windowed
+from distir.dialects.sharding import REPLICATED, Partial, Replicated, Rule, Sharded, State, Windowed, begins, different
 from distir.interpreters.cost_models import CostModel, make_cost_model
 from distir.interpreters.costs import Costs
 from distir.interpreters.machines import Machine
@@ -310,21 +310,41 @@ class Prices:
         states += [tuple(o.results[i] for o in options) for i in range(len(op.results))]
         try:
             largest, restated, flops = self._on_device(op, options, states, self._device)
-            if all(map(self.mesh.is_alike, states)) and not starts_of(op, options, self.mesh, 0):
+            is_by_place = bool(starts_of(op, options, self.mesh, 0))
+            if all(map(self.mesh.is_alike, states)) and not is_by_place:
                 return Price(largest, restated=restated, flops=flops)
-            found = {device: self._on_device(op, options, states, device)[0] for device in self._differing(states)}
+            devices = self._differing(states, is_by_place)
+            found = {device: self._on_device(op, options, states, device)[0] for device in devices}
         except DistirError:
             return None
         most = max(largest, *found.values())
         return Price(most, False, (most - largest, most - found[0]), restated, flops)
 
-    def _differing(self, states: Sequence[AxisStates]) -> list[int]:
-        """Devices that stand for all in the shapes of such shards, the first one of the mesh among them."""
-        axes = [
-            any(not isinstance(s[axis], Replicated | Partial) for s in states) for axis in range(len(self.mesh.sizes))
-        ]
-        ranges = [range(size) if cut else (0,) for size, cut in zip(self.mesh.sizes, axes, strict=True)]
+    def _differing(self, states: Sequence[AxisStates], is_by_place: bool) -> list[int]:
+        """Devices that stand for all in the shapes of such shards, the first one of the mesh among them; if what an operation does differs by place
+        too, all that differ in what they hold."""
+        ranges = [self._places(axis, states, is_by_place) for axis in range(len(self.mesh.sizes))]
         return [self.mesh.device(coordinates) for coordinates in product(*ranges)]
+
+    def _places(self, axis: int, states: Sequence[AxisStates], is_by_place: bool) -> Sequence[int]:
+        """Along an axis, the places where shards of other extents begin."""
+        size, begin = self.mesh.sizes[axis], {0}
+        for every in dict.fromkeys(states):
+            state = every[axis]
+            if isinstance(state, Replicated | Partial):
+                continue
+            beside = [
+                s for s in every if not isinstance(s, Replicated | Partial) and s.dim == getattr(state, "dim", None)
+            ]
+            if is_by_place or not isinstance(state, Sharded) or any(s != state for s in beside):
+                return range(size)
+            counts = {*different(state.counts)}
+            for outer, of_outer in zip(every[:axis], self.mesh.sizes, strict=False):
+                if outer == state:
+                    counts = {each for count in counts for each in (count // of_outer, -(-count // of_outer))}
+            for count in counts:
+                begin.update(begins(count, size))
+        return sorted(begin)
 
     def _on_device(
         self, op: Operation, options: Sequence[Option], states: Sequence[AxisStates], device: int

@@ -153,6 +153,22 @@ def run_programs(count: int, largest: int, machine: str, check: Check, meshes: S
     return seen
 
 
+def check_prices(program: Program, sizes: tuple[int, ...], machine: str, seen: Counter[str]) -> None:
+    """Those of all devices: some stand for the others."""
+    some = problem_of(program, sizes, machine)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Prices, "_places", lambda self, axis, states, is_by_place: range(self.mesh.sizes[axis]))
+        every = problem_of(program, sizes, machine)
+    for found, expected in zip(some.options.values(), every.options.values(), strict=True):
+        assert [option.price for option in found] == [option.price for option in expected]
+        seen["uneven"] += sum(not option.price.is_alike for option in found)
+
+
+def test_prices_of_uneven_shards_are_those_of_all_devices(tmp_path: Path):
+    meshes = st.sampled_from([(3, 2), (5,), (2, 4), (3, 4), (2, 3, 2)])
+    assert run_programs(15, 4, written(tmp_path), check_prices, meshes)["uneven"] > 500
+
+
 def test_uneven_plans_of_random_programs(tmp_path: Path):
     seen = run_programs(25, 4, written(tmp_path), check)
     assert min(seen["uneven"], seen["faster"]) > 15, seen
