@@ -63,11 +63,22 @@ class Addends:
         return addend(reduction, leaves)
 
     def _is_nothing(self, partial: PartialRule, result: int) -> bool:
-        """Whether a result is zero, since operands are in which it is linear."""
-        if partial.factor is not None or partial.reduction is not Reduction.SUM or result not in partial.results:
+        """Whether a result is zero, since operands are in which it is linear. The others must be no addends, unless it is linear in them too:
+        zero divided by an addend of zero is no number."""
+        if not self._takes_sums(partial, result):
             return False
         zero = [i for i in partial.operands if self.operands[i].is_zero]
-        return bool(zero) and all(i in zero or self.template.is_nothing(i) for i in partial.operands)
+        if not zero or not all(i in zero or self.template.is_nothing(i) for i in partial.operands):
+            return False
+        linear = {i for p in self.rule.partials if self._takes_sums(p, result) for i in p.operands}
+        return all(
+            i in linear or self.template.is_nothing(i) or (value.addend is None and not value.is_zero)
+            for i, value in enumerate(self.operands)
+        )
+
+    @staticmethod
+    def _takes_sums(partial: PartialRule, result: int) -> bool:
+        return partial.factor is None and partial.reduction is Reduction.SUM and result in partial.results
 
     def _own_axes(self, result: int) -> list[tuple[str, Indices, Fraction, Reduction]]:
         """Factors over which the shard has reduced a part of what there is, with the weight of each block."""

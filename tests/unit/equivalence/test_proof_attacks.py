@@ -356,3 +356,29 @@ def test_what_zeros_are_multiplied_by_is_a_value_of_the_program():
     wrong = [("onnx.Sqrt %x : (4x@0) -> 4x@0\n  %y = onnx.Mul %s, %w : (4x@0, 4x@0) -> 4x@0\n  func", "onnx.Sqrt %n : (4x@0) -> 4x@0\n  %y = onnx.Mul %s, %w : (4x@0, 4x@0) -> 4x@0\n  func"),
              ("@f(%x1, %n1", "@f(%n1, %n1")]  # fmt: skip
     check(ROOTS, ROOTS_BY_ADDENDS, wrong)
+
+
+QUOTIENT = """
+func.func @main(%x: tensor<4xf32> {dist.name = "x"}, %n: tensor<4xf32> {dist.name = "n"}, %w: tensor<4xf32> {dist.name = "w"})
+    -> (tensor<4xf32> {dist.name = "y"}) {
+  %m = onnx.Mul %n, %w : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %y = onnx.Div %x, %m : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  func.return %y : tensor<4xf32>
+}"""
+QUOTIENT_BY_ADDENDS = """
+func.func @main(%x: 4x@0 {dist.name = "x"}, %n: 4x@0 {dist.name = "n"}, %n1: 4x@1 {dist.name = "n"}, %w: 4x@0 {dist.name = "w"})
+    -> (4x@0 {dist.name = "y"}, 4x@1 {dist.name = "y"}) {
+  %z1 = dist.zeros : 4x@1
+  %m = onnx.Mul %n, %w : (4x@0, 4x@0) -> 4x@0
+  %m1 = onnx.Mul %n1, %z1 : (4x@1, 4x@1) -> 4x@1
+  %s, %s1 = dist.allreduce sum %m, %m1 : (4x@0, 4x@1) -> (4x@0, 4x@1)
+  %y = onnx.Div %x, %s : (4x@0, 4x@0) -> 4x@0
+  %y1 = onnx.Div %z1, %s1 : (4x@1, 4x@1) -> 4x@1
+  %r, %r1 = dist.allreduce sum %y, %y1 : (4x@0, 4x@1) -> (4x@0, 4x@1)
+  func.return %r, %r1 : 4x@0, 4x@1
+}"""
+
+
+def test_zeros_are_not_divided_by_an_addend():
+    """What device 1 has of the divisor is zero."""
+    check(QUOTIENT, QUOTIENT_BY_ADDENDS, [("Div %z1, %s1", "Div %z1, %m1"), ("Div %z1, %s1", "Div %z1, %z1")])
