@@ -13,7 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, NoValue, OperatorSchema, TensorAttr, Yield
-from distir.dialects.onnx.apart import crashes, integers, is_safe
+from distir.dialects.onnx.apart import are_safe, crashes
 from distir.dialects.onnx.operators import is_element_type
 from distir.dialects.onnx.protos import type_of, type_proto
 from distir.dialects.plugins import told
@@ -221,7 +221,7 @@ class GraphImporter:
         def infer() -> dict[str, onnx.TypeProto]:
             return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
 
-        if not all(map(is_safe, integers([node]))) and crashes(infer):
+        if not are_safe([node]) and crashes(infer):
             raise DistirError(
                 f"{self.loaded.name}: onnx's inference of shapes crashes on the attributes of {node.op_type}"
             )

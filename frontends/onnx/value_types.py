@@ -6,7 +6,7 @@ from onnx import ModelProto
 from xdsl.dialects.builtin import UnrankedTensorType
 from xdsl.ir import Attribute
 
-from distir.dialects.onnx.apart import crashes, integers, is_safe
+from distir.dialects.onnx.apart import are_safe, crashes
 from distir.dialects.onnx.protos import type_of
 
 
@@ -18,7 +18,7 @@ def value_types(model: ModelProto) -> dict[str, Attribute]:
         return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
     try:
-        if all(map(is_safe, integers(graph.node))) or not crashes(infer):
+        if are_safe(graph.node) or not crashes(infer):
             graph = infer().graph
     except onnx.shape_inference.InferenceError:
         pass  # node by node then, and `onnx-fold-shapes` names the node

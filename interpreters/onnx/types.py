@@ -101,7 +101,12 @@ def _try_apart(op: OnnxOperation, operands: Sequence[Operand], infer: Callable[[
     Once for equal attributes and ranks."""
     ranks = [len(known.shape) if isinstance(known, np.ndarray) else _rank(known) for known in operands]
     least = -max(ranks, default=0)
-    numbers = {name: n for name, each in op.properties.items() for n in _integers(each) if not is_safe(n, least)}
+    numbers = {
+        name: number
+        for name, each in op.properties.items()
+        for number in _integers(each)
+        if not is_safe(number, least, len(op.results) if isinstance(each, IntegerAttr) else 1)
+    }
     if not numbers or (key := (type(op), tuple(op.properties.items()), tuple(ranks))) in _survived:
         return
     if crashes(infer):

@@ -283,7 +283,7 @@ def test_shapes_inside_a_definition_are_known_at_import() -> None:
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_an_average_over_labels_that_are_not_ignored_is_cut_by_batch(reduction: str) -> None:
-    """Of the two halves, one ignores most of its labels: what each would average alone is not what the batch does."""
+    """Of the two thirds, one ignores most of its labels: what each would average alone is not what the batch does."""
     model = onnx.parser.parse_model(
         f"""
         <ir_version: 10, opset_import: ["" : 21]>
@@ -303,8 +303,8 @@ def test_an_average_over_labels_that_are_not_ignored_is_cut_by_batch(reduction: 
     DtpParallelizePass(dp=2).apply(Context(), module)
     found = run(module, values | {n: np.asarray(v) for n, v in weights_of(module).items()}, dtype=np.float64)
     np.testing.assert_allclose(found["loss"], expected, rtol=1e-6)
-    halves = {tuple(a.type.get_shape()) for op in module.walk() for a in op.operands if isinstance(a.type, TensorType)}
-    assert (4, 5) in halves
+    thirds = {tuple(a.type.get_shape()) for op in module.walk() for a in op.operands if isinstance(a.type, TensorType)}
+    assert (4, 5) in thirds
 
 
 # Files.
@@ -352,6 +352,9 @@ def broken_files(tmp_path: Path) -> dict[str, tuple[Path, str]]:
     absurd = helper.make_graph(
         [gather], "g", [tensor("x", 1, [2, 3, 4]), tensor("i", 7, [2, 1])], [tensor("y", 1, None)]
     )
+    thirds = helper.make_node("Split", ["x"], ["a", "b", "c", "d"], num_outputs=3)
+    outputs = [tensor(name, 1, None) for name in thirds.output]
+    few = helper.make_graph([thirds], "g", [tensor("x", 1, [7])], outputs)
     return {
         "absent": (tmp_path / "no.onnx", "cannot be read"),
         "empty": (write("empty.onnx", b""), "the file is empty"),
@@ -366,6 +369,10 @@ def broken_files(tmp_path: Path) -> dict[str, tuple[Path, str]]:
         "absurd number": (
             write("absurd.onnx", helper.make_model(absurd).SerializeToString()),
             "onnx's inference of shapes crashes on the attributes of GatherND",
+        ),
+        "a count below that of results": (
+            write("few.onnx", helper.make_model(few).SerializeToString()),
+            "onnx's inference of shapes crashes on the attributes of Split",
         ),
         "data outside": (outside, "lies outside the model's folder"),
         "data missing": (missing, "is missing: no file"),
