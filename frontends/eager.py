@@ -4,7 +4,7 @@ whoever compares the two (`distir verify --against-eager`).
 Like weights it is beside the program, never in it: a table with weak keys holds it, in memory only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from distir.dialects.errors import DistirError
 from distir.interpreters.comparison import Comparison, compare, moves_of, tolerance_of, worst
 from distir.interpreters.entry import arguments_of, entry_function, results_of
-from distir.interpreters.equivalence import Verification, drawings
+from distir.interpreters.equivalence import Verification, are_numbers, drawings
 from distir.interpreters.global_arrays import joined
 from distir.interpreters.reference import run, run_pieces
 from distir.interpreters.weights import weights_of
@@ -154,6 +154,7 @@ def verify_against_eager(
 ) -> Verification:
     """Compares some steps of the framework with the program that was imported from it (or with another one of its), from the
     model's own values and from drawn ones (if `drawn`, or it has none), on inputs that are drawn for each step, in the program's own types.
+    Where the framework computes no numbers from drawn values, they are drawn near the model's own.
 
     Each step of the program starts from what the framework remembers, so that a difference is of that step. Raises DistirError
     for a program that was not imported in this process from something that runs."""
@@ -165,13 +166,15 @@ def verify_against_eager(
     ports = {port.name: port for port in arguments_of(entry_function(module))}
     names = [port.name for port in results_of(entry_function(module))]
     own = {name: np.asarray(value) for name, value in weights_of(module).items() if name in ports}
-    starts = {"the model's own values": own} if own else {}
+    starts: dict[str, list[Mapping[str, Array]]] = {"the model's own values": [own]} if own else {}
     if drawn or not own:
-        starts["drawn parameters"] = {name: value for name, value in own.items() if ports[name].role != "parameter"}
+        others = {name: value for name, value in own.items() if ports[name].role != "parameter"}
+        starts["drawn parameters"] = [others, *([] if (near := _near(module, own)) is None else [near])]
     compared: list[list[Comparison]] = []
-    for says, kept in starts.items():
+    for says, tried in starts.items():
         before = 0 if says != "drawn parameters" else 1  # state may begin from parameters, and these are others
-        held, batches, found = _eager_steps(module, eager, kept, steps + before)
+        runs = (_eager_steps(module, eager, kept, steps + before) for kept in tried)
+        held, batches, found = _first_of_numbers(runs)
         for number, (batch, results) in enumerate(zip(batches, found, strict=True)):
             held |= batch
             got = run_pieces(program, held)
@@ -201,10 +204,28 @@ def _moves(module: ModuleOp, values: dict[str, Array]) -> Mapping[str, Array]:
     return moves_of(lambda near: run(module, near), values, outputs, None)
 
 
-def _eager_steps(
-    module: ModuleOp, eager: Steps, kept: Mapping[str, Array], steps: int
-) -> tuple[dict[str, Array], list[dict[str, Array]], list[dict[str, Array]]]:
-    """The values before the first step, the inputs of each, and its results."""
+_Run = tuple[dict[str, Array], list[dict[str, Array]], list[dict[str, Array]]]
+"""The values before the first step, the inputs of each, and its results."""
+
+
+def _first_of_numbers(runs: Iterable[_Run]) -> _Run:
+    """The first of the runs that computes numbers, or the first."""
+    first: _Run | None = None
+    for each in runs:
+        if all(are_numbers(results) for results in each[2]):
+            return each
+        first = first or each
+    assert first is not None
+    return first
+
+
+def _near(module: ModuleOp, own: Mapping[str, Array]) -> Mapping[str, Array] | None:
+    """Values near the model's own, if it has any."""
+    near = drawings(module, count=1)[0].candidates[-1]()
+    return None if near is None else {name: near[name] for name in own}
+
+
+def _eager_steps(module: ModuleOp, eager: Steps, kept: Mapping[str, Array], steps: int) -> _Run:
     roles = {port.name: port.role for port in arguments_of(entry_function(module))}
     values, *drawn = (_drawn(module, number) for number in range(steps + 1))
     batches = [{name: value for name, value in batch.items() if roles[name] in INPUTS} for batch in drawn]

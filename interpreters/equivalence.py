@@ -172,7 +172,7 @@ def expectations(module: ModuleOp, plan: Sequence[Drawing], dtype: Any = np.floa
             outputs = reference.run(module, values, dtype=dtype)
             expectation = Expectation(module, drawing.says, values, outputs, np.dtype(dtype))
             first = first or expectation
-            if _are_numbers(outputs):
+            if are_numbers(outputs):
                 found = True
                 yield expectation
                 break
@@ -180,7 +180,7 @@ def expectations(module: ModuleOp, plan: Sequence[Drawing], dtype: Any = np.floa
         yield first
 
 
-def _are_numbers(outputs: Mapping[str, Any]) -> bool:
+def are_numbers(outputs: Mapping[str, Any]) -> bool:
     """Whether every floating output has numbers only, one of them finite."""
     arrays = [array for output in outputs.values() if (array := np.asarray(output)).size and array.dtype.kind in "fc"]
     return not any(np.isnan(array).any() or not np.isfinite(array).any() for array in arrays)

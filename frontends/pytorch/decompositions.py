@@ -21,7 +21,7 @@ def decompositions() -> dict[Any, Any]:
     those that take from an operand nothing but its element type. Of norms in mixed precision. Of the gradient of a
     convolution, in one operator for each operand. Of the gradient of an embedding, whose padding index becomes one that is no position,
     so that shards of its rows need not know it, and which is divided by how often each row occurs before. Of connectionist temporal
-    classification, whose kernels have no shapes. Of operators over lists, of products of groups, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
+    classification, whose kernels have no shapes. Of gradients on a device without data. Of operators over lists, of products of groups, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -69,6 +69,8 @@ def decompositions() -> dict[Any, Any]:
         aten.native_group_norm.default: partial(_norm_in_parameter_type, aten.native_group_norm.default),
         aten.ones_like.default: _one_like,
         aten._grouped_mm.default: _grouped_mm,
+        aten._efficientzerotensor.default: _plain_zeros,
+        **{each: partial(_with_data, each) for each in (aten.zeros.default, aten._to_copy.default)},
         aten._amp_foreach_non_finite_check_and_unscale_.default: unscale,
         aten._amp_update_scale_.default: update_scale,
     }
@@ -88,6 +90,17 @@ def decompositions() -> dict[Any, Any]:
             operator in in_parts or any(argument.name == "reduction" for argument in operator._schema.arguments)  # pyright: ignore
         )
     } | ours
+
+
+def _plain_zeros(size: Sequence[int], *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    """Zeros, for those that no memory is behind."""
+    return torch.zeros(size, dtype=dtype)
+
+
+def _with_data(operator: Any, *args: Any, device: torch.device | None = None, **options: Any) -> Tensor:
+    """Where transforms of `torch.func` are nested, autograd takes tensors that are traced for tensors of the device `meta`, and makes and moves
+    gradients there."""
+    return operator(*args, **options) if device is not None and device.type == "meta" else NotImplemented
 
 
 def _over_lists() -> list[Any]:

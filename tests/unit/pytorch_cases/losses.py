@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from distir.frontends.pytorch import training_step
+from distir.frontends.pytorch import training_step, written_step
 from tests.unit.pytorch_cases.registry import case, classes, mlp, quick, values
 
 
@@ -182,3 +182,39 @@ def a_loss_that_writes_to_numbers() -> Any:
         return F.cosine_embedding_loss(y, target, torch.where(target[:, 0] > 0, 1.0, -1.0))
 
     return training_step(mlp(), loss, lambda p: torch.optim.SGD(p, lr=0.1), example_args=values())
+
+
+@case
+@quick
+def second_derivatives_of_each_row() -> Any:
+    """Forward over reverse, and the gradient of both: autograd makes zeros of its own."""
+    model = mlp(width=4, outputs=1)
+
+    def laplacian(at: Tensor) -> Tensor:
+        return torch.func.hessian(lambda point: model(point)[0])(at).diagonal().sum()
+
+    return training_step(
+        model,
+        lambda y, at: (torch.func.vmap(laplacian)(at) - y[:, 0]).square().mean(),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        example_args=(torch.randn(8, 6).double(), torch.randn(8, 6).double()),
+    )
+
+
+@case
+@quick
+def a_square_that_is_kept() -> Any:
+    """A parameter that nothing trains, of which a root is taken: drawn values would give no numbers."""
+    model = mlp()
+    squares = nn.ParameterList(torch.zeros_like(p) for p in model.parameters()).requires_grad_(False)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        loss = F.cross_entropy(model(x), label)
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with torch.no_grad():
+            for p, gradient, square in zip(model.parameters(), gradients, squares, strict=True):
+                square.mul_(0.9).addcmul_(gradient, gradient, value=0.1)
+                p.sub_(0.1 * gradient / (square.sqrt() + 1e-6))
+        return loss.detach()
+
+    return written_step(step, {"model": model, "squares": squares}, example_args=classes())
