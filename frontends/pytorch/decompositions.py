@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from distir.frontends.pytorch.ctc import ctc_loss, ctc_loss_backward
+from distir.frontends.pytorch.known_numbers import number_of
 from distir.frontends.pytorch.scalers import unscale, update_scale
 
 
@@ -21,7 +22,7 @@ def decompositions() -> dict[Any, Any]:
     those that take from an operand nothing but its element type. Of norms in mixed precision. Of the gradient of a
     convolution, in one operator for each operand. Of the gradient of an embedding, whose padding index becomes one that is no position,
     so that shards of its rows need not know it, and which is divided by how often each row occurs before. Of connectionist temporal
-    classification, whose kernels have no shapes. Of gradients on a device without data. Of operators over lists, of products of groups, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
+    classification, whose kernels have no shapes. Of gradients on a device without data. Of numbers that are the same in every run. Of operators over lists, of products of groups, and of gradient scalers. And of the one that writes to its operands without saying so in its schema."""
     from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
@@ -70,6 +71,7 @@ def decompositions() -> dict[Any, Any]:
         aten.ones_like.default: _one_like,
         aten._grouped_mm.default: _grouped_mm,
         aten._efficientzerotensor.default: _plain_zeros,
+        **{each: partial(number_of, each) for each in (aten._local_scalar_dense.default, aten.equal.default)},
         **{each: partial(_with_data, each) for each in (aten.zeros.default, aten._to_copy.default)},
         aten._amp_foreach_non_finite_check_and_unscale_.default: unscale,
         aten._amp_update_scale_.default: update_scale,

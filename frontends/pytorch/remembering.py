@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from distir.dialects.errors import DistirError
 from distir.frontends.pytorch.arguments import Results, described
+from distir.frontends.pytorch.averages import choosing_averages
 from distir.frontends.pytorch.optimizers import OptimizerMemory, wrapped_by
 from distir.frontends.pytorch.scalers import ScalerMemory
 from distir.frontends.pytorch.schedules import ScheduleTable
@@ -172,6 +173,7 @@ class Remembering:
         by_id = {id(originals[name]): tensor for name, tensor in made.items()}
         with ExitStack() as stack:
             stack.enter_context(_compiling_nothing())
+            stack.enter_context(choosing_averages())
             # Otherwise what a policy of selective checkpointing recomputes is only marked.
             stack.enter_context(patch.object(checkpoints, "_is_compiling", _compiles_nothing))
             stack.enter_context(in_modules(self.modules.values(), by_id))

@@ -134,10 +134,20 @@ def an_average_by_data() -> Any:
 
 
 @case
-@refused("it reads the value of a tensor as a number")
+@quick
 def averaged_model_of_swa_utils() -> Any:
+    """The first run copies, all others average."""
+    return _averaged(multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+
+
+@case
+def averaged_model_with_equal_weights() -> Any:
+    return _averaged(use_buffers=True)
+
+
+def _averaged(**options: Any) -> Any:
     model = mlp()
-    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    average = torch.optim.swa_utils.AveragedModel(model, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x: Tensor, label: Tensor) -> Tensor:
@@ -149,6 +159,45 @@ def averaged_model_of_swa_utils() -> Any:
         return loss
 
     return written_step(step, {"model": model, "average": average}, optimizer, example_args=classes())
+
+
+@case
+@quick
+def a_condition_on_what_no_argument_changes() -> Any:
+    """A mask that is written to, made and compared inside of the step; one on a parameter is refused."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        mask = torch.zeros(3)
+        mask[1:].fill_(1.0)
+        scale = 2.0 if bool((mask == torch.tensor([0.0, 1.0, 1.0])).all()) else 1.0
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x) * scale, label)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@refused("it reads the value of a tensor as a number")
+@quick
+def a_condition_on_what_an_argument_was_written_to() -> Any:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        mask = torch.zeros(3)
+        mask[1:].copy_(x[0, :2])
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x) * (2.0 if bool((mask > 0).any()) else 1.0), label)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
 
 
 @case
