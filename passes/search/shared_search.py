@@ -114,8 +114,8 @@ def _shares(configurations: Sequence[Configuration], jobs: int) -> list[list[Con
     groups: dict[tuple[int, int, bool], list[Configuration]] = {}
     for c in configurations:
         groups.setdefault((c.tp, c.pp, c.dp * c.microbatches > 1), []).append(c)
-    dealt = [[c for group in list(groups.values())[job::jobs] for c in group] for job in range(jobs)]
-    return [share for share in dealt if share]
+    jobs = min(jobs, len(groups))
+    return [[c for group in list(groups.values())[job::jobs] for c in group] for job in range(jobs)]
 
 
 def _work(search: AnySearch, share: Sequence[Configuration], there: Connection) -> None:
