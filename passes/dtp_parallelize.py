@@ -191,7 +191,7 @@ class DtpParallelizePass(ModulePass):
         except DistirError as error:
             if whole is not None and self._in_one_microbatch(ctx, op, whole):
                 print(
-                    f"distir: note: dtp-parallelize: one microbatch instead of {self.microbatches}: {refusal.why}",
+                    f"distir: note: dtp-parallelize: one microbatch instead of {self.microbatches}: {refusal.why}; with values converted: {error}",
                     file=sys.stderr,
                 )
                 return
