@@ -40,6 +40,8 @@ class PipelineStagesPass(ModulePass):
 
     divide: bool = False
     """Whether parameters are even before time is."""
+    whole_layers: bool = False
+    """Whether more stages than the entry has operations are refused, rather than to begin inside the repeated layers that it calls."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.dist import BatchRowsOp
@@ -65,6 +67,7 @@ class PipelineStagesPass(ModulePass):
             self.microbatches,
             stages,
             machine,
+            whole_layers=self.whole_layers,
             gathers=True,
             splits=self.split_backward,
             slower=inf if self.divide else SLOWER,

@@ -26,6 +26,7 @@ from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.summaries import open_program
 from distir.interpreters.work import type_bytes
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.distribution.pipeline.local_program import CutsLayers
 from distir.passes.distribution.pipeline.stages import (
     BACKWARD,
     FORWARD,
@@ -41,7 +42,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.search.best_first import BestFirst, Fastest
-from distir.passes.search.configurations import UNSEEN, Configuration, Details, Outcome, ranked
+from distir.passes.search.configurations import CUTS_LAYERS, UNSEEN, Configuration, Details, Outcome, ranked
 from distir.passes.search.representative import details_of, figures_of_program
 from distir.passes.sharding.search import NothingFits, TooSlow
 from distir.passes.structure import argument_attributes, text
@@ -101,6 +102,8 @@ class StagedSearch:
         default_factory=dict[tuple[str, int, int, bool, bool], "list[Stage]"]
     )
     """Of the stages of a model, by policy of recomputation, batch, stages, whether there are several microbatches, and whether backward parts are in two."""
+    _most_stages: dict[int, int] = field(default_factory=dict[int, int])
+    """By batch, into how many stages the model can be cut between its layers, once that was too few."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
 
     @cached_property
@@ -197,14 +200,22 @@ class StagedSearch:
             yield self._noted(queue, c)
         bounds = {c: self.bounds(c) for c in waiting}
         alike, later = set[tuple[int | str, ...]](), set[Configuration]()
+        bounded, bounding, planning = set[Configuration](), 0.0, 0.0
         for c in waiting:
             queue.add({c: 0.0})
         while monotonic() < self._end and (found := queue.next()) is not None:
             for c in found[1]:
+                now = monotonic()
                 try:
-                    if (least := next(bounds[c], None)) is not None:
-                        self._add(queue, c, least)
-                        continue
+                    if (
+                        c not in bounded or bounding < planning
+                    ):  # the first costs little; the others take no longer than plans
+                        least = next(bounds[c], None)
+                        bounding += monotonic() - now if c in bounded else 0.0
+                        bounded.add(c)
+                        if least is not None:
+                            self._add(queue, c, least)
+                            continue
                     if _kept_as(c) in alike and c not in later:  # much the same, by another schedule: after all others
                         later.add(c)
                         queue.add({c: self.least_seconds(c) if self.wanted else 0.0}, likely=inf)
@@ -213,6 +224,7 @@ class StagedSearch:
                     outcome = self._fitting(queue, c)
                 except DistirError as error:
                     outcome = Outcome(c, None, str(error))
+                planning += monotonic() - now
                 del waiting[c]
                 yield outcome
         for outcome in queue.slower():
@@ -230,10 +242,15 @@ class StagedSearch:
             yield self.least_seconds(c)
 
     def _add(self, queue: BestFirst, c: Configuration, least: float) -> None:
-        """Plans come in the order of what they take at least and what it takes to sum gradients over replicas, which a plan may hide."""
-        bytes_ = sum(stage.weights for stage in self._stages(_in_one_stage(c))) // (c.pp * c.tp)
-        sums = self._costs.collective_seconds("allreduce", bytes_, range(0, c.dp * c.tp, c.tp)) if c.dp > 1 else 0.0
-        queue.add({c: least}, likely=least + sums)
+        """Plans come in the order of what they take at least, what ranks of several stages usually wait, and two sums, which a plan may hide or do without:
+        of gradients over replicas, and over tensor ranks of as much as forward parts keep for backward parts."""
+        (stage,) = self._stages(_in_one_stage(c))
+        weights, kept = stage.weights // (c.pp * c.tp), stage.kept // (c.dp * c.microbatches * c.pp)
+        sums = self._costs.collective_seconds("allreduce", weights, range(0, c.dp * c.tp, c.tp)) if c.dp > 1 else 0.0
+        if c.tp > 1:
+            sums += c.microbatches * self._costs.collective_seconds("allreduce", kept, range(c.tp))
+        waits = 0.0 if is_plain(c.schedule) else (c.pp - 1) / (c.microbatches * max(c.virtual, 1))
+        queue.add({c: least}, likely=least * (1 + waits) + sums)
 
     def _fitting(self, queue: BestFirst, c: Configuration) -> Outcome:
         least = self.least_bytes(c) if self.wanted else 0
@@ -303,12 +320,13 @@ class StagedSearch:
 
     def _least_of_any_stages(self, c: Configuration) -> float:
         """The same wherever stages begin. If each is given so much less work than the one before as it waits longer, all end at once: no other
-        division ends earlier."""
-        work = sum(sum(stage.seconds[:3]) for stage in self._stages(_in_one_stage(c))) / (c.dp * c.tp)
-        if not is_plain(c.schedule):
-            return work / c.pp
-        k = c.microbatches
-        return work / (k * (1 - (1 - 1 / k) ** c.pp))
+        division ends earlier. By other schedules than plain ones no rank need wait, but each microbatch goes through all stages."""
+        (stage,) = self._stages(_in_one_stage(c))
+        work, k = sum(stage.seconds[:3]) / (c.dp * c.tp), c.microbatches
+        if is_plain(c.schedule):
+            return work / (k * (1 - (1 - 1 / k) ** c.pp))
+        through = stage.seconds[0] / (c.dp * c.tp) if splits_backward(c.schedule) else work
+        return max(work / c.pp, through / k)
 
     def least_bytes(self, c: Configuration) -> int:
         """What a plan's fullest device holds at least, as no shard is a smaller part than one of all devices of a stage: state, and what the microbatches in
@@ -330,9 +348,17 @@ class StagedSearch:
         count, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
         key = (c.recompute, c.batch, count, c.microbatches > 1, splits)
         if key not in self._known:
+            if count > (most := self._most_stages.get(c.batch, count)):
+                raise DistirError(f"{CUTS_LAYERS}: {CutsLayers(most, count)}")
             module = self.base(c.batch).clone()
-            cut = PipelineStagesPass(count, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides)
-            cut.apply(Context(), module)
+            cut = PipelineStagesPass(
+                count, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides, True
+            )
+            try:
+                cut.apply(Context(), module)
+            except CutsLayers as error:
+                self._most_stages[c.batch] = error.operations
+                raise DistirError(f"{CUTS_LAYERS}: {error}") from None
             RecomputeActivationsPass(c.recompute, self.machine_name, self.cost_model).apply(Context(), module)
             self._known[key] = self._measured(module, count)
         return self._known[key]

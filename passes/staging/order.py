@@ -90,6 +90,8 @@ class Order:
         self.kept: dict[Operation, list[int]] = defaultdict(list)
         """By the call after which they can be made, which of the values that a microbatch leaves to the next are made then."""
         self._note_uses()
+        self.names = [text(a, "dist.name", "") for a in result_attributes(entry)]
+        """Of the results of the entry; "" for one without."""
         self.updated: dict[str, BlockArgument] = {}
         """The arguments of the entry, by name, that a result is the next value of."""
         self.places = self._places()
@@ -119,7 +121,7 @@ class Order:
     def ranks_of(self, index: int) -> Sequence[int]:
         """Which ranks return a result: of an update, those that have the argument."""
         last, first = cast(ReturnOp, self.main.last_op), index - index % self.listed
-        if (argument := self.updated.get(text(result_attributes(self.entry)[first], "dist.name", ""))) is not None:
+        if (argument := self.updated.get(self.names[first])) is not None:
             return self.places[argument]
         group = last.operands[first : first + self.listed]
         home = next((h for h in map(self.home, group) if h is not None), None)
@@ -199,8 +201,7 @@ class Order:
                     for value in op.operands:
                         self._note_users(value, self.rank(op), updaters if phase_of(op) == UPDATE else users)
         attributes, last = argument_attributes(self.entry), cast(ReturnOp, self.main.last_op)
-        results = zip(last.operands, result_attributes(self.entry), strict=True)
-        made = {name: value for value, a in results if (name := text(a, "dist.name", ""))}
+        made = {name: value for value, name in zip(last.operands, self.names, strict=True) if name}
         found: dict[BlockArgument, list[int]] = {}
         for first in range(0, len(self.main.args), self.listed):
             group = self.main.args[first : first + self.listed]

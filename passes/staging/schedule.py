@@ -6,7 +6,7 @@ arguments of the entry alone is made on each stage that needs it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, TensorType, i64
@@ -183,8 +183,8 @@ class _Schedule(Order):
 
     # --- devices ----------------------------------------------------------------------------------------------------
 
-    def _moved(self, stage: int) -> list[int]:
-        return [stage * self.devices + device for device in range(self.devices)]
+    def _moved(self, stage: int) -> Sequence[int]:
+        return range(stage * self.devices, (stage + 1) * self.devices)
 
     def _on_stage(self, type_: Attribute, stage: int) -> Attribute:
         return relocated(type_, self._moved(stage))

@@ -24,7 +24,32 @@ def test_a_plan_takes_at_least_what_was_said(schedule: str, tmp_path: Path) -> N
     assert found is not None
     least = search.least_seconds(configuration)
     assert found.latency_seconds / 3 < least <= found.latency_seconds
+    search.wanted = 1
+    assert max(search.bounds(configuration)) <= found.latency_seconds
     assert found.peak_memory_bytes / 3 < search.least_bytes(configuration) <= found.peak_memory_bytes
+
+
+def test_bounds_take_no_longer_than_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many plans there are, one is made before it is known how slow the others are."""
+    done = list[str]()
+
+    def noting(name: str) -> None:
+        whole = getattr(StagedSearch, name)
+
+        def noted(self: StagedSearch, *given: object) -> object:
+            done.append(name)
+            return whole(self, *given)
+
+        monkeypatch.setattr(StagedSearch, name, noted)
+
+    noting("least_seconds")
+    noting("evaluate")
+    search = StagedSearch(
+        lambda _: residual_step().module.clone(), written(tmp_path), "analytic", 1 << 30, wanted=1, seconds=60.0
+    )
+    list(search.outcomes(grid(2, [8], (2, 4), ["1f1b", "zb-h1"], "ilp")))
+    assert done[0] == "evaluate"
+    assert "least_seconds" in done
 
 
 def test_a_table_is_tried_where_it_fits(tmp_path: Path) -> None:
