@@ -56,9 +56,8 @@ def as_accelerators_cast() -> Generator[None]:
 
 def _known_to(key: str) -> set[str]:
     """Operators of ATen that have a kernel of their own for a dispatch key."""
-    every: list[str] = torch._C._dispatch_get_all_op_names()  # pyright: ignore
-    has: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key  # pyright: ignore
-    return {name.removeprefix("aten::") for name in every if name.startswith("aten::") and has(name, key)}
+    registered: list[str] = torch._C._dispatch_get_registrations_for_dispatch_key(key)  # pyright: ignore
+    return {name.removeprefix("aten::") for name in registered if name.startswith("aten::")}
 
 
 def _casting(name: str, policy: Callable[[Any, Any, dict[str, Any]], Any]) -> Callable[..., Any]:

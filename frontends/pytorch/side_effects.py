@@ -400,7 +400,8 @@ def _is_code(value: object) -> bool:
     return isinstance(value, types.ModuleType | types.BuiltinFunctionType)
 
 
-_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "distir"}
+_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "distir", "_pytest"}
+"""Packages whose own state no step reads; pytest's is behind each `assert`, which it writes anew."""
 
 
 def _is_librarys(module: object) -> bool:

@@ -157,6 +157,8 @@ class _Check:
         shapes = [self.subject.operand_shape(self.at.point, i) for i in self.subject.tensors]
         sizes = [_size(shape) for shape in shapes] or [0]
         wanted = MANY_DRAWS if min(sizes) <= _FEW else len(scales)
+        if max(sizes) <= _FEW:  # there must be enough of each scale
+            wanted *= 1 + len(near)
         count = max(_FEWEST_DRAWS, min(wanted, _ENOUGH // max(1, _elements(self.at))))
         kinds: list[Arithmetic] = [Floats(False, scales), Floats(True, scales)]
         if _elements(self.at) <= LARGEST_STAND_IN:
