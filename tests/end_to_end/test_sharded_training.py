@@ -63,7 +63,7 @@ TWO_ROLES = {**TWO_AXES, "restrict": "dp=batch,tp=model"}
     ("workload", "options"),
     [
         ("gpt", TWO_AXES),
-        ("odd-gpt", ONE_AXIS),
+        pytest.param("odd-gpt", ONE_AXIS, marks=pytest.mark.long),
         ("gat", ONE_AXIS),
         pytest.param("odd-gpt", TWO_AXES, marks=pytest.mark.long),
         pytest.param("gpt", ONE_AXIS, marks=pytest.mark.long),

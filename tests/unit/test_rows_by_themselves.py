@@ -12,6 +12,7 @@ from distir.frontends.eager import verify_against_eager
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.equivalence import verify
 from distir.passes.dtp_parallelize import DtpParallelizePass
+from tests.long_cases import also_long
 
 ROWS, PLACES, WIDTH = 4, 6, 8
 
@@ -63,7 +64,10 @@ BAGS = [
 ]
 
 
-@pytest.mark.parametrize("model", [*map(Model, (one, from_the_end, several, written)), *BAGS])
+MODELS = [*map(Model, (one, from_the_end, several, written)), *BAGS]
+
+
+@pytest.mark.parametrize("model", also_long(MODELS, MODELS[::2]))
 def test_rows_are_by_themselves(model: nn.Module):
     torch.manual_seed(0)
     x, places = torch.randint(0, 10, (ROWS, PLACES)), torch.randint(0, PLACES, (ROWS,))

@@ -10,6 +10,7 @@ from distir.dialects.errors import DistirError
 from distir.interpreters.onnx.reference import run_onnx
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
+from tests.long_cases import also_long
 from tests.unit.onnx_operations import onnx_operation
 from tests.unit.shard_executor import violations
 
@@ -80,7 +81,7 @@ def test_defaults_in_other_words_are_computed() -> None:
         np.testing.assert_array_equal(got, want)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("operator", GATES)
+@pytest.mark.parametrize("operator", also_long(GATES, ["GRU"]))
 def test_the_batch_is_cut_with_its_lengths(operator: str) -> None:
     op = layer(operator)
     rule = Discovery(InterpreterDomains()).rule(op)

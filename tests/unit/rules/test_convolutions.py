@@ -10,6 +10,7 @@ from xdsl.ir import Operation
 from distir.dialects.sharding import Rule
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
+from tests.long_cases import also_long
 from tests.unit.convolutions import (
     BY_INPUT,
     BY_WEIGHT,
@@ -56,7 +57,7 @@ LARGE: dict[str, Convolution] = {
 """Of networks of vision and speech, at their sizes. That they hold is shown at smaller ones, since these take long to run."""
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", also_long(LARGE, [*LARGE][::3]))
 def test_rows_and_columns_at_the_sizes_of_networks(name: str) -> None:
     convolution = LARGE[name]
     rule = Discovery(InterpreterDomains()).rule(convolution.operation())
@@ -89,7 +90,7 @@ HARD: dict[str, Convolution] = {
 the kernel could be cut together if there were only as many rows as the dilation."""
 
 
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", also_long(HARD, [*HARD][::2]))
 def test_ops_that_are_a_class_of_their_own(name: str) -> None:
     rule = rule_that_holds(HARD[name])
     assert not uncut(HARD[name], rule)
@@ -109,7 +110,7 @@ ONNX: dict[str, Convolution] = {
 """Transposed convolutions of ONNX, as networks for segmentation have them."""
 
 
-@pytest.mark.parametrize("name", ONNX)
+@pytest.mark.parametrize("name", also_long(ONNX, [*ONNX][::2]))
 def test_transposed_convolutions_of_onnx(name: str) -> None:
     rule = rule_that_holds(ONNX[name], ONNX[name].onnx_operation())
     assert not uncut(ONNX[name], rule)
@@ -130,7 +131,7 @@ def uncut(convolution: Convolution, rule: Rule) -> list[Spatial]:
 
 def test_rows_of_drawn_convolutions() -> None:
     rng = np.random.default_rng(2)
-    for _ in range(6):
+    for _ in range(3):
         convolution = drawn(rng)
         assert not uncut(convolution, rule_that_holds(convolution)), convolution
 

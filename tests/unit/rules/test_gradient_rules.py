@@ -19,6 +19,7 @@ from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import run
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
+from tests.long_cases import also_long
 from tests.unit.aten_instances import Call, operation
 from tests.unit.shard_executor import violations
 
@@ -178,7 +179,7 @@ def test_groups_are_cut_together() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "channels", "rows", "groups"),
-    [(3, 16, 9, 4), (6, 12, 12, 4), (4, 8, 4, 4), (6, 6, 6, 6)],
+    also_long([(3, 16, 9, 4), (6, 12, 12, 4), (4, 8, 4, 4), (6, 6, 6, 6)], [(3, 16, 9, 4), (6, 6, 6, 6)], several=True),
     ids=str,
 )
 def test_the_groups_of_a_norm(batch: int, channels: int, rows: int, groups: int) -> None:
@@ -207,7 +208,10 @@ class WithPlaces(nn.Module):
         return maxima * places
 
 
-@pytest.mark.parametrize("window", [{"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}], ids=str)
+STRIDED = {"kernel_size": 3, "stride": 2, "padding": 1}
+
+
+@pytest.mark.parametrize("window", also_long([{"kernel_size": 2}, STRIDED], [STRIDED]), ids=str)
 def test_the_places_of_maxima_are_those_that_pooling_gave(window: dict[str, int]) -> None:
     """No kernel checks them: any others would be written outside of the result."""
     op = operations("aten.max_pool2d_with_indices_backward", [WithPlaces(**window)], 6, 6)[0]

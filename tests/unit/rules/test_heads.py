@@ -1,9 +1,8 @@
 """Attention on the tensor axis: heads that lie inside the rows of a merged dim are cut like any others, however attention is
 spelled and however many rows a batch has, so that every contraction of a training step falls as 1 / T on each device."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.search.configurations import Configuration
 from distir.passes.search.search import Search
 from distir.passes.structure import functions
+from tests.long_cases import also_long
 
 HEADS, HEAD, SEQUENCE = 4, 3, 5
 WIDTH = HEADS * HEAD
@@ -162,11 +162,6 @@ def check(module: ModuleOp, copy: ModuleOp) -> None:
 
 
 QUICK = ("matmuls", "biased", "grouped, fused qkv", "PyTorch's, sequence first")
-
-
-def also_long(cases: Iterable[Any], quick: Collection[Any]) -> list[Any]:
-    """Cases, of which all but these are long tests."""
-    return [case if case in quick else pytest.param(case, marks=pytest.mark.long) for case in cases]
 
 
 @pytest.mark.parametrize("spelling", also_long(SPELLINGS, QUICK))

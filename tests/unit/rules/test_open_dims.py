@@ -24,6 +24,7 @@ from distir.passes.shardcombine import discovery
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
+from tests.long_cases import also_long
 from tests.unit.aten_instances import Call, operation
 from tests.unit.shard_executor import violations
 
@@ -155,7 +156,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], set[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", also_long(CASES, [*CASES][::2]))
 def test_dims_that_everyone_sees_cut(name: str) -> None:
     """All dims but those whose extents are given, and the program computes what PyTorch does."""
     function, args, open_ = CASES[name]

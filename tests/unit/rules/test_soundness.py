@@ -16,24 +16,16 @@ from tests.unit.shard_executor import violations
 from tests.unit.step_rules import STEPS, TRANSFORMERS
 from tests.unit.step_rules import measure as rules_of_steps
 
-# One or two of most families; those that earlier versions of discovery were deceived by are among them: operands that
+# One or two of some families; those that earlier versions of discovery were deceived by are among them: operands that
 # decide much by few integers (diagonals, axes, lengths, offsets), bounds that cross, indices that leave gaps, functions
 # that fall before they rise, results that are constant unless the operands meet.
 SAMPLE = frozenset(
-    "test_add_bcast test_tril test_argmax_no_keepdims_random test_attention_3d_gqa test_attention_4d_causal_nonpad_batch_prefill "
-    "test_attention_24_qk_matmul_output_mode3_softmax_precision "
-    "test_averagepool_2d_pads test_basic_conv_with_padding test_batchnorm_example test_clip "
-    "test_cumsum_2d_axis_1 test_depthtospace_crd_mode_example test_dft test_einsum_batch_matmul "
-    "test_expand_dim_changed test_gather_elements_1 test_gathernd_example_int32 "
-    "test_gemm_all_attributes test_group_normalization_example test_instancenorm_example "
-    "test_layer_normalization_3d_axis1_epsilon test_linear_attention_gated_delta_mqa test_logsoftmax_axis_2 "
-    "test_matmul_3d test_maxpool_2d_pads test_nllloss_NCd1_weight test_onehot_with_axis "
-    "test_prelu_broadcast test_reduce_mean_keepdims_random "
-    "test_reshape_reordered_all_dims test_reversesequence_time "
-    "test_roialign_aligned_true test_scatter_elements_with_axis test_scatternd test_sce_NCd1_mean_weight_negative_ii "
-    "test_sce_mean_log_prob test_slice test_split_equal_parts_2d_opset13 "
-    "test_tfidfvectorizer_tf_only_bigrams_skip0 test_tile_precomputed test_top_k "
-    "test_training_dropout test_tril_neg test_triu_pos test_unique_sorted_with_axis_3d ".split()
+    "test_add_bcast test_argmax_no_keepdims_random test_attention_4d_causal_nonpad_batch_prefill "
+    "test_averagepool_2d_pads test_batchnorm_example test_cumsum_2d_axis_1 test_dft test_expand_dim_changed "
+    "test_gathernd_example_int32 test_group_normalization_example test_layer_normalization_3d_axis1_epsilon "
+    "test_logsoftmax_axis_2 test_maxpool_2d_pads test_onehot_with_axis test_reduce_mean_keepdims_random "
+    "test_reversesequence_time test_scatter_elements_with_axis test_sce_NCd1_mean_weight_negative_ii test_slice "
+    "test_tfidfvectorizer_tf_only_bigrams_skip0 test_top_k test_tril_neg test_unique_sorted_with_axis_3d".split()
 )
 
 
@@ -41,8 +33,8 @@ def test_rules_of_a_sample_of_the_node_tests_hold() -> None:
     outcome = measure(SAMPLE.__contains__)
     assert not outcome.false
     assert outcome.tests >= len(SAMPLE)
-    assert outcome.factors > 300
-    assert outcome.partials > 300
+    assert outcome.factors > 120
+    assert outcome.partials > 100
 
 
 @pytest.mark.long

@@ -37,6 +37,7 @@ from distir.passes.recomputation.segments import Segment, keep_what_is_dear
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.structure import callee_of, functions
 from distir.tools.api import search
+from tests.long_cases import also_long
 from tests.unit.equivalence.test_random_models import parse
 from tests.unit.random_models import Program, models
 
@@ -175,7 +176,10 @@ def test_policies_that_are_none(policy: str):
         repeated(step(), policy)
 
 
-@pytest.mark.parametrize(("sharding", "degrees"), [("dtp", {"dp": "2"}), ("ilp", {"pp": "2"})])
+SEARCHES = [("dtp", {"dp": "2"}), ("ilp", {"pp": "2"})]
+
+
+@pytest.mark.parametrize(("sharding", "degrees"), also_long(SEARCHES, SEARCHES[:1], several=True))
 def test_a_search_chooses_what_is_repeated(sharding: str, degrees: dict[str, str]):
     """Within less memory than the step needs, the fastest plan repeats something; its program has its figures, and computes the same."""
     given, expected = values()

@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "options",
     [
         "--top 3 --recompute full,none --sharding dtp",
-        "--exhaustive --top 99 --sharding dtp",
+        pytest.param("--exhaustive --top 99 --sharding dtp", marks=pytest.mark.long),
         pytest.param("--top 2 --sharding ilp --dp 1,2", marks=pytest.mark.long),
     ],
 )

@@ -8,10 +8,11 @@ from benchmarks.training_speed import Llama, flat_loss
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
+from tests.long_cases import also_long
 
 
 @pytest.mark.parametrize("sharding", ["dtp", "ilp"])
-@pytest.mark.parametrize("machine", ["dgx-a100", "local-cpu"])
+@pytest.mark.parametrize("machine", also_long(["dgx-a100", "local-cpu"], ["dgx-a100"]))
 def test_the_weight_of_a_norm(machine: str, sharding: str):
     """Ranks make its gradient in parts, and all of them need the whole weight."""
     torch.manual_seed(0)

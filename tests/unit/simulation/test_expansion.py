@@ -24,7 +24,7 @@ def expanded(module: ModuleOp) -> Expansion:
     return Expansion(open_program(module, random_modules.MACHINE, random_modules.Uneven))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=60, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs(), st.data())
 def test_a_window_is_the_filtered_timeline(module: ModuleOp, data: Any) -> None:
     oracle, expansion = simulate(module, random_modules.MACHINE, random_modules.Uneven), expanded(module)
@@ -39,14 +39,14 @@ def test_a_window_is_the_filtered_timeline(module: ModuleOp, data: Any) -> None:
     assert sorted(expansion.spans(window, devices, depth)) == sorted(expected)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=40, deadline=None, suppress_health_check=QUICK)
 @given(random_programs.programs())
 def test_all_spans_of_programs_with_every_operation(program: random_programs.Program) -> None:
     oracle = simulate(program.module, random_modules.MACHINE, random_modules.Uneven)
     assert sorted(expanded(program.module).spans()) == sorted(oracle.spans())
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=40, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs(), st.data())
 def test_memory_over_time(module: ModuleOp, data: Any) -> None:
     """All levels, and at any depth the same peak."""
@@ -70,7 +70,7 @@ def _changes(levels: list[Any]) -> list[Any]:
     ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=60, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs())
 def test_what_is_live_adds_up_to_the_peak(module: ModuleOp) -> None:
     oracle, expansion = simulate(module, random_modules.MACHINE, random_modules.Uneven), expanded(module)
@@ -80,7 +80,7 @@ def test_what_is_live_adds_up_to_the_peak(module: ModuleOp) -> None:
         assert sum(h.total_bytes for h in found.holdings) == peak
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=60, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs())
 def test_the_critical_path_adds_up_to_the_makespan(module: ModuleOp) -> None:
     """It has no gap, and neither have its spans, of which none is a call: these programs are small."""
@@ -95,7 +95,7 @@ def test_the_critical_path_adds_up_to_the_makespan(module: ModuleOp) -> None:
         assert 0 < count <= times[link.name]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=40, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs())
 def test_device_times_count_every_picosecond_once(module: ModuleOp) -> None:
     """Against a list of all moments at which something starts or ends."""

@@ -1,5 +1,6 @@
 """`fuse-kernels`: programs with kernels compute what they did, cost what kernels read and write, and are simulated alike by both simulators."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from distir.interpreters.module_check import check_module
 from distir.interpreters.simulate import simulate, summarize
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.fuse_kernels import FuseKernelsPass
+from tests.long_cases import also_long
 
 
 class Block(nn.Module):
@@ -79,8 +81,13 @@ def test_values_are_equal(backend: str, recompute: bool) -> None:
         np.testing.assert_array_equal(value, after[name])
 
 
-@pytest.mark.parametrize("backend", ["inductor", "megatron"])
-@pytest.mark.parametrize("options", [{"dp": 2, "tp": 2}, {"pp": 2, "microbatches": 2}])
+BACKENDS, PLANS = ("inductor", "megatron"), ({"dp": 2, "tp": 2}, {"pp": 2, "microbatches": 2})
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    also_long(product(BACKENDS, PLANS), [*zip(BACKENDS, PLANS, strict=True)], several=True),
+)
 def test_distributed_programs(backend: str, options: dict[str, Any]) -> None:
     """Devices share kernels; both simulators see kernels as operations, and time and memory are less."""
     module = step()

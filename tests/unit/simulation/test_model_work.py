@@ -17,12 +17,13 @@ from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.tools.distir import main
 from examples import gpt2_onnx, gpt3_pytorch, mlp_pytorch
+from tests.long_cases import also_long
 
 H100_F32 = 6.7e13
 """FLOP/s, of dgx-h100.toml."""
 
 
-@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("prepared", also_long([False, True], [True]))
 def test_flops_are_those_of_narayanan_without_recomputation(prepared: bool) -> None:
     """Narayanan et al., 2021, appendix: 96 B s l h^2 (1 + s / 6h + V / 16lh) with recomputation, of which a forward pass of
     24 B s l h^2 (1 + s / 6h) is what is computed anew: 72 B s l h^2 (1 + s / 6h + V / 12lh). The example checkpoints every block."""

@@ -59,14 +59,14 @@ SHARED = SummaryMemo()
 """Over all examples: what one program taught must hold for the next."""
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=120, deadline=None, suppress_health_check=QUICK)
 @given(random_modules.programs())
 def test_equal_on_programs_that_alias_and_update(module: ModuleOp) -> None:
     same(module)
     same(module, memo=SHARED)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=QUICK)
+@settings(max_examples=60, deadline=None, suppress_health_check=QUICK)
 @given(random_programs.programs())
 def test_equal_on_programs_with_every_operation(program: random_programs.Program) -> None:
     same(program.module)
@@ -96,7 +96,7 @@ def maps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "DIFFERENT", 0)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[*QUICK, HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[*QUICK, HealthCheck.function_scoped_fixture])
 @given(random_modules.programs())
 def test_equal_where_every_call_is_a_map(maps_at_once: None, module: ModuleOp) -> None:
     same(module)
