@@ -9,6 +9,7 @@ import pytest
 
 from distir.interpreters.reference import run, run_ranks
 from distir.passes.project_to_rank import project
+from tests.long_cases import also_long
 from tests.small_models import Model, gpt2, mlp
 
 TOLERANCES = {np.float64: 1e-10, np.float32: 1e-5}
@@ -69,14 +70,14 @@ def test_mlp_training_step(degrees: Degrees):
 
 
 @pytest.mark.parametrize("degrees", [Degrees(2, 2, 2, 4, "1f1b"), Degrees(2, 1, 3, 2, "gpipe")], ids=str)
-@pytest.mark.parametrize("model", [gpt2, mlp])
+@pytest.mark.parametrize("model", also_long([gpt2, mlp], [mlp]))
 def test_streams_of_their_own(model, degrees: Degrees):
     """Messages beside computation change when values are made, not which."""
     check(model(batch=8), degrees, overlap=True)
 
 
 @pytest.mark.parametrize("degrees", THIRDS, ids=str)
-@pytest.mark.parametrize("model", [gpt2, mlp])
+@pytest.mark.parametrize("model", also_long([gpt2, mlp], [mlp]))
 def test_degrees_that_are_no_powers_of_two(model, degrees: Degrees):
     check(model(batch=9), degrees)
 

@@ -45,6 +45,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
 from distir.dialects.reductions import Reduction
 from tests.end_to_end.commands import ranks_of
+from tests.long_cases import also_long
 
 
 def parse(text: str) -> ModuleOp:
@@ -399,7 +400,7 @@ def test_ranks_that_wait_for_each_other_end_the_run():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes through /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", also_long([signal.SIGINT, signal.SIGKILL], [signal.SIGKILL]))
 def test_workers_end_with_their_launcher(how: signal.Signals, tmp_path: Path):
     """One that is stopped too; nothing is said of the process that starts them."""
     script = (

@@ -39,7 +39,7 @@ def assert_same(expected: dict[str, np.ndarray], got: dict[str, np.ndarray]) -> 
         assert got[name].dtype == value.dtype
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_rank_programs_compute_what_the_program_computes(program: Program) -> None:
     module = program.module

@@ -27,6 +27,7 @@ from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.project_to_rank import project
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from tests.end_to_end.test_equivalence import SAMPLE, THIRDS, Degrees
+from tests.long_cases import also_long
 from tests.mutants import mutants
 from tests.mutated_programs import PROGRAMS, copied, mlp_adamw
 from tests.small_models import Model, gpt2, mlp
@@ -84,7 +85,7 @@ STAGED: dict[str, tuple[Callable[[], ModuleOp], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", STAGED)
+@pytest.mark.parametrize("name", also_long(STAGED, ("outputs of rows", "recomputed")))
 def test_loops_over_microbatches_are_proven(name: str):
     """And what is scheduled of them; a loop that runs once less, or a sum that misses an addend, is not."""
     model, plan = STAGED[name]

@@ -88,7 +88,7 @@ def run_examples(count: int, largest: int = 9) -> Counter[str]:
 
 
 def test_distributed_models_compute_what_the_models_compute():
-    seen = run_examples(25)
+    seen = run_examples(15)
     assert seen["distributed"] > sum(seen.values()) / 2, seen
 
 
@@ -247,8 +247,8 @@ def run_strategies(count: int, largest: int) -> Counter[str]:
 
 
 def test_any_strategy_leaves_what_a_model_computes():
-    seen = run_strategies(25, largest=6)
-    assert seen["sharded"] > 20, seen
+    seen = run_strategies(15, largest=6)
+    assert seen["sharded"] > 10, seen
     assert seen["proven"] > 0.95 * seen["sharded"], seen
 
 

@@ -182,7 +182,11 @@ def printed(module: ModuleOp) -> str:
 
 @pytest.mark.parametrize(
     ("make", "stages", "count", "mesh"),
-    [(mlp, 2, 1, "dp=2,tp=2"), (mlp, 1, 4, "dp=2"), (gpt2, 1, 2, "dp=2,tp=3")],
+    [
+        (mlp, 2, 1, "dp=2,tp=2"),
+        (mlp, 1, 4, "dp=2"),
+        pytest.param(gpt2, 1, 2, "dp=2,tp=3", marks=pytest.mark.long),
+    ],
 )
 def test_a_pipeline_over_groups_is_that_of_every_device(make: Any, stages: int, count: int, mesh: str):
     """Applied, scheduled, simulated, projected and executed."""

@@ -161,7 +161,7 @@ def check(module: ModuleOp, copy: ModuleOp) -> None:
         np.testing.assert_allclose(got[name], value, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
-QUICK = ("matmuls", "biased", "grouped, fused qkv", "PyTorch's, sequence first")
+QUICK = ("biased", "grouped, fused qkv")
 
 
 @pytest.mark.parametrize("spelling", also_long(SPELLINGS, QUICK))
@@ -185,7 +185,7 @@ ROWS: list[tuple[int, dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize("rows", also_long(ROWS, ROWS[:3]), ids=str)
+@pytest.mark.parametrize("rows", also_long(ROWS, ROWS[1:2]), ids=str)
 def test_however_many_rows(rows: tuple[int, dict[str, int]]):
     """16 rows of 2 heads are more pieces than are made whole again: all that heads are in stays cut."""
     batch, degrees = rows

@@ -100,6 +100,7 @@ def test_integers_that_divide_are_not_zero() -> None:
     assert rule_of_torch(lambda x, n: x % n, whole, n).startswith(cut)
 
 
+@pytest.mark.long
 def test_rules_of_training_steps_hold() -> None:
     """AdamW's, and of the layers of an MLP; then what is peculiar to attention over a graph."""
     outcome = rules_of_steps(["mlp"])

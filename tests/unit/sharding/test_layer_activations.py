@@ -11,6 +11,7 @@ from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.simulate import summarize
 from distir.passes.outline_repeats import OutlineRepeatsPass
 from distir.passes.recompute_activations import RecomputeActivationsPass
+from tests.long_cases import also_long
 
 S, B, H, A, TOKENS = 32, 64, 64, 4, 16
 
@@ -45,7 +46,7 @@ def peak_bytes(layers: int, policy: str) -> int:
     return summarize(module, "dgx-a100").peak_memory_bytes[0]
 
 
-@pytest.mark.parametrize("policy", ["none", "full"])
+@pytest.mark.parametrize("policy", also_long(["none", "full"], ["full"]))
 def test_a_layer_holds_what_the_formula_says(policy: str):
     """Equation 1: sbh (34 + 5as / h), masks of dropout in bytes. Here their masks are numbers of the activations' type, scaled: sbh more for each of the
     two on [s, b, h], ass b more for the one on the scores. The mean and the deviation of each norm's rows, which the paper leaves out, are 2 numbers a row.

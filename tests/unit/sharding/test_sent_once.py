@@ -54,6 +54,7 @@ def _rows(op: Operation) -> int:
     return type_.get_shape()[0]
 
 
+@pytest.mark.long
 def test_sums_may_pass_through_any_number_of_microbatches():
     module, context = parsed(TEXT.replace("12x", "400x")), Context()
     for each in (ShardcombineAnnotatePass(), PipelineStagesPass(1, microbatches=400), MicrobatchPass(400)):

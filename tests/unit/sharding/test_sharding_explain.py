@@ -42,6 +42,7 @@ def test_explain_prices_every_alternative_as_its_own_best_plan():
         explain(problem, result, "z")
 
 
+@pytest.mark.long
 def test_explain_within_a_limit_prices_what_fits_and_says_what_binds():
     """The MLP, whose fastest plan needs 7108 bytes: an alternative within 6000 costs what the best plan does that is pinned to it."""
     axes = (("dp", 2),)

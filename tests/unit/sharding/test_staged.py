@@ -19,6 +19,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
+from tests.long_cases import also_long
 from tests.slow_machine import written
 from tests.small_models import Model, gpt2, mlp
 
@@ -92,10 +93,10 @@ def test_a_plan_of_accumulation_takes_what_it_says(count: int, mesh: str, tmp_pa
     assert "dist.allreduce" in found.counts or "dist.reducescatter" in found.counts
 
 
-LONG = [pytest.param(each, marks=pytest.mark.long) for each in ("looped-bfs", "zb-h1", "zbv")]
+SEVERAL = ("interleaved", "dualpipev", "looped-bfs", "zb-h1", "zbv")
 
 
-@pytest.mark.parametrize("schedule", ["interleaved", "dualpipev", *LONG])
+@pytest.mark.parametrize("schedule", also_long(SEVERAL, ["dualpipev"]))
 def test_several_stages_on_a_rank(schedule: str, tmp_path: Any):
     """Two ranks, and the search says what the written program takes."""
     machine, model, virtual = written(tmp_path), mlp((12,) * 5, 16), 1 if schedule == "zb-h1" else 2

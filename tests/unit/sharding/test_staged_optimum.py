@@ -57,8 +57,6 @@ def scheduled(problem: Problem, plan: Plan) -> Simulation:
 @pytest.mark.parametrize(
     ("stages", "count", "schedule", "axes"),
     [
-        (1, 1, "1f1b", (("dp", 2),)),
-        (1, 2, "gpipe", (("dp", 2), ("tp", 2))),
         (2, 2, "1f1b", (("dp", 2),)),
         *(
             pytest.param(stages, count, schedule, axes, marks=pytest.mark.long)

@@ -37,7 +37,7 @@ def search(model: Path, out: Path, *options: str) -> Any:
         pytest.param("--sharding ilp --dp 2 --pp 1", marks=pytest.mark.long),
         "--zero 3 --dp 4 --pp 1 --sharding ilp",
         "--overlap --pp 2 --dp 2",
-        "--recompute all --pp 2 --row 2",
+        pytest.param("--recompute all --pp 2 --row 2", marks=pytest.mark.long),
     ],
 )
 def test_a_plan_has_the_figures_that_its_program_has(
