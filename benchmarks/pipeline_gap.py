@@ -1,5 +1,6 @@
-"""What it saves that a search over a large staged program ends once its plan is within `pipeline_search.NEAR` of the bound, and what it costs: CPU seconds
-and step time of plans of GPT-3 175B's training step, with that and until nothing better is promised.
+"""What it saves that a search over a large staged program ends once its plan is within `pipeline_search.NEAR` of the bound, and along one mixture
+of paths within `NEAR_EACH`, and what it costs: CPU seconds and step time of plans of GPT-3 175B's training step, with both, with the first,
+and until nothing better is promised.
 
     python -m benchmarks.pipeline_gap [--layers 96] [--plans 16,8,8,48/16,4,16,48/8,8,16,96] [--machine dgx-h100]
 
@@ -38,8 +39,9 @@ def main() -> None:
     module = import_step(gpt3_pytorch.step(args.layers))
     capacity = load_machine(args.machine).device.memory_capacity_bytes
     plans = [tuple(map(int, plan.split(","))) for plan in args.plans.split("/")]
-    for gap in (pipeline_search.NEAR, 0.0):
-        pipeline_search.NEAR = gap
+    near, near_each = pipeline_search.NEAR, pipeline_search.NEAR_EACH
+    for gap, each in ((near, near_each), (near, pipeline_search.EXACT), (0.0, pipeline_search.EXACT)):
+        pipeline_search.NEAR, pipeline_search.NEAR_EACH = gap, each
         search = StagedSearch(lambda _: module.clone(), args.machine, "analytic", capacity)
         search.base(BATCH)
         for dp, tp, pp, microbatches in plans:
@@ -48,7 +50,7 @@ def main() -> None:
             found = search.evaluate(plan)
             seconds = time.process_time() - start
             step = f"{found.figures.latency_seconds:8.4f} s" if found.figures else found.dropped
-            print(f"gap {gap:.2f}  D{dp} T{tp} P{pp} K{microbatches}  step {step}  {seconds:6.1f} CPU-s", flush=True)
+            print(f"gap {gap:.3f}, {each:.3f}  D{dp} T{tp} P{pp} K{microbatches}  step {step}  {seconds:6.1f} CPU-s", flush=True)
 
 
 if __name__ == "__main__":

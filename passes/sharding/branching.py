@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from distir.passes.sharding.pricing import Pricing
@@ -45,6 +46,8 @@ class Branching:
         self._crossed = 0
         self._open: list[tuple[float, int, Sequence[Array], list[float]]] = []
         self._made = 0
+        self._near = inf
+        """The least bound of parts in which a better plan is not worth looking for."""
 
     def run(self) -> None:
         """Afterwards the pricing's bound is that of all plans."""
@@ -56,7 +59,7 @@ class Branching:
             self._add(pricing.lower, pricing.relaxation.kept, pricing.prices)
         best = pricing.best
         assert best is not None
-        pricing.lower = min([best.cost, *(lower for lower, *_ in self._open)])
+        pricing.lower = min([best.cost, self._near, *(lower for lower, *_ in self._open)])
 
     def _part(self) -> None:
         pricing = self._pricing
@@ -78,19 +81,20 @@ class Branching:
         self._made += 1
 
     def _is_done(self) -> bool:
-        """Whether no better plan is left in the part that was entered."""
-        pricing = self._pricing
-        if pricing.is_closed or self._narrow() or self._solve():
+        """Whether no better plan is left in the part that was entered, or none that is worth looking for."""
+        if self._narrow() or self._solve():
             return True
-        pricing.improve(PRICES)
-        return pricing.is_closed or self._narrow() or self._solve()
+        self._pricing.improve(PRICES)
+        return self._narrow() or self._solve()
 
     def _narrow(self) -> bool:
-        pricing, left = self._pricing, float("inf")
-        while not pricing.is_closed and pricing.relaxation.size < WORTHWHILE * left:
+        pricing, left = self._pricing, inf
+        while not pricing.is_enough and pricing.relaxation.size < WORTHWHILE * left:
             left = pricing.relaxation.size
             pricing.narrow(SWEEPS)
-        return pricing.is_closed
+        if pricing.is_enough:
+            self._near = min(self._near, pricing.lower)
+        return pricing.is_enough
 
     def _parts(self) -> list[list[Array]]:
         """The choices that are left in two parts: those of a variable that hold much and those that hold little, where much memory lies

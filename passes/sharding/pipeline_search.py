@@ -52,6 +52,8 @@ LARGE = 10_000
 """With more choices at first a plan is good enough if no other is faster by more than `NEAR`: more mixtures hardly ever found a faster one, and took
 half of the time (`benchmarks.pipeline_gap`)."""
 NEAR = 0.03
+NEAR_EACH = 0.005
+"""The same of the plan along one mixture within a limit of memory."""
 STAGES = 256
 """All stages together have one part in so many of each mixture, until the bound is as near: what that weakens it by."""
 
@@ -140,7 +142,9 @@ class PipelineSearch:
             time = PipelineTime(self._problem, plan)
             return sum(share * time.along(path) for path, share in mixture)
 
-        found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first=self._best is None)
+        enough = NEAR_EACH if choices.network.size > LARGE else EXACT
+        is_first = self._best is None
+        found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first, enough)
         lower = cost(found.plan) if found.lower is None else found.lower
         if lower / total > self._lower or self._bounding is None:
             self._lower, self._bounding = max(self._lower, lower / total), (choices, total)

@@ -51,8 +51,9 @@ class Found:
 class Pricing:
     """The search for prices under one limit, in bytes."""
 
-    def __init__(self, relaxation: Relaxation, limit: int, deadline: Deadline = NEVER):
-        self.relaxation, self.limit, self._deadline = relaxation, limit, deadline
+    def __init__(self, relaxation: Relaxation, limit: int, deadline: Deadline = NEVER, enough: float = EXACT):
+        """A plan of which the bound is short by at most the share `enough` will do."""
+        self.relaxation, self.limit, self._deadline, self.enough = relaxation, limit, deadline, enough
         self.every: list[Found] = []
         """All plans found."""
         self.found: list[Found] = []
@@ -77,7 +78,7 @@ class Pricing:
         not be solved."""
         for _ in range(rounds):
             self.deadline.check()
-            if self.is_closed:
+            if self.is_enough:
                 break
             prices, promised = self._next_prices() if self.found else (self.prices, inf)
             if promised - self.lower <= self._negligible:
@@ -92,6 +93,11 @@ class Pricing:
     def is_closed(self) -> bool:
         """Whether the best plan found is proven to be one."""
         return self.best is not None and self.best.cost - self.lower <= EXACT * abs(self.best.cost)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no better plan need be sought."""
+        return self.best is not None and self.best.cost - self.lower <= self.enough * abs(self.best.cost)
 
     @property
     def _negligible(self) -> float:

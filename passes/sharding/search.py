@@ -113,9 +113,10 @@ def solve(
     solver: str,
     costing: Cost,
     is_first: bool = True,
+    enough: float = EXACT,
 ) -> Solved:
-    """The plan that costs least within a limit. Raises as `best_plan` does; and OutOfTime, if another plan is known, where the whole integer program
-    would be needed."""
+    """The plan that costs least within a limit, or one of which the bound is short by at most the share `enough`. Raises as `best_plan` does; and
+    OutOfTime, if another plan is known, where the whole integer program would be needed."""
     problem = choices.problem
     if solver == "highs":
         return _whole(choices, memory_limit, deadline, 0.0, costing)
@@ -129,7 +130,7 @@ def solve(
         return Solved(plan, None if found.is_proven else max(0.0, found.lower), memory)
     if memory_limit is None or not found.is_proven:
         return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
-    return _within(choices, found.choices, memory, memory_limit, deadline, costing, is_first)
+    return _within(choices, found.choices, memory, memory_limit, deadline, costing, is_first, enough)
 
 
 def _within(
@@ -140,9 +141,10 @@ def _within(
     deadline: Deadline,
     costing: Cost,
     is_first: bool,
+    enough: float,
 ) -> Solved:
     """The fastest plan within a limit that the fastest one of all exceeds."""
-    search = WithinMemory(choices, limit, deadline)
+    search = WithinMemory(choices, limit, deadline, enough)
     found = search.search(fastest, memory)
     points = search.relaxation.points
     if found is not None:

@@ -55,9 +55,10 @@ ROUNDS = 60
 class WithinMemory:
     """One search."""
 
-    def __init__(self, choices: ChoiceNetwork, limit: int, deadline: Deadline = NEVER):
+    def __init__(self, choices: ChoiceNetwork, limit: int, deadline: Deadline = NEVER, enough: float = EXACT):
+        """A plan of which the bound is short by at most the share `enough` will do."""
         self.relaxation = Relaxation(choices)
-        self.pricing = Pricing(self.relaxation, limit, deadline)
+        self.pricing = Pricing(self.relaxation, limit, deadline, enough)
         self.is_infeasible = False
         self.least: Least | None = None
         """The plan that needs least, if it was sought because prices led to none within the limit."""
@@ -80,12 +81,14 @@ class WithinMemory:
             self.is_infeasible = self.least is not None and self.least.lower_bytes > pricing.limit
             if self.is_infeasible:
                 return
+        if pricing.is_enough:
+            return
         self._narrow()
         if not pricing.improve(PRICES):
             return
         self._solve(MIDDLE_PROGRAM)
         self._eliminate()
-        if pricing.best is not None and not pricing.is_closed:
+        if pricing.best is not None and not pricing.is_enough:
             kept, prices = self.relaxation.kept, pricing.prices
             Branching(pricing, self._finish, self._cross).run()
             pricing.enter(kept, pricing.lower, prices)
@@ -93,7 +96,7 @@ class WithinMemory:
             self._eliminate()
         for _ in range(ROUNDS):
             pricing.deadline.check()
-            if pricing.is_closed or not self._solve():
+            if pricing.is_enough or not self._solve():
                 break
 
     def _cross(self) -> None:
@@ -129,14 +132,14 @@ class WithinMemory:
         if self.pricing.best is None:
             return
         left = inf
-        while not self.pricing.is_closed and self.relaxation.size < WORTHWHILE * left:
+        while not self.pricing.is_enough and self.relaxation.size < WORTHWHILE * left:
             left = self.relaxation.size
             self.pricing.narrow(SWEEPS)
 
     def _eliminate(self) -> None:
         """Finds the fastest plan by sparse elimination with memory as resources, if few combinations are left between the bounds."""
         pricing = self.pricing
-        while pricing.best is not None and not pricing.is_closed:
+        while pricing.best is not None and not pricing.is_enough:
             known = len(self.relaxation.points)
             try:
                 chosen = self._among_rows(pricing.best.cost)

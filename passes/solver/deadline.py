@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
@@ -22,6 +22,8 @@ class Deadline:
 
     start: float = 0.0
     seconds: float = inf
+    share: float = 1.0
+    """So much of the seconds counts."""
 
     @staticmethod
     def after(seconds: float | None) -> Deadline:
@@ -31,11 +33,15 @@ class Deadline:
     @property
     def left(self) -> float:
         """Seconds until then, 0 afterwards."""
-        return max(0.0, self.start + self.seconds - monotonic())
+        return max(0.0, self._end - monotonic())
+
+    @property
+    def _end(self) -> float:
+        return self.start + self.share * self.seconds
 
     @property
     def is_over(self) -> bool:
-        return monotonic() >= self.start + self.seconds
+        return monotonic() >= self._end
 
     @property
     def is_never(self) -> bool:
@@ -44,11 +50,11 @@ class Deadline:
     @property
     def without_plan(self) -> Deadline:
         """The deadline of a search that has no plan yet."""
-        return Deadline(self.start, WITHOUT_PLAN * self.seconds)
+        return replace(self, share=WITHOUT_PLAN)
 
     def check(self) -> None:
         """Raises OutOfTime once it is over."""
-        if monotonic() >= self.start + self.seconds:
+        if self.is_over:
             raise OutOfTime
 
 

@@ -18,6 +18,8 @@ from tests.unit.random_models import Program
 from tests.unit.sharding.test_uneven_search import problem_of, run_programs
 from tests.unit.weighted_constraints import Unsolved, fastest
 
+NEAR = 0.1
+"""A plan may be as far from its bound, where one that is near is asked for."""
 TIE = 1000
 """Picoseconds: ten times what breaks ties."""
 
@@ -36,6 +38,12 @@ def check(program: Program, sizes: tuple[int, ...], machine: str, seen: Counter[
         assert found is not None
         assert search.is_proven
         compare(choices, picoseconds(problem, found.plan), limit, seen)
+        near = WithinMemory(choices, limit, enough=NEAR)
+        about = near.search(decided)
+        assert about is not None
+        assert about.memory.peak_bytes <= limit
+        assert max(near.lower, (1 - NEAR) * about.cost) <= found.cost * (1 + 1e-9) <= about.cost * (1 + 2e-9)
+        seen["near"] += near.lower < about.cost * (1 - 1e-9)
     if least.is_proven and least.memory.peak_bytes:
         with pytest.raises(Infeasible):
             by_integer_program(choices, least.memory.peak_bytes - 1)
