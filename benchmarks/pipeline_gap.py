@@ -2,7 +2,7 @@
 of paths within `NEAR_EACH`, and what it costs: CPU seconds and step time of plans of GPT-3 175B's training step, with both, with the first,
 and until nothing better is promised.
 
-    python -m benchmarks.pipeline_gap [--layers 96] [--plans 16,8,8,48/16,4,16,48/8,8,16,96] [--machine dgx-h100]
+    python -m benchmarks.pipeline_gap [--layers 96] [--plans 16,8,8,48/16,4,16,48/8,8,16,96] [--machine dgx-h100] [--memory 80]
 
 A plan is D,T,P,K. Measured on two cores with other work beside, 96 layers on DGX-H100: 27.0 instead of 46.5 CPU-s (14.1366 s a step), 23.9 instead of 45
 (14.5405 s), 30.6 instead of 51 (14.2148 s): the same plans.
@@ -32,12 +32,15 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=gpt3_pytorch.LAYERS)
     parser.add_argument("--plans", default="16,8,8,48/16,4,16,48/8,8,16,96")
     parser.add_argument("--machine", default="dgx-h100")
+    parser.add_argument("--memory", type=float, help="GB per device; by default the machine's")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     leave_collector_off()  # as `distir search` does
     staged_search.SECONDS_PER_PLAN = inf
     module = import_step(gpt3_pytorch.step(args.layers))
     capacity = load_machine(args.machine).device.memory_capacity_bytes
+    if args.memory is not None:
+        capacity = int(args.memory * 1e9)
     plans = [tuple(map(int, plan.split(","))) for plan in args.plans.split("/")]
     near, near_each = pipeline_search.NEAR, pipeline_search.NEAR_EACH
     for gap, each in ((near, near_each), (near, pipeline_search.EXACT), (0.0, pipeline_search.EXACT)):

@@ -40,7 +40,7 @@ ROUNDING = 1e-9
 """A choice is dropped only if it is worse by more than this share of the total."""
 DIVE, DIVE_SWEEPS = 0.5, 4
 """A dive leaves this share of the choices, and then makes so many passes, until elimination goes through."""
-PROGRESS = 0.05
+PROGRESS = 0.25
 """The share of the distance between the bounds, or of the choices left, that a round of passes should take away."""
 WORTH_DIVING = 0.75
 """Another dive is worth while once at most this share of the choices is left."""
