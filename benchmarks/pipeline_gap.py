@@ -53,7 +53,10 @@ def main() -> None:
             found = search.evaluate(plan)
             seconds = time.process_time() - start
             step = f"{found.figures.latency_seconds:8.4f} s" if found.figures else found.dropped
-            print(f"gap {gap:.3f}, {each:.3f}  D{dp} T{tp} P{pp} K{microbatches}  step {step}  {seconds:6.1f} CPU-s", flush=True)
+            print(
+                f"gap {gap:.3f}, {each:.3f}  D{dp} T{tp} P{pp} K{microbatches}  step {step}  {seconds:6.1f} CPU-s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -125,27 +125,30 @@ def solve(
         return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
     plan = choices.plan(found.choices)
     memory = footprint(problem, plan)
-    is_late = not found.is_proven and deadline.without_plan.is_over
-    if (memory_limit is None or memory.peak_bytes <= memory_limit) and (found.is_proven or is_late):
-        return Solved(plan, None if found.is_proven else max(0.0, found.lower), memory)
-    if memory_limit is None or not found.is_proven:
-        return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
-    return _within(choices, found.choices, memory, memory_limit, deadline, costing, is_first, enough)
+    if memory_limit is not None and memory.peak_bytes > memory_limit:
+        lower = None if found.is_proven else found.lower
+        return _within(choices, found.choices, memory, lower, memory_limit, deadline, costing, is_first, enough)
+    known = Solved(plan, None if found.is_proven else max(0.0, found.lower), memory)
+    is_good = problem.division is not None  # what divides is wished, and need not be what divides most
+    if found.is_proven or is_good or not is_first or deadline.without_plan.is_over:
+        return known
+    return _whole(choices, memory_limit, deadline, found.lower, costing, known=known)
 
 
 def _within(
     choices: ChoiceNetwork,
     fastest: list[int],
     memory: Footprint,
+    lower: float | None,
     limit: int,
     deadline: Deadline,
     costing: Cost,
     is_first: bool,
     enough: float,
 ) -> Solved:
-    """The fastest plan within a limit that the fastest one of all exceeds."""
+    """The fastest plan within a limit that the fastest one of all exceeds, or one that is about as fast, of which all cost at least `lower`."""
     search = WithinMemory(choices, limit, deadline, enough)
-    found = search.search(fastest, memory)
+    found = search.search(fastest, memory, lower)
     points = search.relaxation.points
     if found is not None:
         lower = None if search.is_proven else costing(found.plan) * min(1.0, search.lower / found.cost)
@@ -161,13 +164,23 @@ def _within(
 
 
 def _whole(
-    choices: ChoiceNetwork, limit: int | None, deadline: Deadline, lower: float, costing: Cost, is_first: bool = True
+    choices: ChoiceNetwork,
+    limit: int | None,
+    deadline: Deadline,
+    lower: float,
+    costing: Cost,
+    is_first: bool = True,
+    known: Solved | None = None,
 ) -> Solved:
-    """The best plan by the whole integer program; that of a beam if it has none in time. Raises OutOfTime if another plan is known."""
+    """The best plan by the whole integer program; if it has none in time, the one known, or that of a beam. Raises OutOfTime if it is not the
+    first that is sought."""
     if not is_first:
         raise OutOfTime
     with suppress(OutOfTime):
-        return by_integer_program(choices, limit, deadline.without_plan, costing)
+        solved = by_integer_program(choices, limit, deadline.without_plan, costing)
+        return solved if known is None or costing(solved.plan) <= costing(known.plan) else known
+    if known is not None:
+        return known
     found: Result | None = None
     for width in RESCUE:
         with suppress(NoPlan, OutOfTime):

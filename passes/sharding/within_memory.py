@@ -64,10 +64,11 @@ class WithinMemory:
         """The plan that needs least, if it was sought because prices led to none within the limit."""
         self._is_ended = False
 
-    def search(self, fastest: list[int], memory: Footprint | None = None) -> Found | None:
-        """A fastest plan, starting from the one that is fastest without a limit, and what it holds, if that is known; None if there is none (`is_infeasible`), or the
-        method did not find one (in time). Afterwards `lower` bounds the time of all."""
-        self.pricing.lower = self.pricing.add(fastest, memory).cost
+    def search(self, fastest: list[int], memory: Footprint | None = None, lower: float | None = None) -> Found | None:
+        """A fastest plan, starting from one that is fastest without a limit, or of which only a bound `lower` is known, and what it holds, if that is known; None if
+        there is none (`is_infeasible`), or the method did not find one (in time). Afterwards `lower` bounds the time of all."""
+        cost = self.pricing.add(fastest, memory).cost
+        self.pricing.lower = cost if lower is None else lower
         with suppress(OutOfTime):
             self._search()
         return self.pricing.best

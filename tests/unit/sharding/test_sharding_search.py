@@ -65,7 +65,7 @@ def test_too_little_memory_says_what_is_needed(gives_up: bool, monkeypatch: pyte
         func.return %y : tensor<64x64xf16> }"""
     if gives_up:
         monkeypatch.setattr(
-            WithinMemory, "search", lambda search, fastest, memory: search.pricing.add(fastest, memory) and None
+            WithinMemory, "search", lambda search, fastest, memory, _: search.pricing.add(fastest, memory) and None
         )
     with pytest.raises(
         DistirError, match=r"no sharding fits; the smallest that one needs is 16384 bytes .*MatMul in @main"
