@@ -4,6 +4,7 @@ whole integer program is solved, again with a memory constraint at every program
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def _within(
     if search.is_infeasible:
         raise _too_little(choices, limit, plans, search.least, deadline)
     try:
-        return _whole(choices, limit, deadline, search.lower, costing, is_first)
+        return _whole(choices, limit, deadline, search.lower, costing, is_first, starts=plans)
     except Infeasible:
         raise _too_little(choices, limit, plans, search.least, deadline) from None
 
@@ -171,9 +172,10 @@ def _whole(
     costing: Cost,
     is_first: bool = True,
     known: Solved | None = None,
+    starts: Sequence[Sequence[int]] = (),
 ) -> Solved:
-    """The best plan by the whole integer program; if it has none in time, the one known, or that of a beam. Raises OutOfTime if it is not the
-    first that is sought."""
+    """The best plan by the whole integer program; if it has none in time, the one known, that of a beam, or one that needs little memory, sought
+    from `starts`. Raises OutOfTime if it is not the first that is sought."""
     if not is_first:
         raise OutOfTime
     with suppress(OutOfTime):
@@ -186,11 +188,12 @@ def _whole(
         with suppress(NoPlan, OutOfTime):
             result = beam_plan(choices.problem, width, limit, deadline)
             found = min(filter(None, (found, result)), key=lambda each: cost(choices.problem, each.plan))
-    if found is None and (decided := choices.replicated()) is not None:
-        plan = choices.plan(decided)
-        memory = footprint(choices.problem, plan)
-        if limit is None or memory.peak_bytes <= limit:
-            return Solved(plan, max(0.0, lower), memory)
+    starts = [*starts, *filter(None, (choices.replicated(),))]
+    if found is None and starts:
+        rest = Deadline.after(deadline.left)
+        least = least_memory(choices, starts, sys.maxsize if limit is None else limit, rest)
+        if limit is None or least.memory.peak_bytes <= limit:
+            return Solved(least.plan, max(0.0, lower), least.memory)
     if found is None:
         within = "" if limit is None else f" within {limit} bytes"
         raise DistirError(

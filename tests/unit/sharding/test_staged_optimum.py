@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from random import Random
+from time import monotonic
 
 import pytest
 from xdsl.context import Context
@@ -26,6 +27,7 @@ from distir.passes.sharding.plans import Plan, annotate
 from distir.passes.sharding.prices import Prices
 from distir.passes.sharding.problem import Problem, build
 from distir.passes.sharding.search import SOLVERS, best_plan
+from distir.passes.solver.deadline import Deadline
 from tests.slow_machine import written
 from tests.small_models import mlp
 from tests.unit.sharding_problems import parsed
@@ -52,6 +54,17 @@ def scheduled(problem: Problem, plan: Plan) -> Simulation:
     PipelineSchedulePass(problem.order.schedule).apply(Context(), module)
     module.verify()
     return simulate(module, problem.prices.machine)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_where_time_is_over_a_plan_that_fits_is_taken(stages: int, tmp_path: Path):
+    """Of a staged program too, which beams do not search: in the last of the time."""
+    problem = staged_problem(mlp().module, stages, 2, (("dp", 2),), "1f1b", written(tmp_path))
+    fastest = best_plan(problem)
+    limit = fastest.memory.peak_bytes - 1
+    result = best_plan(problem, limit, Deadline(monotonic() - 70, 100))
+    assert result.memory.peak_bytes <= limit
+    assert result.seconds >= fastest.seconds
 
 
 @pytest.mark.parametrize(
