@@ -64,10 +64,9 @@ def least_memory(
             break
         network = relaxation.network(weights)
         solved = minimum(network.copy(), deadline)
-        if solved.choices is None or not solved.is_proven:
-            lower = max(lower, solved.lower)
+        lower = max(lower, network.cost(solved.choices) if solved.choices and solved.is_proven else solved.lower)
+        if solved.choices is None or solved.choices in found:
             break
-        lower = max(lower, network.cost(solved.choices))
         new = [solved.choices]
     assert best is not None
     is_met = best.memory.peak_bytes <= lower * (1 + CLOSE)

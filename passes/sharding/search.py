@@ -188,16 +188,17 @@ def _whole(
         with suppress(NoPlan, OutOfTime):
             result = beam_plan(choices.problem, width, limit, deadline)
             found = min(filter(None, (found, result)), key=lambda each: cost(choices.problem, each.plan))
-    starts = [*starts, *filter(None, (choices.replicated(),))]
+    starts, needed = [*starts, *filter(None, (choices.replicated(),))], ""
     if found is None and starts:
         rest = Deadline.after(deadline.left)
         least = least_memory(choices, starts, sys.maxsize if limit is None else limit, rest)
         if limit is None or least.memory.peak_bytes <= limit:
             return Solved(least.plan, max(0.0, lower), least.memory)
+        needed = f", the smallest needs {least.memory.peak_bytes} bytes per device"
     if found is None:
         within = "" if limit is None else f" within {limit} bytes"
         raise DistirError(
-            f"time-limit {deadline.seconds:g} s: no plan{within} was found in time: allow more time"
+            f"time-limit {deadline.seconds:g} s: no plan{within} was found in time{needed}: allow more time"
             + ("" if limit is None else " or memory")
         )
     return Solved(found.plan, max(0.0, lower), found.memory)
