@@ -1,4 +1,4 @@
-"""JAX functions as programs. Long tests, for which `make check-long` installs JAX: it is an optional extra."""
+"""JAX functions as programs."""
 
 import os
 import runpy
@@ -25,7 +25,7 @@ from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
 from distir.interpreters.weights import weights_of
 
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 ROOT = Path(__file__).parents[3]
 
 
@@ -70,6 +70,7 @@ def _ops(module: ModuleOp) -> list[str]:
     return [op.name for op in module.walk()]
 
 
+@pytest.mark.long
 def test_rules_of_a_training_step_hold() -> None:
     """Every class of primitives of the example transformer's step, in two and three uneven shards."""
     from tests.unit.step_rules import measure
@@ -264,6 +265,7 @@ def test_primitives_on_arrays_are_those_of_jax() -> None:
     assert met >= set(TABLE) - {"add_any", "copy", "copy_p"}
 
 
+@pytest.mark.long
 def test_rules_are_found_exactly() -> None:
     """All but scatters of the transformer's step, which add what an index repeats."""
     module, _, _ = annotated()
@@ -319,6 +321,7 @@ def assert_agree(expected: dict[str, np.ndarray], got: dict[str, np.ndarray], to
         np.testing.assert_allclose(got[name], value, rtol=0, atol=tolerance * max(1.0, np.abs(value).max()))
 
 
+@pytest.mark.long
 def test_three_steps_equal_jax() -> None:
     import jax
 
@@ -339,8 +342,8 @@ def test_three_steps_equal_jax() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"dp": 2, "tp": 2},
-        {"pp": 2, "microbatches": 4, "schedule": "1f1b"},
+        pytest.param({"dp": 2, "tp": 2}, marks=pytest.mark.long),
+        pytest.param({"pp": 2, "microbatches": 4, "schedule": "1f1b"}, marks=pytest.mark.long),
         {"dp": 2, "tp": 2, "pp": 2, "microbatches": 2},
     ],
 )
@@ -369,6 +372,7 @@ np.savez(sys.argv[3], collectives=sum(text.count(f" {name}(") for name in ("all-
 """
 
 
+@pytest.mark.long
 def test_sharded_by_the_integer_program_and_back_in_jax(tmp_path: Path) -> None:
     """The plan runs here as a distributed program, and in JAX on two host devices as sharding constraints."""
     from distir.passes.apply_sharding import ApplyShardingPass

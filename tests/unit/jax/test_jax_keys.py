@@ -1,10 +1,12 @@
-"""Random keys in JAX programs, as raw numbers and as arrays of keys, and functions of pytrees in which not every leaf is an array. Long tests, since JAX is an optional extra."""
+"""Random keys in JAX programs, as raw numbers and as arrays of keys, and functions of pytrees in which not every leaf is an array."""
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+from jax import numpy as jnp
 
 from distir.dialects.errors import DistirError
 from distir.frontends.eager import check_imported
@@ -12,8 +14,6 @@ from distir.frontends.jax import import_step
 from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.reference import run
 
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
 pytestmark = pytest.mark.long
 
 SAME = "two steps are the framework's own"

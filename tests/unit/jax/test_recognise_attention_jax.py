@@ -1,16 +1,14 @@
-"""Attention that JAX functions spell out becomes one operation, with equal values. Long tests, since JAX is an optional extra."""
+"""Attention that JAX functions spell out becomes one operation, with equal values."""
 
+import jax
 import numpy as np
 import pytest
+from jax import numpy as jnp
 from xdsl.context import Context
 
 from distir.frontends.jax import import_step
 from distir.interpreters.equivalence import verify
 from distir.passes.recognise_attention import RecogniseAttentionPass
-
-jax = pytest.importorskip("jax")
-jnp = jax.numpy
-pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("mask", ["causal", "given", "none"])

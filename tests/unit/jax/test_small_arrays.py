@@ -1,16 +1,14 @@
 """What primitives give on small arrays, where another interpreter than XLA may run them, beside JAX itself: divisions by zero, gradients by a
-kernel of other numbers of channels than samples, and orders of what is not a number. Long tests, since JAX is an optional extra."""
+kernel of other numbers of channels than samples, and orders of what is not a number."""
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from distir.interpreters.jax.small import interpret
-
-jax = pytest.importorskip("jax")
-pytestmark = pytest.mark.long
 
 RANDOM = np.random.default_rng(0)
 SAMPLES, KERNEL, GRADIENT = (

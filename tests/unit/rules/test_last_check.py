@@ -247,8 +247,6 @@ def test_the_cache_is_shown_and_cleared(
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dialect", SOURCES)
 def test_rules_at_extreme_numbers_hold(dialect: str) -> None:
-    if dialect == "jax":
-        pytest.importorskip("jax")
     outcome = sweep(SOURCES[dialect](np.random.default_rng(1), ""), 3600, 1500)
     assert not outcome.false
     assert not outcome.slow
