@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -137,7 +137,9 @@ def _own(op: Operation, number: int, with_zeros: bool, made: list[Operation]) ->
     if placement(value.type) != on:
         raise ValueError("another device has the result")
     count = len(op.operands) if on is None or on.count == 1 else 0
-    shape = cast(Any, value.type).get_shape()
+    if not isinstance(value.type, TensorType):
+        raise ValueError("a tuple is not made of parts")
+    shape = value.type.get_shape()
     if isinstance(op, AllReduceOp) and not with_zeros and count:
         new: Operation = AccumulateOp([value] * count, Reduction.SUM)
     elif isinstance(op, AllGatherOp) and count:

@@ -58,6 +58,7 @@ def run_onnx(
     assert isinstance(op, OnnxOperation)
     if has_bodies(op):
         return run_with_bodies(op, operands, lambda inner, values: run_onnx(inner, values, floats))
+    operands = [np.asarray(value) if isinstance(value, np.generic) else value for value in operands]
     exact = any(_kind(value) == "O" for value in operands) and not _is_string(op)
     floats = floats or (None if exact else _wider_floats(op, operands))
     try:

@@ -174,7 +174,8 @@ class _Check:
 
     @cached_property
     def _more(self) -> list[Trial]:
-        """Draws of as many numbers as show that an operator, of which few results depend on which operand is extreme, is none of extremes."""
+        """Draws of as many numbers as show that an operator, of which few results depend on which operand is extreme, is none of extremes; and
+        that one number in place of many, which may by chance be on one side of a bound in each, is none of addends."""
         found = list[Trial]()
         if not self.trials or isinstance(self.trials[0].arithmetic, Exact):
             return found
@@ -255,7 +256,8 @@ class _Check:
         combines: list[Combine] = [
             Reduce(entry.reduction) if r in entry.results else Identity() for r in range(len(probe.kinds))
         ]
-        more = () if entry.reduction is Reduction.SUM else self._more
+        is_one = any(_size(self.subject.operand_shape(self.at.point, i)) <= 1 for i in operands)
+        more = self._more if is_one or entry.reduction is not Reduction.SUM else ()
         for trial in (*self.trials, *more, *self._partly_finite):
             shards, draw = trial.shards, trial.draw
             locals_ = [dict(draw.arrays) for _ in range(shards)]

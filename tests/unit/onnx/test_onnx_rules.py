@@ -119,3 +119,13 @@ def test_resize(mode: str, by: str, expected: str) -> None:
     line = f"""%y = "onnx.Resize"(%0, {given}) <{{mode = "{mode}"}}>
         : (tensor<4x6x8x8xf32>, {types}) -> tensor<4x6x16x16xf32>"""
     assert expected in rule_that_holds(operation(["4x6x8x8"], line, constant))
+
+
+def test_a_number_of_numpy_is_as_wide_as_an_array_of_it() -> None:
+    """What arithmetic on arrays without dims gives is none: results were rounded to the declared 32 bits."""
+    (result,) = run_onnx(
+        operation(["5", "1"], '%r = "onnx.Mul"(%0, %1) : (tensor<5xf32>, tensor<1xf32>) -> tensor<5xf32>'),
+        [np.full(5, 3, np.float32), np.float64(0.1)],
+    )
+    assert result.dtype == np.float64
+    assert result[0] == 3 * 0.1

@@ -114,6 +114,7 @@ def test_integers_that_saturate_say_nothing() -> None:
         (aten.hardtanh.default, (doubles(5, 6), 500.0, 900.0)),
         (aten.softshrink.default, (doubles(5, 6), 70.0)),
         (aten.threshold_backward.default, (doubles(), doubles(), 100.0)),
+        (aten.hardtanh_backward.default, (doubles(5, 5), doubles(), -0.5, 0.5)),
         (aten.softplus_backward.default, (doubles(), doubles(), 3.0, 300.0)),
         (aten._prelu_kernel_backward.default, (doubles(), doubles(), doubles())),
         (aten._pdist_backward.default, (doubles(10), doubles(5, 5), float("inf"), torch.zeros(10).double())),
