@@ -65,7 +65,7 @@ def _machine_reduces(
     with np.errstate(all="ignore"):
         match reduction:
             case Reduction.SUM:
-                return equal(reduce(np.add, numbers), whole)
+                return _sums_to(whole, numbers, equal)
             case Reduction.MAX:
                 return equal(reduce(np.maximum, numbers), whole)
             case Reduction.MIN:
@@ -75,7 +75,15 @@ def _machine_reduces(
             case Reduction.MEAN:
                 if whole.dtype.kind not in "fc":
                     return False
-                return equal(reduce(np.add, [part * float(w) for part, w in zip(numbers, weights, strict=True)]), whole)
+                return _sums_to(whole, [part * float(w) for part, w in zip(numbers, weights, strict=True)], equal)
+
+
+def _sums_to(whole: Array, addends: Sequence[Any], equal: Callable[[Array, Array], bool]) -> bool:
+    """Whether they sum to the whole, up to the rounding of the largest of them: a whole of zero is rarely met otherwise."""
+    total = np.asarray(reduce(np.add, addends))
+    if total.dtype.kind != whole.dtype.kind:
+        return False
+    return equal(np.stack([total, *addends]), np.stack([whole, *addends]))
 
 
 def _noises(shards: int, reduction: Reduction) -> int:
