@@ -19,6 +19,8 @@ Types: TypeAlias = Callable[[Point], Shapes | None]
 
 _RATIOS = (3, 5)
 _LARGEST_POOL_FOR_TRIPLES = 8
+_MOST_TOGETHER = 9
+"""Slots of which all subsets are tried."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +317,7 @@ def _larger_sets(
         for i in list(members)[:0:-1]:
             if effect_of(*(m for m in members if m != i)) is not None:
                 del members[i]
-        accepted.append(tuple(sorted(members)))
+        accepted.append(_without_others_together(tuple(sorted(members)), seed, effect_of))
     if accepted:  # two dims of three operands, all of one size, may all grow together: each alone is smaller
         return [min(accepted, key=len)]
     others = [i for i in pool if i != seed and i not in covered]
@@ -325,3 +327,16 @@ def _larger_sets(
         if effect_of(seed, *pair) is not None:
             return [tuple(sorted((seed, *pair)))]
     return []
+
+
+def _without_others_together(
+    members: tuple[int, ...], seed: int, effect_of: Callable[..., tuple[tuple[int, int], ...] | None]
+) -> tuple[int, ...]:
+    """What still grows with the seed without several others that go only together: the keys of a square mask, from its rows."""
+    if len(members) <= _MOST_TOGETHER:
+        for count in range(2, len(members) - 1):
+            for others in combinations([i for i in members if i != seed], count):
+                rest = tuple(i for i in members if i not in others)
+                if effect_of(*rest) is not None:
+                    return _without_others_together(rest, seed, effect_of)
+    return members
