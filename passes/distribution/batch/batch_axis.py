@@ -21,6 +21,7 @@ from xdsl.traits import ConstantLike
 
 from distir.dialects.dist import BatchRowsOp
 from distir.dialects.errors import DistirError
+from distir.dialects.plugins import expected
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import REPLICATED, Partial, Replicate, Replicated, Rule, Sharded, State
 from distir.interpreters.walk import values_read
@@ -73,8 +74,8 @@ def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
     """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one, but for those whose
     extent is no multiple of that of most (a list of edges of a graph, beside features and labels of its nodes)."""
     attributes = argument_attributes(entry)
+    roles = ("input", "label", "seed")
     if not text_:
-        roles = ("input", "label", "seed")
         rows = {
             i: shape_of(arg)[0]
             for i, (a, arg) in enumerate(zip(attributes, entry.body.block.args, strict=True))
@@ -88,7 +89,8 @@ def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
     for item in text_.split(","):
         name, _, dim = item.strip().partition(":")
         if name not in names:
-            raise DistirError(f"batch: no argument '{name}', the entry has {', '.join(names)}")
+            given = [known for known, i in names.items() if text(attributes[i], "dist.role", "input") in roles]
+            raise DistirError(f"batch: no argument '{name}': {expected(name, given)}")
         index = names[name]
         if not dim.isdecimal() or int(dim) >= len(shape_of(entry.body.block.args[index])):
             raise DistirError(f"batch: expected {name}:DIM with a dim of '{name}', got '{item.strip()}'")
