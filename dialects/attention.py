@@ -5,12 +5,13 @@ Dims before the last two are shared by all operands; queries may have one more, 
 key head (grouped-query attention). Shapes are checked here; what the operators compute is in `distir.interpreters.attention`.
 
 Lifecycle: frontends create them at level 1 where a model states attention as one operation, `recognise-attention` where it is spelled
-out; every pass treats them like any operator.
+out, `ring-attention` that of chunks; every pass treats them like any operator.
 """
 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Sequence
 from typing import Any, cast
 
 from xdsl.dialects.builtin import Float64Type, FloatAttr, IntegerAttr, TensorType, f64, i64
@@ -27,6 +28,9 @@ from xdsl.irdl import (
 )
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
+
+UNSEEN = -1e30
+"""The logarithm of a sum of nothing: so little that no sum with another has a part of it, and a number."""
 
 
 def _shape(value: SSAValue) -> list[int]:
@@ -78,7 +82,8 @@ def _expect(value: SSAValue, expected: list[int], what: str) -> None:
 
 @irdl_op_definition
 class ForwardOp(AttentionOp):
-    """The result, in the queries' element type, and per row the logarithm of the sum of the exponentials of its scores."""
+    """The result, in the queries' element type, and per row the logarithm of the sum of the exponentials of its scores. Of a row that sees no key,
+    the result is zero and the logarithm is `UNSEEN`."""
 
     name = "attention.forward"
     output = result_def(TensorType)
@@ -143,9 +148,34 @@ class BackwardOp(AttentionOp):
             _expect(made, _shape(of), "a gradient")
 
 
+@irdl_op_definition
+class CombineOp(IRDLOperation):
+    """The forward's results for keys of which it was computed in two parts, from its results for each: rows of the two are weighed by the
+    exponentials of their logarithms."""
+
+    name = "attention.combine"
+    output = operand_def(TensorType)
+    logsumexp = operand_def(TensorType)
+    other_output = operand_def(TensorType)
+    other_logsumexp = operand_def(TensorType)
+    combined = result_def(TensorType)
+    combined_logsumexp = result_def(TensorType)
+    traits = traits_def(Pure())
+
+    def __init__(self, first: Sequence[SSAValue], second: Sequence[SSAValue]):
+        super().__init__(operands=[*first, *second], result_types=[value.type for value in first])
+
+    def verify_(self) -> None:
+        shape = _shape(self.output)
+        for value in (self.other_output, self.combined):
+            _expect(value, shape, "a result")
+        for value in (self.logsumexp, self.other_logsumexp, self.combined_logsumexp):
+            _expect(value, shape[:-1], "logarithms of sums")
+
+
 def _properties(scale: float, diagonal: int | None) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {"scale": FloatAttr(scale, f64)}
     return found if diagonal is None else found | {"diagonal": IntegerAttr(diagonal, i64)}
 
 
-Attention = Dialect("attention", [ForwardOp, BackwardOp])
+Attention = Dialect("attention", [ForwardOp, BackwardOp, CombineOp])

@@ -11,8 +11,8 @@ import numpy as np
 from xdsl.dialects.builtin import Float64Type, TensorType, f32
 from xdsl.ir import Attribute, Operation
 
-from distir.dialects.attention import AttentionOp, BackwardOp, ForwardOp, is_grouped
-from distir.interpreters.work import Contraction, Kind, Work, attention_work
+from distir.dialects.attention import UNSEEN, AttentionOp, BackwardOp, CombineOp, ForwardOp, is_grouped
+from distir.interpreters.work import Contraction, Kind, Work, attention_work, moved_bytes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def forward(
     query: Array, key: Array, value: Array, mask: Array | None, scale: float, diagonal: int | None
 ) -> tuple[Array, Array]:
-    """The result and the logarithm of each row's sum; a row that sees nothing is zero."""
+    """The result and the logarithm of each row's sum."""
     scores, seen = _scores(query, key, mask, scale, diagonal)
     # Exact scalars have no order that subtraction keeps, nor do they overflow.
     largest = np.zeros_like(scores[..., :1]) if scores.dtype == object else _largest(scores, seen)
@@ -30,7 +30,7 @@ def forward(
     any_seen = np.broadcast_to(seen.any(-1, keepdims=True), sums.shape)
     result = _where(any_seen, result / _where(any_seen, sums, 1), 0)
     logarithms = np.log(_where(any_seen, sums, 1)) + largest
-    return result, _where(any_seen, logarithms, 0)[..., 0]
+    return result, _where(any_seen, logarithms, 0 if scores.dtype == object else UNSEEN)[..., 0]
 
 
 def backward(
@@ -55,6 +55,15 @@ def backward(
     if is_grouped(query.ndim, key.ndim):
         of_key, of_value = of_key.sum(-3), of_value.sum(-3)
     return of_query, of_key, of_value
+
+
+def combine(output: Array, logsumexp: Array, other_output: Array, other_logsumexp: Array) -> tuple[Array, Array]:
+    """The forward's results for the keys of both."""
+    largest = np.zeros_like(logsumexp) if logsumexp.dtype == object else np.maximum(logsumexp, other_logsumexp)
+    weights = np.exp(logsumexp - largest), np.exp(other_logsumexp - largest)
+    total = weights[0] + weights[1]
+    result = output * (weights[0] / total)[..., None] + other_output * (weights[1] / total)[..., None]
+    return result, np.log(total) + largest
 
 
 def _scores(
@@ -84,7 +93,7 @@ def _largest(scores: Array, seen: Array) -> Array:
     return np.where(np.isfinite(largest), largest, 0).astype(scores.dtype)
 
 
-def _where(condition: Array, array: Array, otherwise: int) -> Array:
+def _where(condition: Array, array: Array, otherwise: float) -> Array:
     return np.where(
         condition, array, np.asarray(0 * array if otherwise == 0 and array.dtype == object else otherwise, array.dtype)
     )
@@ -92,29 +101,40 @@ def _where(condition: Array, array: Array, otherwise: int) -> Array:
 
 def run_attention(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Array, ...]:
     """The results of one op. Halves are computed in single precision, as kernels do; with `floats`, everything is of that type."""
-    assert isinstance(op, AttentionOp)
+    assert isinstance(op, AttentionOp | CombineOp)
     arrays = [np.asarray(each) for each in operands]
     exact = any(array.dtype == object for array in arrays)
     width = max((a.dtype.itemsize for a in arrays if a.dtype.kind != "b"), default=4)
     wide = floats or np.dtype(np.float64 if width > 4 else np.float32)
     if not exact:
         arrays = [a if a.dtype.kind == "b" else a.astype(wide) for a in arrays]
-    mask = arrays.pop() if op.mask is not None else None
-    diagonal = None if op.diagonal is None else int(op.diagonal.value.data)
-    scale = float(op.scale.value.data)
     with np.errstate(over="ignore", invalid="ignore"):
-        function: Any = forward if isinstance(op, ForwardOp) else backward
-        found: tuple[Array, ...] = function(*arrays, mask, scale, diagonal)
+        found = _results(op, arrays)
     if exact or floats is not None:
         return found
     own = [np.asarray(each).dtype for each in operands]
-    types = [own[0], wide] if isinstance(op, ForwardOp) else own[3:6]
+    types = own[3:6] if isinstance(op, BackwardOp) else [own[0], wide]
     return tuple(result.astype(type_) for result, type_ in zip(found, types, strict=True))
+
+
+def _results(op: AttentionOp | CombineOp, arrays: list[Array]) -> tuple[Array, ...]:
+    if isinstance(op, CombineOp):
+        first, second, third, fourth = arrays
+        return combine(first, second, third, fourth)
+    mask = arrays.pop() if op.mask is not None else None
+    function: Any = forward if isinstance(op, ForwardOp) else backward
+    return function(*arrays, mask, float(op.scale.value.data), _diagonal(op))
+
+
+def _diagonal(op: AttentionOp) -> int | None:
+    return None if op.diagonal is None else int(op.diagonal.value.data)
 
 
 def attention_types(op: Operation, operand_types: Sequence[Attribute]) -> tuple[Attribute, ...]:
     """The types of the results for these types of the operands. Raises VerifyException where operands do not fit."""
-    assert isinstance(op, AttentionOp)
+    assert isinstance(op, AttentionOp | CombineOp)
+    if isinstance(op, CombineOp):
+        return tuple(operand_types[:2])
     if isinstance(op, BackwardOp):
         return tuple(operand_types[3:6])
     query, _, value, *_ = (cast(TensorType[Any], type_) for type_ in operand_types)
@@ -127,11 +147,13 @@ def attention_types(op: Operation, operand_types: Sequence[Attribute]) -> tuple[
 
 def work_of_attention(op: Operation) -> Work:
     """The products per head: two forward, five backward (scores again, and the gradients of weights, values, queries and keys)."""
-    assert isinstance(op, AttentionOp)
+    assert isinstance(op, AttentionOp | CombineOp)
+    if isinstance(op, CombineOp):
+        return Work(Kind.ELEMENTWISE, 3 * prod(cast(TensorType[Any], op.output.type).get_shape()), moved_bytes(op))
     *batch, rows, depth = cast(TensorType[Any], op.query.type).get_shape()
     keys, columns = cast(TensorType[Any], op.value.type).get_shape()[-2:]
     heads = prod(batch)
-    diagonal = None if op.diagonal is None else int(op.diagonal.value.data)
+    diagonal = _diagonal(op)
     scores = Contraction(heads, rows, keys, depth)
     if isinstance(op, ForwardOp):
         return attention_work(op, Kind.ATTENTION, (scores, Contraction(heads, rows, columns, keys)), diagonal)

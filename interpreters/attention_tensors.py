@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distir.dialects.attention import is_grouped
+from distir.dialects.attention import UNSEEN, is_grouped
 
 MOST_SCORES = 1 << 26
 """Where nothing fused has the case, rows are taken in blocks of at most so many scores."""
@@ -33,7 +33,7 @@ def forward(
         logarithms = scores.logsumexp(-1)
         weights = (scores - logarithms[..., None]).exp().masked_fill(~seen, 0)
         outputs.append(weights @ _per_group(value, query).to(wide))
-        sums.append(logarithms.masked_fill(~seen.any(-1), 0))
+        sums.append(logarithms.masked_fill(~seen.any(-1), UNSEEN))
     return torch.cat(outputs, -2).to(query.dtype), torch.cat(sums, -1)
 
 
@@ -64,6 +64,13 @@ def backward(
         of_key += _over_group(of_scores.mT @ own, key)
         of_value += _over_group(weights.mT @ of_rows, value)
     return torch.cat(of_query, -2).to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
+
+
+def combine(output: Tensor, logsumexp: Tensor, other_output: Tensor, other_logsumexp: Tensor) -> tuple[Tensor, Tensor]:
+    """The forward's results for the keys of both, in the types of the first."""
+    total = torch.logaddexp(logsumexp, other_logsumexp)
+    result = (logsumexp - total).exp()[..., None] * output + (other_logsumexp - total).exp()[..., None] * other_output
+    return result.to(output.dtype), total
 
 
 def _wide(query: Tensor) -> torch.dtype:

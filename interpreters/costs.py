@@ -96,10 +96,10 @@ class CostFunctions(InterpreterFunctions):
         seconds = self.model.operation_seconds(op, args)
         if seconds is None:
             out, into = [0.0] * len(args), [0.0] * len(args)
-            parts = op.parts
+            parts, operands = op.parts, op.operands if op.axis is None else [op.operands[0]] * len(args)
             for holder, reader, start, stop in overlaps(parts, op.windows):
                 if holder != reader:
-                    bytes = type_bytes(op.operands[holder].type) // parts[holder] * (stop - start)
+                    bytes = type_bytes(operands[holder].type) // parts[holder] * (stop - start)
                     message = self.model.send_seconds(bytes, args[holder], args[reader])
                     out[holder] += message
                     into[reader] += message

@@ -20,7 +20,7 @@ from distir.backends.torch.elements import EVERYDAY, ElementTypes, plain_array
 from distir.backends.torch.layers import TABLE
 from distir.backends.torch.table import Node, NotInTable
 from distir.dialects.aten import AtenOperation
-from distir.dialects.attention import AttentionOp, ForwardOp
+from distir.dialects.attention import AttentionOp, CombineOp, ForwardOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, SgdOp
 from distir.dialects.onnx import Constant, NoValue, OnnxOperation, TensorAttr
@@ -50,7 +50,7 @@ def compile_operator(op: Operation, types: ElementTypes, device: torch.device) -
         return _compile_aten(op, types, device)
     if isinstance(op, DrawOp):
         return _compile_draw(op, types)
-    if isinstance(op, AttentionOp):
+    if isinstance(op, AttentionOp | CombineOp):
         return _compile_attention(op)
     if (kernels := KERNELS.get(op.dialect_name())) is not None:
         return kernels(op, types, device)
@@ -155,7 +155,9 @@ def _compile_aten(op: AtenOperation, types: ElementTypes, device: torch.device) 
 # --- attention -------------------------------------------------------------------------------------------------------
 
 
-def _compile_attention(op: AttentionOp) -> Compute:
+def _compile_attention(op: AttentionOp | CombineOp) -> Compute:
+    if isinstance(op, CombineOp):
+        return lambda operands: attention_tensors.combine(*operands)
     compute = attention_tensors.forward if isinstance(op, ForwardOp) else attention_tensors.backward
     scale, diagonal = op.scale.value.data, None if op.diagonal is None else op.diagonal.value.data
     masked = op.mask is not None

@@ -78,6 +78,16 @@ def by_rank(op: Operation) -> ByRankAttr | None:
     return found if isinstance(found, ByRankAttr) else None
 
 
+def vary(op: Operation, sizes: Mapping[str, int], entries: Sequence[Mapping[str, Attribute]]) -> None:
+    """Says which of these properties of an operation differ from device to device of a mesh; it has those of the first."""
+    first = entries[0]
+    names = [name for name in first if any(entry[name] != first[name] for entry in entries)]
+    if names:
+        found = ByRankAttr.of(sizes, [{name: entry[name] for name in names} for entry in entries])
+        assert found is not None
+        op.attributes[BY_RANK] = found
+
+
 def check_by_rank(op: Operation, sizes: Mapping[str, int]) -> None:
     """Raises VerifyException unless what an operation says of its devices fits a mesh with axes of these sizes, and the operation."""
     if (each := op.attributes.get(BY_RANK)) is None:

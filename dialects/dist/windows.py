@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
-from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, i64
+from xdsl.dialects.builtin import I64, DenseArrayBase, IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
-from xdsl.irdl import irdl_op_definition, prop_def
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
 from xdsl.irdl.declarative_assembly_format import CustomDirective
 from xdsl.utils.exceptions import VerifyException
 
@@ -41,14 +41,17 @@ def overlaps(parts: Sequence[int], windows: Sequence[tuple[int, int]]) -> list[O
 class ExchangeOp(CollectiveOp):
     """Operands are the parts of a tensor along `dim`, in participant order; participant i gets a window of the whole that begins at
     `from[i]` and is as long as its result: `%r0, %r1 = dist.exchange %p0, %p1 dim 2 from [0, 3] : ...`. Windows may overlap, and
-    reach beyond neighbours; every message goes directly from who holds it to who reads it, all of them at once."""
+    reach beyond neighbours; every message goes directly from who holds it to who reads it, all of them at once. Over an axis, windows are
+    equally long: `%r = dist.exchange %p dim 2 from [3, 0] over "cp" : ...` passes parts of 3 around a ring of two."""
 
     name = "dist.exchange"
     dim = prop_def(IntegerAttr[I64])
     starts = prop_def(DenseArrayBase[I64])
+    over = opt_prop_def(StringAttr)
     custom_directives: ClassVar[tuple[type[CustomDirective], ...]] = (Devices,)
     assembly_format = (
-        "$inputs `dim` $dim `from` custom<Devices>($starts) attr-dict `:` functional-type($inputs, $outputs)"
+        "$inputs `dim` $dim `from` custom<Devices>($starts) (`over` $over^)? attr-dict `:` "
+        "functional-type($inputs, $outputs)"
     )
 
     def __init__(
@@ -63,24 +66,36 @@ class ExchangeOp(CollectiveOp):
     @property
     def windows(self) -> list[tuple[int, int]]:
         """Of each participant, the half-open range of the whole that it gets."""
-        extents = (tensor_type(result).get_shape()[self.dim.value.data] for result in self.results)
+        extents = self._extents(self.results)
         starts = (int(start) for start in self.starts.get_values())
         return [(start, start + extent) for start, extent in zip(starts, extents, strict=True)]
 
     @property
     def parts(self) -> list[int]:
         """The extent of each participant's operand."""
-        return [tensor_type(operand).get_shape()[self.dim.value.data] for operand in self.operands]
+        return self._extents(self.operands)
+
+    def _extents(self, values: Sequence[SSAValue]) -> list[int]:
+        extents = [tensor_type(value).get_shape()[self.dim.value.data] for value in values]
+        return extents if self.axis is None else extents * len(self.starts.get_values())
 
     def verify_shapes(self) -> None:
         self.verify_pairwise()
         dim, first, starts = self.dim.value.data, tensor_type(self.operands[0]), self.starts.get_values()
-        total = verify_concatenable(self.operands, dim, "operand")
-        if len(starts) != len(self.results):
+        verify_concatenable(self.operands, dim, "operand")
+        if self.axis is None and len(starts) != len(self.results):
             raise VerifyException(f"expected {len(self.results)} starts, one per participant, got {len(starts)}")
-        for i, (result, start) in enumerate(zip(self.results, starts, strict=True)):
+        for i, result in enumerate(self.results):
             got = tensor_type(result).get_shape()
             extent = got[dim] if len(got) == len(first.get_shape()) else 0
             verify_shape(result, replaced(first.get_shape(), dim, extent), first.element_type, f"result {i}")
-            if start < 0 or start + extent > total:
-                raise VerifyException(f"expected window {i} inside 0:{total}, got {start}:{start + extent}")
+        total = sum(self.parts)
+        for i, (start, stop) in enumerate(self.windows):
+            if start < 0 or stop > total:
+                raise VerifyException(f"expected window {i} inside 0:{total}, got {start}:{stop}")
+
+    def shape_over(self, shape: Sequence[int], size: int) -> tuple[int, ...]:
+        if len(starts := self.starts.get_values()) != size:
+            raise VerifyException(f'expected {size} starts, one per device along "{self.axis}", got {len(starts)}')
+        dim = self.dim.value.data
+        return replaced(shape, dim, tensor_type(self.results[0]).get_shape()[dim])

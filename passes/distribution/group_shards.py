@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from distir.dialects.dist import FirstOnlyOp, PartAttr
 from distir.dialects.dist.attributes import OnAttr, on_device, placed, placement
 from distir.dialects.dist.communication import CollectiveOp
-from distir.dialects.dist.groups import BY_RANK, ByRankAttr
+from distir.dialects.dist.groups import BY_RANK, ByRankAttr, vary
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Partial, Replicated, State
@@ -56,15 +56,7 @@ class GroupShards(Shards):
         return [_on_group(type_, self.mesh, states)]
 
     def vary(self, op: Operation, properties: Callable[[int], Mapping[str, Attribute]]) -> None:
-        entries = [properties(device) for device in range(self.mesh.devices)]
-        first = entries[0]
-        if all([entry is first or entry == first for entry in entries]):
-            return
-        names = [name for name in first if any(entry[name] != first[name] for entry in entries)]
-        varying = [{name: entry[name] for name in names} for entry in entries]
-        found = ByRankAttr.of(dict(self.mesh.axes), varying)
-        assert found is not None
-        op.attributes[BY_RANK] = found
+        vary(op, dict(self.mesh.axes), [properties(device) for device in range(self.mesh.devices)])
 
     def parts(self, shape: tuple[int, ...], states: AxisStates) -> list[PartAttr]:
         return [_part(self.mesh, shape, states)]

@@ -21,14 +21,15 @@ def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) ->
     kinds = {"state": CUT, "parameter": CUT if stage == 3 else WHOLE}
     roles = [text(a, "dist.role", "input") for a in argument_attributes(main)]
     stored = {v: kinds[role] for v, role in zip(main.body.block.args, roles, strict=True) if role in kinds}
-    _write(main, stored, axes)
+    write_stored(main, stored, axes)
     for loop in [op for op in main.body.block.ops if isinstance(op, MicrobatchesOp)]:
         body = functions(module)[loop.callee.string_value()]
         sums = body.body.block.args[len(loop.same) : len(loop.operands)]
-        _write(body, {v: CUT if stage > 1 else ADDENDS for v in sums if shape_of(v)}, axes)
+        write_stored(body, {v: CUT if stage > 1 else ADDENDS for v in sums if shape_of(v)}, axes)
 
 
-def _write(function: FuncOp, stored: Mapping[BlockArgument, str], axes: Sequence[str]) -> None:
+def write_stored(function: FuncOp, stored: Mapping[BlockArgument, str], axes: Sequence[str]) -> None:
+    """Pins what is stored of these arguments along axes."""
     written: list[DictionaryAttr] = []
     for argument, known in zip(function.body.block.args, argument_attributes(function), strict=True):
         attributes = dict(known)

@@ -21,3 +21,11 @@ func.func @main(%q: tensor<2x6x8xf32>, %k: tensor<2x5x8xf32>, %v: tensor<2x5x4xf
   %0, %1 = "attention.forward"(%q, %k, %v) <{scale = 0.5 : f64}> : (tensor<2x6x8xf32>, tensor<2x5x8xf32>, tensor<2x5x4xf32>) -> (tensor<2x6x4xf32>, tensor<2x5xf32>)
   func.return
 }
+
+// -----
+
+// CHECK: expected logarithms of sums of shape [2, 6], got [6]
+func.func @main(%o: tensor<2x6x4xf32>, %s: tensor<2x6xf32>, %t: tensor<6xf32>) {
+  %0, %1 = "attention.combine"(%o, %s, %o, %t) : (tensor<2x6x4xf32>, tensor<2x6xf32>, tensor<2x6x4xf32>, tensor<6xf32>) -> (tensor<2x6x4xf32>, tensor<2x6xf32>)
+  func.return
+}

@@ -25,6 +25,8 @@ func.func private @layer(%x: tensor<4x8xf32, #dist.on<0:4>>) -> tensor<4x8xf32, 
   %all = dist.allgather %sum dim 0 over "tp" : (tensor<2x8xf32, #dist.on<0:4>>) -> tensor<4x8xf32, #dist.on<0:4>>
   // CHECK-NEXT: dist.alltoall %all split 1 concat 0 over "tp"
   %turned = dist.alltoall %all split 1 concat 0 over "tp" : (tensor<4x8xf32, #dist.on<0:4>>) -> tensor<8x4xf32, #dist.on<0:4>>
+  // CHECK-NEXT: dist.exchange %turned dim 0 from [4, 0] over "tp" : (tensor<8x4xf32, #dist.on<0:4>>) -> tensor<9x4xf32, #dist.on<0:4>>
+  %window = dist.exchange %turned dim 0 from [4, 0] over "tp" : (tensor<8x4xf32, #dist.on<0:4>>) -> tensor<9x4xf32, #dist.on<0:4>>
   // CHECK-NEXT: dist.reducescatter sum %turned dim 0 over "dp"
   %part = dist.reducescatter sum %turned dim 0 over "dp" : (tensor<8x4xf32, #dist.on<0:4>>) -> tensor<4x4xf32, #dist.on<0:4>>
   // CHECK-NEXT: dist.allgather %part dim 1 over "tp"

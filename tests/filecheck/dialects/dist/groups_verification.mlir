@@ -53,6 +53,16 @@ func.func @main(%x: tensor<4xf32, #dist.on<0:2>>) -> tensor<12xf32, #dist.on<0:2
 
 // -----
 
+// Every device along the axis has a window.
+dist.mesh @mesh = <["tp" = 2]>
+func.func @main(%x: tensor<4xf32, #dist.on<0:2>>) -> tensor<4xf32, #dist.on<0:2>> {
+  %y = dist.exchange %x dim 0 from [4, 0, 0] over "tp" : (tensor<4xf32, #dist.on<0:2>>) -> tensor<4xf32, #dist.on<0:2>>
+  func.return %y : tensor<4xf32, #dist.on<0:2>>
+}
+// CHECK: expected 2 starts, one per device along "tp", got 3
+
+// -----
+
 // Uneven shards are no group's.
 dist.mesh @mesh = <["tp" = 2]>
 func.func @main(%x: tensor<5xf32, #dist.on<0:2>>) -> tensor<3xf32, #dist.on<0:2>> {

@@ -1,0 +1,72 @@
+"""Sequences that an axis cuts, pinned: in goes a module, out come the choices that attention, what makes its keys and values, and what uses their gradients
+have along the axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from distir.dialects.attention import AttentionOp, BackwardOp
+from distir.dialects.sharding import Gather, InputDim, Rule, StrategyAttr, UseFactor
+from distir.passes.distribution.lower import STRATEGY
+from distir.passes.distribution.pins import CUT
+from distir.passes.shardcombine.cache import RuleCache
+from distir.passes.shardcombine.discovery import Discovery
+from distir.passes.shardcombine.domains import InterpreterDomains
+from distir.passes.shardcombine_annotate import is_operator
+from distir.passes.sharding.plans import MESH
+from distir.passes.staging.zero import write_stored
+from distir.passes.structure import shape_of
+
+
+def pin_sequences(module: ModuleOp, axis: str) -> int:
+    """Pins every attention whose queries can be cut along their sequence, and returns how many."""
+    discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
+    found = 0
+    for op in [op for op in module.walk() if isinstance(op, AttentionOp)]:
+        rows = _reading(discovery.rule(op), op, op.query)
+        if rows is None:
+            continue
+        found += 1
+        _pin(op, axis, rows)
+        for value in (op.key, op.value):
+            if isinstance(value, BlockArgument):
+                function = value.block.parent_op()
+                assert isinstance(function, FuncOp)
+                write_stored(function, {value: CUT}, [axis])
+            elif isinstance(value, OpResult) and is_operator(value.op):
+                _pin(value.op, axis, _making(discovery.rule(value.op), value))
+        for user, gradient in _users(op):
+            _pin(user, axis, _reading(discovery.rule(user), user, gradient))
+    discovery.cache.save()
+    return found
+
+
+def _users(op: AttentionOp) -> Iterator[tuple[Operation, SSAValue]]:
+    """What uses gradients by keys and values."""
+    if isinstance(op, BackwardOp):
+        for gradient in (op.key_gradient, op.value_gradient):
+            yield from ((use.operation, gradient) for use in gradient.uses if is_operator(use.operation))
+
+
+def _pin(op: Operation, axis: str, factor: str | None) -> None:
+    known = op.attributes.get(STRATEGY)
+    choices = known.choices if isinstance(known, StrategyAttr) else {}
+    if factor is not None and axis not in choices:
+        op.attributes[STRATEGY] = StrategyAttr.of(MESH, {**choices, axis: UseFactor(factor)})
+
+
+def _reading(rule: Rule, op: Operation, value: SSAValue) -> str | None:
+    """The factor that cuts the sequence of an operand, if one does, in one piece."""
+    dims = [rule.inputs[i] for i, operand in enumerate(op.operands) if operand is value]
+    sequence = dims[0][len(shape_of(value)) - 2] if dims and dims[0] else InputDim()
+    return sequence.factor if sequence == InputDim(sequence.factor) else None
+
+
+def _making(rule: Rule, value: OpResult) -> str | None:
+    """The factor that cuts the sequence of a result, if one does, in one piece."""
+    whole = Gather(len(shape_of(value)) - 2)
+    return next((name for name, combines in rule.combines.items() if combines[value.index] == whole), None)

@@ -1,0 +1,216 @@
+"""Attention by chunks of keys that go around is the attention: random shapes, masks and diagonals, on whatever devices."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from xdsl.context import Context
+from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.func import Func
+from xdsl.parser import Parser
+
+from distir.dialects.attention import Attention, AttentionOp
+from distir.dialects.dist import Dist
+from distir.dialects.dist.communication import AllGatherOp
+from distir.dialects.dist.windows import ExchangeOp
+from distir.interpreters import attention, attention_tensors
+from distir.interpreters.machines import load_machine
+from distir.interpreters.module_check import check_module
+from distir.interpreters.ranks import explicit
+from distir.interpreters.reference import run, run_ranks
+from distir.interpreters.simulate.analysis import Analysis
+from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.context_parallel import ContextParallelPass
+from distir.passes.ilp_shard import IlpShardPass
+from distir.passes.overlap_communication import OverlapCommunicationPass
+from distir.passes.project_to_rank import project
+from distir.passes.ring_attention import RingAttentionPass
+
+QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+class Case(NamedTuple):
+    """Attention and its gradient: heads in a group if there is more than one."""
+
+    heads: int
+    group: int
+    rows: int
+    keys: int
+    mask: tuple[bool, str] | None
+    """Whether each row and each head has its own, and the element type."""
+    diagonal: int | None
+    trains: bool
+    axes: str
+    ranks: int
+
+    @property
+    def text(self) -> str:
+        size, lead = 4, f"{self.heads}x" if self.heads else ""
+        group = f"{self.group}x" if self.group > 1 else ""
+        q, k, v = (
+            f"tensor<{lead}{n}x{d}xf64>" for n, d in ((f"{group}{self.rows}", size), (self.keys, size), (self.keys, 3))
+        )
+        o, sums = f"tensor<{lead}{group}{self.rows}x3xf64>", f"tensor<{lead}{group}{self.rows}xf64>"
+        given, operand, type_ = "", "", ""
+        if self.mask is not None:
+            own, element = self.mask
+            lead = lead if own else "1x" * bool(self.heads)
+            type_ = f"tensor<{lead}{'1x' if group else ''}{self.rows if own else 1}x{self.keys}x{element}>"
+            given, operand, type_ = f", %m: {type_} {port('m', False, -1)}", ", %m", f", {type_}"
+        diagonal = "" if self.diagonal is None else f", diagonal = {self.diagonal} : i64"
+        options = f"<{{scale = 0.5 : f64{diagonal}}}>"
+        lines = [
+            f'%o, %s = "attention.forward"(%q, %k, %v{operand}) {options} : ({q}, {k}, {v}{type_}) -> ({o}, {sums})'
+        ]
+        results = {"o": o}
+        if self.trains:
+            lines.append(
+                f'%dq, %dk, %dv = "attention.backward"(%g, %o, %s, %q, %k, %v{operand}) {options} : '
+                f"({o}, {o}, {sums}, {q}, {k}, {v}{type_}) -> ({q}, {k}, {v})"
+            )
+            results |= {"dq": q, "dk": k, "dv": v}
+        arguments = {"q": q, "k": k, "v": v, "g": o}
+        return f"""func.func @main({", ".join(f"%{n}: {t} {port(n, True, t.count('x') - 2)}" for n, t in arguments.items())}{given})
+            -> ({", ".join(f"{t} {port(n, False, t.count('x') - 2)}" for n, t in results.items())}) {{
+          {chr(10).join(lines)}
+          func.return {", ".join(f"%{n}" for n in results)} : {", ".join(results.values())}
+        }}"""
+
+
+def port(name: str, is_input: bool, sequence: int) -> str:
+    """Attributes of an argument or result; one that has a sequence is cut along it."""
+    role = "input" if is_input or sequence < 0 else "output"
+    dims = ["{}"] * (sequence + 2)
+    if sequence >= 0:
+        dims[sequence] = '{"cp"}'
+    pin = f", dist.sharding = #dist.sharding<@mesh, [{', '.join(dims)}]>" if sequence >= 0 else ""
+    return f'{{dist.name = "{name}", dist.role = "{role}"{pin}}}'
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    ranks = draw(st.sampled_from([2, 3, 4]))
+    heads = draw(st.sampled_from([0, 1, 2]))
+    masks = st.tuples(st.booleans(), st.sampled_from(["i1", "f64"]))
+    return Case(
+        heads,
+        draw(st.sampled_from([1, 3])) if heads else 1,
+        ranks * draw(st.integers(2, 4)),
+        ranks * draw(st.integers(2, 4)),
+        draw(st.none() | masks),
+        draw(st.none() | st.integers(-1, 6)),
+        draw(st.booleans()),
+        draw(st.sampled_from(["cp={}", "dp=2,cp={}", "cp={},tp=2"])).format(ranks),
+        ranks,
+    )
+
+
+def gathered(case: Case) -> tuple[ModuleOp, ModuleOp]:
+    """The program, and the same with queries cut and keys and values gathered."""
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Attention):
+        context.load_dialect(dialect)
+    module = Parser(context, case.text).parse_module()
+    distributed = module.clone()
+    ContextParallelPass().apply(context, distributed)
+    IlpShardPass(mesh=case.axes, machine="dgx-h100").apply(context, distributed)
+    ApplyShardingPass(grouped=True).apply(context, distributed)
+    return module, distributed
+
+
+def ringed(distributed: ModuleOp, overlaps: bool = False) -> ModuleOp:
+    RingAttentionPass().apply(Context(), distributed)
+    if overlaps:
+        OverlapCommunicationPass().apply(Context(), distributed)
+    distributed.verify()
+    check_module(distributed)
+    return distributed
+
+
+def gathers(module: ModuleOp) -> int:
+    return sum(isinstance(op, AllGatherOp) and op.axis == "cp" for op in module.walk())
+
+
+def drawn(case: Case, module: ModuleOp, random: np.random.Generator) -> dict[str, np.ndarray]:
+    from distir.interpreters.entry import entry_function
+    from distir.passes.structure import argument_attributes, shape_of, text
+
+    main, found = entry_function(module), dict[str, np.ndarray]()
+    for argument, attributes in zip(main.body.block.args, argument_attributes(main), strict=True):
+        values = random.standard_normal(shape_of(argument))
+        name = text(attributes, "dist.name", "")
+        if name == "m":
+            values = values > 0.3 if case.mask and case.mask[1] == "i1" else np.where(values > 0.5, -np.inf, values)
+        found[name] = values
+    return found
+
+
+def check(case: Case, seed: int) -> None:
+    module, distributed = gathered(case)
+    before = gathers(distributed)
+    program = ringed(distributed, overlaps=seed % 2 == 1)
+    assert before
+    assert not gathers(program)
+    assert sum(isinstance(op, AttentionOp) for op in program.walk()) == case.ranks * (1 + case.trains)
+    inputs = drawn(case, module, np.random.default_rng(seed))
+    expected, got = run(module, inputs), run(program, inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, rtol=0, atol=1e-10 * max(1.0, np.abs(value).max()), err_msg=name)
+    written = explicit(program)
+    devices = int(written.attributes["dist.devices"].value.data)  # pyright: ignore
+    for name, value in run_ranks([project(written, rank) for rank in range(devices)], inputs).items():
+        np.testing.assert_array_equal(value, got[name], err_msg=name)
+    machine = load_machine("dgx-h100")
+    grouped, each = (Analysis(module, machine).summary for module in (program, written))
+    assert (grouped.clocks, grouped.peak_memory_bytes) == (each.clocks, each.peak_memory_bytes)
+
+
+@settings(**QUIET, max_examples=12)  # pyright: ignore[reportArgumentType]
+@given(cases(), st.integers(0, 99))
+def test_what_goes_around_is_the_attention(case: Case, seed: int) -> None:
+    check(case, seed)
+
+
+@pytest.mark.long
+@settings(**QUIET, max_examples=200)  # pyright: ignore[reportArgumentType]
+@given(cases(), st.integers(0, 99))
+def test_what_goes_around_is_the_attention_of_many(case: Case, seed: int) -> None:
+    check(case, seed)
+
+
+def test_no_device_has_all_keys() -> None:
+    """Of memory at the peak, and of messages: a device sends each of 3 parts of keys and values once, where it gets as many when they are gathered."""
+    case = Case(2, 1, 4096, 4096, None, 0, False, "cp=4", 4)
+    _, distributed = gathered(case)
+    machine = load_machine("dgx-h100")
+    before = Analysis(distributed, machine).summary.peak_memory_bytes[0]
+    program = ringed(distributed)
+    assert Analysis(program, machine).summary.peak_memory_bytes[0] < before
+    moved = [op for op in program.walk() if isinstance(op, ExchangeOp)]
+    assert len(moved) == 2 * 3
+    assert all(op.windows == [(3072, 4096), (0, 1024), (1024, 2048), (2048, 3072)] for op in moved)
+
+
+@pytest.mark.parametrize("diagonal", [None, 0, 3, -2, -9])
+@pytest.mark.parametrize("scale", [0.3, 300.0])
+def test_results_of_two_parts_combine_to_those_of_the_whole(diagonal: int | None, scale: float) -> None:
+    """On arrays and on tensors, where rows see keys of both parts, of one, or of none; sums of exponentials that overflow too."""
+    random = np.random.default_rng(0)
+    query, key, value = (random.standard_normal((2, n, 4)) for n in (6, 9, 9))
+    for split in (1, 4, 8):
+        other = None if diagonal is None else diagonal - split
+        with np.errstate(over="ignore"):  # of scores that are not seen
+            whole = attention.forward(query, key, value, None, scale, diagonal)
+            parts = [
+                attention.forward(query, key[:, s], value[:, s], None, scale, limit)
+                for s, limit in ((slice(None, split), diagonal), (slice(split, None), other))
+            ]
+        found = attention.combine(*parts[0], *parts[1])
+        tensors = [torch.tensor(each) for part in parts for each in part]
+        on_tensors = attention_tensors.combine(*tensors)
+        for expected, array, tensor in zip(whole, found, on_tensors, strict=True):
+            np.testing.assert_allclose(array, expected, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-12, atol=1e-12)
