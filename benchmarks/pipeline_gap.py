@@ -27,10 +27,18 @@ from examples import gpt3_pytorch
 BATCH = 1536
 
 
+def plans_of(text: str) -> list[tuple[int, ...]]:
+    """D,T,P,K/D,T,P,K/..."""
+    plans = [tuple(int(n) if n.isdecimal() else 0 for n in plan.split(",")) for plan in text.split("/")]
+    if not all(len(plan) == 4 and all(plan) for plan in plans):
+        raise argparse.ArgumentTypeError(f"expected D,T,P,K/D,T,P,K/..., got {text}")
+    return plans
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Plans of GPT-3 within a gap and without.")
     parser.add_argument("--layers", type=int, default=gpt3_pytorch.LAYERS)
-    parser.add_argument("--plans", default="16,8,8,48/16,4,16,48/8,8,16,96")
+    parser.add_argument("--plans", type=plans_of, default="16,8,8,48/16,4,16,48/8,8,16,96")
     parser.add_argument("--machine", default="dgx-h100")
     parser.add_argument("--memory", type=float, help="GB per device; by default the machine's")
     args = parser.parse_args()
@@ -41,13 +49,12 @@ def main() -> None:
     capacity = load_machine(args.machine).device.memory_capacity_bytes
     if args.memory is not None:
         capacity = int(args.memory * 1e9)
-    plans = [tuple(map(int, plan.split(","))) for plan in args.plans.split("/")]
     near, near_each = pipeline_search.NEAR, pipeline_search.NEAR_EACH
     for gap, each in ((near, near_each), (near, pipeline_search.EXACT), (0.0, pipeline_search.EXACT)):
         pipeline_search.NEAR, pipeline_search.NEAR_EACH = gap, each
         search = StagedSearch(lambda _: module.clone(), args.machine, "analytic", capacity)
         search.base(BATCH)
-        for dp, tp, pp, microbatches in plans:
+        for dp, tp, pp, microbatches in args.plans:
             plan = Configuration(BATCH, dp, tp, pp, microbatches, "1f1b", sharding="ilp")
             start = time.process_time()
             found = search.evaluate(plan)
