@@ -62,7 +62,7 @@ TWO_ROLES = {**TWO_AXES, "restrict": "dp=batch,tp=model"}
 @pytest.mark.parametrize(
     ("workload", "options"),
     [
-        ("gpt", TWO_AXES),
+        pytest.param("gpt", TWO_AXES, marks=pytest.mark.long),
         pytest.param("odd-gpt", ONE_AXIS, marks=pytest.mark.long),
         ("gat", ONE_AXIS),
         pytest.param("odd-gpt", TWO_AXES, marks=pytest.mark.long),

@@ -36,7 +36,7 @@ def search(model: Path, out: Path, *options: str) -> Any:
         pytest.param("--row 3", marks=pytest.mark.long),
         pytest.param("--sharding ilp --dp 2 --pp 1", marks=pytest.mark.long),
         "--zero 3 --dp 4 --pp 1 --sharding ilp",
-        "--overlap --pp 2 --dp 2",
+        pytest.param("--overlap --pp 2 --dp 2", marks=pytest.mark.long),
         pytest.param("--recompute all --pp 2 --row 2", marks=pytest.mark.long),
     ],
 )
