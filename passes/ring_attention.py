@@ -41,5 +41,8 @@ class RingAttentionPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if (group := group_of(op)) is None:
-            raise DistirError("ring-attention takes a program over groups: apply-sharding{grouped=true} writes one")
+            raise DistirError(
+                "ring-attention takes a program over groups: apply-sharding{grouped=true} writes one, "
+                "where all devices do the same (ilp-shard{shards=even})"
+            )
         PatternRewriteWalker(RingAttention(group), apply_recursively=False).rewrite_module(op)
