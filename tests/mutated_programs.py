@@ -1,6 +1,6 @@
 """Pairs of a sequential program and a distributed one, small, for mutation testing: MLP, GPT, convolutions, experts (more models in
 `models_to_mutate`); training with SGD, momentum and AdamW; pipelines, with several stages on a rank and with backward parts in two;
-recomputation; two of JAX; uneven shards; ZeRO 1, 2, 3 and state that is cut anyhow; plans of `ilp-shard`.
+recomputation; two of JAX; uneven shards; ZeRO 1, 2, 3 and state that is cut anyhow; plans of `ilp-shard`; ring attention.
 
     sequential, distributed = PROGRAMS["gpt-adamw"](folder)
 """
@@ -22,12 +22,15 @@ from distir.interpreters.entry import entry_function
 from distir.interpreters.module_check import check_module
 from distir.interpreters.weights import attach, weights_of
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.context_parallel import ContextParallelPass
 from distir.passes.distribution.inline import inline_calls
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.options import options
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.ilp_shard import IlpShardPass
+from distir.passes.recognise_attention import RecogniseAttentionPass
+from distir.passes.ring_attention import RingAttentionPass
 from distir.passes.structure import argument_attributes, shape_of
 from tests import models_to_mutate, small_models
 from tests.slow_machine import written
@@ -51,6 +54,17 @@ def _checked(sequential: ModuleOp, distributed: ModuleOp) -> Pair:
 def _parallel(sequential: ModuleOp, **degrees: Any) -> Pair:
     distributed = copied(sequential)
     DtpParallelizePass(**degrees).apply(Context(), distributed)
+    return _checked(sequential, distributed)
+
+
+def _ring(sequential: ModuleOp, folder: Path, mesh: str) -> Pair:
+    """Attention is one operation, whose keys and values go around along an axis."""
+    RecogniseAttentionPass().apply(Context(), sequential)
+    distributed = copied(sequential)
+    ContextParallelPass().apply(Context(), distributed)
+    IlpShardPass(machine=written(folder), mesh=mesh, shards="even").apply(Context(), distributed)
+    ApplyShardingPass(grouped=True).apply(Context(), distributed)
+    RingAttentionPass().apply(Context(), distributed)
     return _checked(sequential, distributed)
 
 
@@ -295,6 +309,7 @@ PROGRAMS: dict[str, Callable[[Path], Pair]] = {
     "gpt-grouped": lambda folder: _parallel(
         gpt(_adamw, layers=1), dp=2, tp=2, microbatches=2, sharding="ilp", grouped=True, machine=written(folder)
     ),
+    "gpt-ring": lambda folder: _ring(gpt(_adamw, layers=1), folder, "dp=2,cp=2"),
     "mlp-zero-3-streams": lambda _: _parallel(
         mlp_adamw(), dp=3, microbatches=2, sharding="ilp", zero=3, overlap=True, bucket=200
     ),

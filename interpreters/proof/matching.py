@@ -17,7 +17,7 @@ from distir.interpreters.proof import windows
 from distir.interpreters.proof.addends import Addends
 from distir.interpreters.proof.constants import close, stated, taken
 from distir.interpreters.proof.indices import FREE, Indices, Mismatch, concat, full, product, ranges, special
-from distir.interpreters.proof.templates import Form, Template, agrees
+from distir.interpreters.proof.templates import KEYS, Form, Template, agrees
 from distir.interpreters.proof.values import Kind, Positions, Shard
 from distir.interpreters.proof.weights import ONE, Addend
 
@@ -65,6 +65,8 @@ class Application:
         """What each result is."""
         self._check_operands()
         self._find_blocks()
+        if self.template.whole is not None and KEYS not in self.cut:
+            raise Mismatch("it has all keys")
         self._check_operand_dims()
         self._check_lookup()
         self._check_constants()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from xdsl.dialects import func
 from xdsl.dialects.builtin import TensorType
@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 from xdsl.traits import Pure
 
 from distir.dialects import rank
+from distir.dialects.attention import CombineOp
 from distir.dialects.dist import (
     AccumulateOp,
     BatchRowsOp,
@@ -45,6 +46,7 @@ from distir.interpreters.proof.calls import Place, abstracted
 from distir.interpreters.proof.constants import stated
 from distir.interpreters.proof.indices import Base, Mismatch
 from distir.interpreters.proof.matching import Application, Lookup, Outcome
+from distir.interpreters.proof.parts import combined
 from distir.interpreters.proof.templates import Form, Template
 from distir.interpreters.proof.terms import Library, application, is_floating, is_number, replayed, scaled_by
 from distir.interpreters.proof.values import (
@@ -54,6 +56,7 @@ from distir.interpreters.proof.values import (
     Number,
     Outside,
     Packed,
+    Part,
     Positions,
     Shard,
     Term,
@@ -126,6 +129,12 @@ class LocalShards(InterpreterFunctions):
     @impl(AccumulateOp)
     def accumulate(self, interpreter: Interpreter, op: AccumulateOp, args: PythonValues) -> PythonValues:
         return (shards.reduce(op.reduction.data, args),)
+
+    @impl(CombineOp)
+    def combine(self, interpreter: Interpreter, op: CombineOp, args: PythonValues) -> PythonValues:
+        if not any(isinstance(value, Part) for value in args):
+            return cast(Prover, interpreter).operator(op, args)
+        return combined(args)
 
     @impl(ZerosOp)
     def zeros(self, interpreter: Interpreter, op: ZerosOp, args: PythonValues) -> PythonValues:
@@ -253,7 +262,7 @@ class Prover(Walk):
             return (operands[0],) * len(op.results)
         try:
             if known is None:
-                return self._operator(op, operands)
+                return self.operator(op, operands)
             functions, implementation = known
             results = implementation(functions, self, op, operands).values
             if not (len(results) == 1 and isinstance(results[0], Suspended)) and not isinstance(op, TRANSPARENT):
@@ -345,7 +354,8 @@ class Prover(Walk):
 
     # --- operators ---
 
-    def _operator(self, op: Operation, operands: PythonValues) -> PythonValues:
+    def operator(self, op: Operation, operands: PythonValues) -> PythonValues:
+        """What the results of an operation are, of which some operation of the sequential program it must be a shard."""
         form = self.library.forms(op)
         values, lookup = _without_lookups(operands)
         if lookup is None and (constants := self._constants(op, values)) is not None:
@@ -380,7 +390,7 @@ class Prover(Walk):
                 own.otherwise = own.otherwise or by_scale.term
         else:
             chosen = next((f for f in found if all(term.plain.is_sequential for term in f[3])), found[0])
-        _, outcomes, masked, terms = chosen
+        template, outcomes, masked, terms = chosen
         if scale is not None and not any(t.is_open for t in terms) and not all(map(self.library.has, terms)):
             return scale
         for term in terms:
@@ -391,6 +401,8 @@ class Prover(Walk):
         results: list[Shard] = []
         for term, (indices, addend), local in zip(terms, outcomes, form.results, strict=True):
             results.append(zeros(local) if addend is not None and addend.is_nothing else shard(term, indices, addend))
+        if template.whole is not None:
+            return tuple(map(Part, results))
         return tuple(results) if masked is None else tuple([_looked_up(r, operands, masked) for r in results])
 
     def _operand_terms(self, template: Template, values: Sequence[Shard]) -> list[Term]:

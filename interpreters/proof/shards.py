@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from distir.dialects.dist.windows import overlaps
 from distir.dialects.reductions import Reduction
 from distir.interpreters.proof.indices import Mismatch
 from distir.interpreters.proof.values import (
@@ -75,9 +76,12 @@ def reducescatter(reduction: Reduction, dim: int, values: Sequence[Any], extents
 
 
 def exchange(dim: int, values: Sequence[Any], windows: Sequence[tuple[int, int]]) -> list[Shard]:
-    """Ranges of the concatenation."""
-    whole = concatenate(values, dim)
-    return [taken(whole, dim, start, stop) for start, stop in windows]
+    """Ranges of the concatenation: what lies in one part stays an addend, whatever others are."""
+    extents = [value.indices[dim].size for value in expect_shards(values)]
+    pieces: list[list[Shard]] = [[] for _ in windows]
+    for holder, reader, start, stop in overlaps(extents, windows):
+        pieces[reader].append(taken(values[holder], dim, start, stop))
+    return [concatenate(each, dim) if len(each) > 1 else each[0] for each in pieces]
 
 
 def alltoall(split: int, concat: int, values: Sequence[Any], extents: Sequence[int]) -> list[Shard]:

@@ -18,6 +18,8 @@ from distir.interpreters.model_names import NAMES
 from distir.interpreters.proof.values import Kind, Term, is_zero
 
 RULE = "dist.rule"
+KEYS = "keys"
+"""The factor of the keys in the rule of a template whose results are for some of them."""
 
 
 class Kinds:
@@ -184,6 +186,8 @@ class Template:
     alike: tuple[int, ...]
     """For each, the first that is the same value."""
     rule: Rule | None
+    whole: Template | None = None
+    """Of one whose results are for some of the keys, that of all (`parts`)."""
     extents: dict[str, int] = field(default_factory=dict[str, int])
     """Of every factor, how many blocks may be told apart."""
 

@@ -18,7 +18,7 @@ from xdsl.traits import Pure
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Rule
 from distir.interpreters.proof.templates import Form, Forms, Kinds, Template, rule_of
-from distir.interpreters.proof.values import Kind, Term, constant, is_zero, term_of, unified
+from distir.interpreters.proof.values import Kind, Term, constant, is_hole, is_zero, term_of, unified
 from distir.interpreters.reference import run_operator
 from distir.interpreters.walk import Enter, Walk
 
@@ -53,10 +53,20 @@ class Library:
         if (found := self._known.get(key)) is None:
             found = self._known[key] = Template(form, key[1], constants, alike, self.rules(op))
             self.templates.setdefault(op.name, []).append(found)
+            self._add_parts(op, found)
         elif found.rule is None and (rule := self.rules(op)) is not None:
             found.rule = rule
             found.__post_init__()
+            self._add_parts(op, found)
         return found
+
+    def _add_parts(self, op: Operation, whole: Template) -> None:
+        """The template of an attention on some of the keys."""
+        from distir.interpreters.proof.parts import rule_of_parts
+
+        if whole.rule is not None and (rule := rule_of_parts(op, whole.rule)) is not None:
+            parts = Template(whole.form, whole.kinds, whole.constants, whole.alike, rule, whole)
+            self.templates[op.name].append(parts)
 
     def evaluated(self, op: Operation, operands: Sequence[Term]) -> list[Term] | None:
         """The constants that an operation on constants gives; None if it is none, or too large. Each is computed once, however many
@@ -171,7 +181,7 @@ def _pulled(template: Template, operands: Sequence[Term]) -> tuple[Any, set[int]
     for partial in template.rule.partials:
         taken = set(partial.operands)
         if partial.reduction is Reduction.SUM and partial.factor is None and lacking <= taken:
-            if all(is_zero(operands[i]) for i in taken - lacking):
+            if all(is_zero(operands[i]) or is_hole(operands[i]) for i in taken - lacking):
                 return factors, lacking, partial.results
     return None
 

@@ -366,9 +366,25 @@ class Outside(Value):
         return Outside(change(self.value), change(self.indices), self.positions, self.dims, otherwise)
 
 
+@dataclass(frozen=True)
+class Part(Value):
+    """A result of an attention for some of the keys, as if it were an addend over them: others join it (`attention.combine`), and no sum."""
+
+    shard: Shard
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        return (self.shard,)
+
+    def mapped(self, change: Callable[[Shard], Shard]) -> Part:
+        return Part(change(self.shard))
+
+
 def expect_shards(values: Sequence[Any]) -> list[Shard]:
     """The values, if all are shards."""
     for value in values:
+        if isinstance(value, Part):
+            raise Mismatch(f"a result for some of the keys is used otherwise than by attention.combine: {value.shard}")
         if not isinstance(value, Shard):
             raise Mismatch("what a lookup needs or gives is used otherwise")
     return list(values)

@@ -1,6 +1,7 @@
 """Attention by chunks of keys that go around is the attention: random shapes, masks and diagonals, on whatever devices."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -8,17 +9,19 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.builtin import Builtin, DenseArrayBase, ModuleOp, i64
 from xdsl.dialects.func import Func
 from xdsl.parser import Parser
+from xdsl.rewriter import Rewriter
 
-from distir.dialects.attention import Attention, AttentionOp
-from distir.dialects.dist import Dist
+from distir.dialects.attention import Attention, AttentionOp, CombineOp, ForwardOp
+from distir.dialects.dist import AccumulateOp, Dist, ScaleOp
 from distir.dialects.dist.communication import AllGatherOp
 from distir.dialects.dist.windows import ExchangeOp
 from distir.interpreters import attention, attention_tensors
 from distir.interpreters.machines import load_machine
 from distir.interpreters.module_check import check_module
+from distir.interpreters.proof import prove
 from distir.interpreters.ranks import explicit
 from distir.interpreters.reference import run, run_ranks
 from distir.interpreters.simulate.analysis import Analysis
@@ -28,6 +31,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.overlap_communication import OverlapCommunicationPass
 from distir.passes.project_to_rank import project
 from distir.passes.ring_attention import RingAttentionPass
+from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
@@ -163,6 +167,9 @@ def check(case: Case, seed: int) -> None:
     devices = int(written.attributes["dist.devices"].value.data)  # pyright: ignore
     for name, value in run_ranks([project(written, rank) for rank in range(devices)], inputs).items():
         np.testing.assert_array_equal(value, got[name], err_msg=name)
+    annotated = module.clone()
+    ShardcombineAnnotatePass().apply(Context(), annotated)
+    assert prove(annotated, program)
     machine = load_machine("dgx-h100")
     grouped, each = (Analysis(module, machine).summary for module in (program, written))
     assert (grouped.clocks, grouped.peak_memory_bytes) == (each.clocks, each.peak_memory_bytes)
@@ -192,6 +199,87 @@ def test_no_device_has_all_keys() -> None:
     moved = [op for op in program.walk() if isinstance(op, ExchangeOp)]
     assert len(moved) == 2 * 3
     assert all(op.windows == [(3072, 4096), (0, 1024), (1024, 2048), (2048, 3072)] for op in moved)
+
+
+def of(program: ModuleOp, kind: type[Any]) -> list[Any]:
+    return [op for op in program.walk() if isinstance(op, kind)]
+
+
+def sums_instead(program: ModuleOp) -> None:
+    """Results are added up, not weighed."""
+    combine = of(program, CombineOp)[0]
+    sums = [AccumulateOp([a, b]) for a, b in zip(combine.operands[:2], combine.operands[2:], strict=True)]
+    Rewriter.replace_op(combine, sums, [each.output for each in sums])
+
+
+def twice(program: ModuleOp) -> None:
+    """One part of the keys is taken twice, another never."""
+    combine = of(program, CombineOp)[0]
+    combine.operands[2], combine.operands[3] = combine.operands[0], combine.operands[1]
+
+
+def never(program: ModuleOp) -> None:
+    """The last part is left out."""
+    combine = of(program, CombineOp)[-1]
+    Rewriter.replace_op(combine, [], combine.operands[:2])
+
+
+def logarithms_of_the_other(program: ModuleOp) -> None:
+    combine = of(program, CombineOp)[0]
+    combine.operands[1], combine.operands[3] = combine.operands[3], combine.operands[1]
+
+
+def without_weights(program: ModuleOp) -> None:
+    """The results of one part are taken for those of all."""
+    combine = of(program, CombineOp)[-1]
+    Rewriter.replace_op(combine, [], combine.operands[2:])
+
+
+def seen_from_elsewhere(program: ModuleOp) -> None:
+    """One chunk is masked as if it began elsewhere."""
+    op = of(program, ForwardOp)[1]
+    del op.attributes["dist.by_rank"]
+
+
+def of_the_wrong_device(program: ModuleOp) -> None:
+    """Values come from the next device, keys from the one before."""
+    exchange = of(program, ExchangeOp)[1]
+    exchange.properties["starts"] = DenseArrayBase.from_list(i64, [2, 4, 0])
+
+
+def halved(program: ModuleOp) -> None:
+    """Half of the results of one part."""
+    op = of(program, ForwardOp)[1]
+    for value in op.results:
+        half = ScaleOp(value, 1, 2)
+        op.parent.insert_op_after(half, op)
+        value.replace_uses_with_if(half.output, lambda use: not isinstance(use.operation, ScaleOp))
+
+
+FAULTS = [
+    sums_instead,
+    twice,
+    never,
+    logarithms_of_the_other,
+    without_weights,
+    seen_from_elsewhere,
+    of_the_wrong_device,
+    halved,
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_not_proven(fault: Callable[[ModuleOp], None]) -> None:
+    case = Case(2, 1, 6, 6, None, 0, False, "cp=3", 3)
+    module, distributed = gathered(case)
+    program = ringed(distributed)
+    ShardcombineAnnotatePass().apply(Context(), module)
+    assert prove(module, program)
+    fault(program)
+    program.verify()
+    assert not prove(module, program)
+    inputs = drawn(case, module, np.random.default_rng(0))
+    assert not np.allclose(run(module, inputs)["o"], run(program, inputs)["o"])
 
 
 @pytest.mark.parametrize("diagonal", [None, 0, 3, -2, -9])
