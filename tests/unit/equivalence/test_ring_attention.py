@@ -105,7 +105,7 @@ def cases(draw: st.DrawFn) -> Case:
         ranks * draw(st.integers(2, 4)),
         ranks * draw(st.integers(2, 4)),
         draw(st.none() | masks),
-        draw(st.none() | st.integers(-1, 6)),
+        draw(st.none() | st.integers(0, 2)),
         draw(st.booleans()),
         draw(st.sampled_from(["cp={}", "dp=2,cp={}", "cp={},tp=2"])).format(ranks),
         ranks,
