@@ -130,6 +130,27 @@ def test_numbers_that_usual_draws_do_not_reach(function: Any, args: tuple[Any, .
 # --- isolation ---
 
 
+LINEAR: list[tuple[Any, tuple[Any, ...], str]] = [
+    (aten.div.Tensor, (doubles(), doubles()), "sum: 0 -> 0"),
+    (aten.div.Tensor, (doubles(4, 5), doubles()), "sum: 0 -> 0"),
+    (aten.mul.Tensor, (doubles(), doubles()), "sum: 1 -> 0"),
+    (aten.mul.Tensor, (doubles(4, 5), doubles()), "sum: 1 -> 0"),
+    (aten.add.Tensor, (doubles(), doubles()), "sum: (0, 1) -> 0"),
+    (aten.sub.Tensor, (doubles(), doubles()), "sum: (0, 1) -> 0"),
+    (aten.neg.default, (doubles(),), "sum: 0 -> 0"),
+    (aten.expand.default, (doubles(), [4, 5]), "sum: 0 -> 0"),
+    (aten.where.self, (torch.tensor([[True], [False]]), doubles(), doubles()), "sum: (1, 2) -> 0"),
+    (aten.mse_loss_backward.default, (doubles(), doubles(4, 5), doubles(4, 5), 1), "sum: 0 -> 0"),
+    (aten._softmax_backward_data.default, (doubles(1, 1), doubles(1, 1), 1, torch.float64), "sum: 0 -> 0"),
+]
+
+
+@pytest.mark.parametrize(("function", "args", "partial"), LINEAR)
+def test_what_is_linear_in_a_number_takes_its_addends(function: Any, args: tuple[Any, ...], partial: str) -> None:
+    """However often it is drawn: also where the number, or what is made of it, is zero."""
+    assert partial in rule_that_holds(*operation(Call(function, args, {})))
+
+
 def test_answers_go_on_behind_a_crash_and_a_time_out() -> None:
     def spins() -> str:
         while True:
