@@ -158,7 +158,7 @@ def _operand(leaves: Sequence[Any], rng: np.random.Generator) -> Sequence[Any]:
     match int(rng.integers(6)):
         case 0 | 1 if (other := _some(alike, rng)) is not None:
             return _put(leaves, place, lambda _: leaves[other])
-        case 2:
+        case 2 if leaves[place].numel():
             return _put(leaves, place, lambda tensor: tensor.reshape(-1)[:1].reshape(()).clone())
         case 3:
             return _put(leaves, place, lambda tensor: tensor[0].clone() if tensor.dim() and len(tensor) else tensor)
