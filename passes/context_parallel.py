@@ -27,7 +27,9 @@ class ContextParallelPass(ModulePass):
         from distir.dialects.errors import DistirError
         from distir.passes.attention.sequence import pin_sequences
 
-        if not pin_sequences(op, self.axis):
+        if not self.axis.strip():
+            raise DistirError('axis: expected the name of an axis such as "cp", got ""')
+        if not pin_sequences(op, self.axis.strip()):
             raise DistirError(
                 "context-parallel: the program has no attention whose queries can be cut along their sequence"
             )

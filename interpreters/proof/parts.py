@@ -20,16 +20,18 @@ from distir.interpreters.proof.templates import KEYS, Template
 from distir.interpreters.proof.terms import application
 from distir.interpreters.proof.values import Part, Shard, Value, reduced, shard
 
+KEY, VALUE, MASK = 1, 2, 3
+"""Operands of the attention, which may be one value."""
+
 
 def rule_of_parts(op: Operation, rule: Rule) -> Rule | None:
     """The rule with keys as a factor too; None for another operation, or if keys are in a factor of it."""
     if not isinstance(op, ForwardOp):
         return None
     inputs = [list(dims) for dims in rule.inputs]
-    operands = list(op.operands)
-    dims = [(operands.index(op.key), -2), (operands.index(op.value), -2)]
+    dims = [(KEY, -2), (VALUE, -2)]
     if op.mask is not None and op.mask.type.get_shape()[-1] != 1:  # pyright: ignore
-        dims.append((operands.index(op.mask), -1))
+        dims.append((MASK, -1))
     for operand, dim in dims:
         if not inputs[operand] or inputs[operand][dim] != InputDim():
             return None
