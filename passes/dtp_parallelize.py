@@ -26,7 +26,7 @@ KEPT_WHOLE = 0.1
 
 @dataclass(frozen=True)
 class DtpParallelizePass(ModulePass):
-    """Distributes the entry over `dp * tp * pp` devices in `microbatches` microbatches.
+    """Distributes the entry over `dp * cp * tp * pp` devices in `microbatches` microbatches.
 
     With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
 
@@ -36,7 +36,7 @@ class DtpParallelizePass(ModulePass):
     otherwise, and a note on stderr says why; so is one of whose parameters tensor ranks would hold a tenth more than their share. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
     is stored in parts; with `grouped`, what the devices of a stage do alike is written once (`apply-sharding`). Requires: level 1 or 2 with
-    static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * tp * pp, equal semantics. Raises DistirError
+    static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * cp * tp * pp, equal semantics. Raises DistirError
     naming the op and the rule, or the batch, that forbids what was asked."""
 
     name = "dtp-parallelize"
@@ -48,6 +48,9 @@ class DtpParallelizePass(ModulePass):
     """Ranks of the pipeline."""
     microbatches: int = 1
     """Microbatches that the batch of a replica is cut into."""
+    cp: int = 1
+    """Devices that share the sequence of each row, whose attention passes keys and values around (`context-parallel`, `ring-attention`). More than one is
+    distributed as by `sharding=ilp`."""
     schedule: str = "1f1b"
     """As for `pipeline-schedule`. What has several stages on a rank, or backward parts in two, is distributed as by `sharding=ilp`."""
     virtual: int = 0
@@ -88,12 +91,14 @@ class DtpParallelizePass(ModulePass):
         """Whether the integer program plans from the start: asked for, or for a plan that divides."""
         from distir.passes.distribution.pipeline.tasks import is_plain
 
-        asked = self.divide or self.virtual > 1 or not is_plain(self.schedule)
+        asked = self.divide or self.cp > 1 or self.virtual > 1 or not is_plain(self.schedule)
         return self.sharding == "ilp" or (asked and self.sharding == "auto")
 
     def pipeline(self) -> tuple[ModulePass, ...]:
         """The passes that this one is, where it is several; otherwise itself."""
         from distir.passes.apply_sharding import ApplyShardingPass
+        from distir.passes.context_parallel import ContextParallelPass
+        from distir.passes.expand_ranks import ExpandRanksPass
         from distir.passes.ilp_shard import IlpShardPass
         from distir.passes.merge_functions import MergeFunctionsPass
         from distir.passes.microbatch import MicrobatchPass
@@ -101,13 +106,15 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.pipeline_schedule import PipelineSchedulePass
         from distir.passes.pipeline_stages import PipelineStagesPass
         from distir.passes.recompute_activations import RecomputeActivationsPass
+        from distir.passes.ring_attention import RingAttentionPass
         from distir.passes.zero_partition import ZeroPartitionPass
 
         if not self.is_pipeline:
             return (self,)
         from distir.passes.distribution.pipeline.tasks import splits_backward, stages_of
 
-        mesh = f"dp={self.dp},tp={self.tp}"
+        is_ring = self.cp > 1
+        mesh = f"dp={self.dp},cp={self.cp},tp={self.tp}" if is_ring else f"dp={self.dp},tp={self.tp}"
         stages = stages_of(self.schedule, self.pp, self.virtual)
         virtual = stages // self.pp if stages % self.pp == 0 else 1
         splits = splits_backward(self.schedule)
@@ -116,7 +123,8 @@ class DtpParallelizePass(ModulePass):
             machine=self.machine,
             cost_model=self.cost_model,
             batch=self.batch,
-            restrict=self.restrict,
+            restrict=",".join(filter(None, (self.restrict, "cp=sequence" * is_ring))),
+            shards="even" if is_ring else "any",
             memory_limit=self.memory_limit,
             time_limit=self.time_limit,
             divide=self.divide,
@@ -136,9 +144,12 @@ class DtpParallelizePass(ModulePass):
             ),
             MicrobatchPass(self.microbatches, self.batch),
             MergeFunctionsPass(),
-            *((ZeroPartitionPass(self.zero),) if self.zero else ()),
+            *((ZeroPartitionPass(self.zero, "dp,cp" if is_ring else "dp"),) if self.zero else ()),
+            *((ContextParallelPass(),) if is_ring else ()),
             search,
-            ApplyShardingPass(grouped=self.grouped),
+            ApplyShardingPass(grouped=self.grouped or is_ring),
+            *((RingAttentionPass(),) if is_ring else ()),
+            *((ExpandRanksPass(),) if is_ring and not self.grouped else ()),
             PipelineSchedulePass(self.schedule),
             *((OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks),) if self.overlap else ()),
         )
@@ -154,7 +165,7 @@ class DtpParallelizePass(ModulePass):
 
         _check(self)
         machine = load_machine(self.machine)
-        machine.check_devices(self.dp * self.tp * self.pp)
+        machine.check_devices(self.dp * self.cp * self.tp * self.pp)
         prepare(ctx, op)
         if self.is_pipeline:
             for each in self.pipeline()[len(preparing()) :]:
@@ -315,8 +326,10 @@ def _check(options: DtpParallelizePass) -> None:
         raise DistirError(f"recompute={options.recompute}: only sharding=ilp counts the layers of each stage")
     if options.divide and options.sharding == "dtp":
         raise DistirError("divide: sharding=dtp always cuts contractions: leave it out, or give sharding=ilp")
+    if options.cp > 1 and options.sharding == "dtp":
+        raise DistirError("cp: with sharding=dtp no axis cuts the sequence: leave it out, or give sharding=ilp")
 
-    for name in ("dp", "tp", "pp", "microbatches"):
+    for name in ("dp", "cp", "tp", "pp", "microbatches"):
         if (value := getattr(options, name)) < 1:
             raise DistirError(f"{name}: expected at least 1, got {value}")
     if options.virtual < 0:

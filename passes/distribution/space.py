@@ -358,6 +358,10 @@ class Reach:
     def is_batch(self, value: SSAValue, dim: int) -> bool:
         return self._links.find((value, dim)) in self._data
 
+    def is_sequence(self, value: SSAValue, dim: int) -> bool:
+        """Linked to neither."""
+        return not self.is_batch(value, dim) and not self.is_weight(value, dim)
+
     def is_model(self, value: SSAValue, dim: int) -> bool:
         """Linked to a parameter and not to the batch."""
         return (root := self._links.find((value, dim))) in self._model and root not in self._data

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from xdsl.context import Context
 
-from distir.interpreters.simulate import simulate
+from distir.interpreters.simulate.summaries import open_program
 from distir.passes.sharding.plans import Plan, annotate
 from distir.passes.sharding.problem import Problem
 
@@ -25,10 +25,10 @@ def makespan_seconds(problem: Problem, plan: Plan, total: float) -> float:
 
     annotate(problem, plan)
     module, entry, prices = problem.module.clone(), problem.entry.sym_name.data, problem.prices
-    ApplyShardingPass(entry).apply(Context(), module)
+    ApplyShardingPass(entry, grouped=True).apply(Context(), module)
     if problem.order is not None:
         PipelineSchedulePass(problem.order.schedule).apply(Context(), module)
-    return simulate(module, prices.machine, cost_model=prices.cost_model, entry=entry).makespan_seconds
+    return open_program(module, prices.machine, prices.cost_model, entry).summary().makespan_seconds
 
 
 def most_waited_seconds(problem: Problem) -> float:

@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 MOST_CALLS = 2000
 """Of longer pipelines only ranks that do not do the same are looked at."""
-RESTRICTIONS = ("any", "batch", "model", "none")
-"""What an axis may cut: every factor; those of the batch; those of weights that are not the batch's; nothing."""
+RESTRICTIONS = ("any", "batch", "sequence", "model", "none")
+"""What an axis may cut: every factor; those of the batch; those of neither the batch nor weights, such as the sequence; those of weights that are not the
+batch's; nothing."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,7 @@ def _axis_options(
     allowed = {
         "any": lambda value, dim: True,
         "batch": reach.is_batch,
+        "sequence": reach.is_sequence,
         "model": reach.is_weight,
         "none": lambda value, dim: False,
     }
@@ -240,12 +242,12 @@ def _axis_options(
         kind = "none" if size == 1 else restrictions.get(axis, "any")
         keys.append((kind, size))
         if (kind, size) not in found:
-            inside = reach.is_weight if kind in ("any", "model") else allowed["none"]
-            space = _Space(module, main, size, allowed[kind], inside, prices.mesh.uneven)
+            inside = {"any": reach.is_weight, "model": reach.is_weight, "sequence": reach.is_sequence}.get(kind)
+            space = _Space(module, main, size, allowed[kind], inside or allowed["none"], prices.mesh.uneven)
             space.restricted = None if kind == "none" else loop
             space.close()
             found[kind, size] = _without_idle_blocks(_without_idle_addends(space.options), prices.mesh)
-            if kind == "batch":
+            if kind in ("batch", "sequence"):
                 found[kind, size] = _keeping_addends(found[kind, size])
     return [found[key] for key in keys]
 
