@@ -105,8 +105,10 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.pipeline_schedule import PipelineSchedulePass
         from distir.passes.pipeline_stages import PipelineStagesPass
+        from distir.passes.recognise_attention import RecogniseAttentionPass
         from distir.passes.recompute_activations import RecomputeActivationsPass
         from distir.passes.ring_attention import RingAttentionPass
+        from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
         from distir.passes.zero_partition import ZeroPartitionPass
 
         if not self.is_pipeline:
@@ -132,6 +134,7 @@ class DtpParallelizePass(ModulePass):
         )
         return (
             *preparing(),
+            *((RecogniseAttentionPass(), ShardcombineAnnotatePass()) if is_ring else ()),
             *self._typing,
             *self._decomposing,
             PipelineStagesPass(

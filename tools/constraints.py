@@ -13,13 +13,18 @@ from distir.interpreters.machines import Machine
 
 LARGEST = (1 << 31) - 1
 """Of a batch or a number of microbatches: bytes of larger ones have more than 64 bits."""
-DEGREES = {"dp": "replicas", "tp": "tensor ranks", "pp": "stages"}
+DEGREES = {
+    "dp": "replicas that plans may have (default: any)",
+    "cp": "devices that share each sequence (context parallelism: attention passes keys and values around; default: 1)",
+    "tp": "tensor ranks that plans may have (default: any)",
+    "pp": "stages that plans may have (default: any)",
+}
 
 
 def add_constraints(parser: ArgumentParser) -> None:
     """The options."""
     for name, what in DEGREES.items():
-        parser.add_argument(f"--{name}", metavar="N,A..B", help=f"{what} that plans may have (default: any)")
+        parser.add_argument(f"--{name}", metavar="N,A..B", help=what)
     parser.add_argument("--most-tensor", metavar="T", type=int, help="largest tensor parallel degree (default: any)")
     parser.add_argument(
         "--tp-within-node",
@@ -30,7 +35,7 @@ def add_constraints(parser: ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Degrees:
-    """Ranges of degrees, each of first and last; none: any. A tensor axis divides `node`, if that is given."""
+    """Ranges of degrees, each of first and last; none: any, and of devices that share a sequence 1. A tensor axis divides `node`, if that is given."""
 
     ranges: dict[str, list[tuple[int, int]]]
     most_tensor: int | None = None
@@ -45,11 +50,16 @@ class Degrees:
         node = machine.levels[0].devices if args.tp_within_node else None
         return cls({name: ranges(_text(value), f"--{name}") for name, value in given.items()}, args.most_tensor, node)
 
-    def allows(self, dp: int, tp: int, pp: int) -> bool:
+    @property
+    def share_sequences(self) -> bool:
+        """Whether more than one device may share a sequence."""
+        return any(last > 1 for _, last in self.ranges.get("cp", ()))
+
+    def allows(self, dp: int, tp: int, pp: int, cp: int = 1) -> bool:
         """Whether plans may have these degrees."""
-        degrees = {"dp": dp, "tp": tp, "pp": pp}
+        degrees = {"dp": dp, "tp": tp, "pp": pp, "cp": cp}
         inside = (any(a <= degrees[n] <= b for a, b in each) for n, each in self.ranges.items())
-        return tp <= (self.most_tensor or tp) and (self.node is None or self.node % tp == 0) and all(inside)
+        return tp <= (self.most_tensor or tp) and (self.node is None or self.node % tp == 0) and all(inside) and (cp == 1 or "cp" in self.ranges)
 
     def __str__(self) -> str:
         texts = {n: ",".join(f"{a}..{b}" if a < b else f"{a}" for a, b in each) for n, each in self.ranges.items()}

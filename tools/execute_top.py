@@ -23,7 +23,7 @@ from distir.tools.commands.report import print_table, seconds_text, write_whole
 if TYPE_CHECKING:
     from distir.tools.plans import Plan
 
-COLUMNS = ("measured", "simulated", "batch", "D", "T", "P", "K", "schedule", "runs in", "simulated in", "error")
+COLUMNS = ("measured", "simulated", "batch", "D", "C", "T", "P", "K", "schedule", "runs in", "simulated in", "error")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Executed:
         return self.plan.figures.latency_seconds
 
     def as_dict(self) -> dict[str, Any]:
-        names = ("rank", "batch_size", "dp", "tp", "pp", "microbatches", "schedule")
+        names = ("rank", "batch_size", "dp", "cp", "tp", "pp", "microbatches", "schedule")
         figures = self.plan.as_dict()
         return {
             **{name: figures[name] for name in names},
@@ -69,15 +69,20 @@ class Executions:
 
     def report(self) -> None:
         """Prints a table, and how well the simulation said it."""
+        from distir.tools.plans import Table
+
         rows: list[tuple[str, ...]] = []
         for place, row in enumerate(self.rows, 1):
             c = row.plan.configuration
             error = f"{row.simulated_seconds / row.seconds - 1:+.0%}"
             schedule = c.schedule if c.pp > 1 else "-"
             times = seconds_text(row.seconds), seconds_text(row.simulated_seconds)
-            numbers = (place, row.plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)
+            numbers = (place, row.plan.rank, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches)
             rows.append((*map(str, numbers), schedule, *times, error))
-        print_table(rows, COLUMNS)
+        table = Table(COLUMNS, tuple(rows))
+        if all(row.plan.configuration.cp == 1 for row in self.rows):
+            table = table.without("C")
+        print_table(table.rows, table.columns)
         if (agreement := self.agreement) is not None:
             rank = "" if len(rows) < 3 else f"Spearman {agreement.spearman:.2f}, "
             print(f"{len(rows)} plans run here: {rank}MAPE {agreement.mape:.0%}")
@@ -92,7 +97,7 @@ def execute_top(plans: Sequence[Plan], count: int, runs: int, kept: str | None, 
         key = _key(plan, runs, backend)
         if key not in known:
             c = plan.configuration
-            text = f"plan {plan.rank} (D={c.dp} T={c.tp} P={c.pp} K={c.microbatches})"
+            text = f"plan {plan.rank} ({c.degrees_text})"
             print(f"running {text}", file=sys.stderr)
             known[key] = {"name": text.partition(" ")[2], "seconds": _measure(plan, text, runs, backend)}
             if kept is not None:

@@ -13,7 +13,7 @@ from distir.tools.plan_runs import not_simulated, run_of
 
 TOGETHER = (
     ("batch_size",),
-    ("dp", "tp", "pp"),
+    ("dp", "context_parallel", "tp", "pp"),
     ("microbatches",),
     ("schedule",),
     ("virtual_stages",),
@@ -54,7 +54,7 @@ def compare(
     if len(hashes) > 1 or (model is None and first.model.path != second.model.path):
         raise DistirError(f"{paths[1]}: is for another model than {paths[0]}: give --model MODEL to compare on one")
     said = {name: (first.setting(name), second.setting(name)) for name in SETTINGS}
-    groups = [("dp", "tp", "pp", "schedule") if "dp" in g and None in said["schedule"] else g for g in TOGETHER]
+    groups = [(*g, "schedule") if "dp" in g and None in said["schedule"] else g for g in TOGETHER]
     left = [group for group in groups if any(said[name][0] != said[name][1] for name in group)]
     left = [group for group in left if group != ("schedule",) or None not in said["schedule"]]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from hashlib import sha256
-from math import isfinite
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -113,7 +113,7 @@ class PlanFile:
 
     @property
     def devices(self) -> int:
-        return self.setting("dp") * self.setting("tp") * self.setting("pp")
+        return prod(self.setting(name) for name in ("dp", "context_parallel", "tp", "pp"))
 
     def text(self) -> str:
         """The file. Settings that are the default are there too: a plan says everything that it fixes."""

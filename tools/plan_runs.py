@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from distir.passes.search.configurations import Configuration, Outcome
     from distir.tools.plans import Plan
 
-DEGREES = ("dp", "tp", "pp")
+DEGREES = {"dp": "dp", "context_parallel": "cp", "tp": "tp", "pp": "pp"}
+"""What a plan calls them, and a search."""
 OPTIONS = {
     "batch_size": "batch_sizes",
-    **{name: name for name in DEGREES},
+    **DEGREES,
     "microbatches": "microbatches",
     "schedule": "schedules",
     "virtual_stages": "virtual",
@@ -64,7 +65,8 @@ def pin(args: Namespace, plan: PlanFile, path: str) -> None:
 
 def fits(pinned: dict[str, Any], c: Configuration) -> bool:
     """Whether a configuration is as pinned settings say; without a pipeline there is no schedule."""
-    found = {"batch_size": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "microbatches": c.microbatches}
+    found = {"batch_size": c.batch, "microbatches": c.microbatches}
+    found |= {name: getattr(c, degree) for name, degree in DEGREES.items()}
     found |= {"recompute": c.recompute, "sharding": c.sharding, "overlap": c.overlap}
     return all(found.get(name, value) == value for name, value in pinned.items() if value is not None)
 
@@ -161,11 +163,12 @@ def plan_file(source: PlanSource, c: Configuration, figures: Mapping[str, Any]) 
     args = source.args
     model = args.model if isinstance(args.model, str) else None
     settings = {name: getattr(args, option, SETTINGS[name][0]) for name, option in OPTIONS.items()}
-    settings |= {"batch_size": c.batch, "dp": c.dp, "tp": c.tp, "pp": c.pp, "microbatches": c.microbatches}
+    settings |= {"batch_size": c.batch, "microbatches": c.microbatches}
+    settings |= {name: getattr(c, degree) for name, degree in DEGREES.items()}
     settings |= {"schedule": c.schedule if c.pp > 1 else None, "memory_limit_bytes": source.search.memory_limit_bytes}
     settings |= {"recompute": c.recompute, "sharding": c.sharding, "virtual_stages": c.virtual, "overlap": c.overlap}
     numbers = {name: value for name, value in figures.items() if value is None or isinstance(value, int | float)}
-    found = {name: value for name, value in numbers.items() if name not in settings and name != "rank"}
+    found = {name: value for name, value in numbers.items() if name not in (*settings, *DEGREES.values(), "rank")}
     shapes = {name: list(sizes) for name, sizes in map(parse_shape, args.shape)}
     reference = ModelReference(model, None if model is None else hash_of(model), shapes, args.batch)
     return PlanFile(

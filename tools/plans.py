@@ -124,7 +124,7 @@ class Plan:
 
     @property
     def exposed_shares(self) -> dict[str, float]:
-        """By axis (dp, tp, pp), the share of device time in communication beside which the device computes nothing."""
+        """By axis (dp, cp, tp, pp), the share of device time in communication beside which the device computes nothing."""
         return {axis: self._details.communication.get(axis, (0.0, 0.0))[0] for axis in DEGREES}
 
     @property
@@ -150,6 +150,7 @@ class Plan:
             "rank": self.rank,
             "batch_size": c.batch,
             "dp": c.dp,
+            "cp": c.cp,
             "tp": c.tp,
             "pp": c.pp,
             "microbatches": c.microbatches,
@@ -177,6 +178,7 @@ COLUMNS = (
     "rank",
     "batch",
     "D",
+    "C",
     "T",
     "P",
     "K",
@@ -195,7 +197,7 @@ COLUMNS = (
 )
 """`comm` is the time of devices that goes to communication beside which they do not compute, by axis, `hidden` what goes to communication beside which they
 do, `bubble` what they wait. Where the model has tokens, theirs are counted, not samples."""
-DEGREES = ("dp", "tp", "pp")
+DEGREES = ("dp", "cp", "tp", "pp")
 IMPOSSIBLE = "are not possible"
 
 
@@ -255,7 +257,7 @@ class Plans(Sequence[Plan]):
         return found
 
     def table(self, top: int | None = None) -> Table:
-        """One row per plan. Of virtual stages (V), recomputation, how shardings are chosen, and streams of messages it says nothing where plans do not
+        """One row per plan. Of devices that share a sequence (C), virtual stages (V), recomputation, how shardings are chosen, and streams of messages it says nothing where plans do not
         differ in it."""
         plans = self.ranked[:top]
         per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
@@ -263,6 +265,8 @@ class Plans(Sequence[Plan]):
         table = Table(columns, tuple(map(_row, plans)), lambda: [plan.as_dict() for plan in plans])
         if all(plan.configuration.recompute == "none" for plan in self):
             table = table.without("recompute")
+        if all(plan.configuration.cp == 1 for plan in self):
+            table = table.without("C")
         if all(plan.configuration.virtual == 1 for plan in self):
             table = table.without("V")
         if len({plan.configuration.sharding for plan in self}) < 2:
@@ -330,7 +334,7 @@ class Plans(Sequence[Plan]):
 def _row(plan: Plan) -> tuple[str, ...]:
     c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
-        *(str(n) for n in (plan.rank, c.batch, c.dp, c.tp, c.pp, c.microbatches)),
+        *(str(n) for n in (plan.rank, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches)),
         *(c.schedule if c.pp > 1 else "-", str(c.virtual), c.recompute, c.sharding, "yes" if c.overlap else "no"),
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),

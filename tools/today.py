@@ -48,6 +48,7 @@ class Today:
             args.batch_sizes = str(batch)
         usual = {
             "dp": None,
+            "cp": None,
             "tp": None,
             "pp": None,
             "microbatches": None,
@@ -85,7 +86,7 @@ class Today:
             most > speed for most in slower
         )  # of plans that bounds excluded from the best, some may be faster
         ranks = f"rank {rank}" if last == rank else f"rank {rank} to {last}"
-        settings = f"D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}" + (f" {c.schedule}" if c.pp > 1 else "")
+        settings = c.degrees_text + (f" {c.schedule}" if c.pp > 1 else "")
         does = dropped or f"{speed:,.1f} samples/s, {bytes_text(row.figures.peak_memory_bytes)}, {ranks}"
         ahead = plans.best.throughput_per_second / speed - 1 if plans else 0.0
         better = f"; the best plan is {ahead:.1%} faster" if ahead > 0 and dropped is None else ""

@@ -51,9 +51,8 @@ def search_report(
     data["facts"] = [[name, text] for name, text in facts.items() if text]
     if best:
         c = best[0].configuration
-        plan = f"D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}"
         data["tiles"].append(
-            ["the best plan", plan, f"batch {c.batch}" + (f", {c.schedule}" if c.pp > 1 else ""), False]
+            ["the best plan", c.degrees_text, f"batch {c.batch}" + (f", {c.schedule}" if c.pp > 1 else ""), False]
         )
         if len(best) > 1:
             margin = best[0].throughput / best[1].throughput - 1
@@ -62,7 +61,7 @@ def search_report(
                 [
                     "faster than the next by",
                     f"{margin:.1%}",
-                    f"D={o.dp} T={o.tp} P={o.pp} K={o.microbatches}, batch {o.batch}",
+                    f"{o.degrees_text}, batch {o.batch}",
                     False,
                 ]
             )

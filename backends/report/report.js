@@ -68,7 +68,7 @@ function plans(search) {
     if (command && p.rank) parts.push(make("p", { class: "soft" }, "To write its program: "), make("pre", {}, `${command} --row ${p.rank} -o plan.mlir`));
     return parts;
   };
-  const label = p => `batch ${p.batch}  D=${p.dp} T=${p.tp} P=${p.pp} K=${p.k}` + (p.pp > 1 ? ` ${p.schedule}` : "");
+  const label = p => `batch ${p.batch}  D=${p.dp}${p.cp > 1 ? ` C=${p.cp}` : ""} T=${p.tp} P=${p.pp} K=${p.k}` + (p.pp > 1 ? ` ${p.schedule}` : "");
   const W = Math.min(1300, Math.max(320, innerWidth - (innerWidth < 600 ? 44 : 110))), H = innerWidth < 600 ? 300 : 380, left = 62, bottom = 40, right = 22, top = 10;
   const least = Math.min(...shown.map(p => p.peak)), largest = Math.max(...shown.map(p => p.peak), 1), limit = search.limit <= 4 * largest ? search.limit : 0;
   const far = largest > 20 * least, scale = far ? Math.log2 : m => m;   // bytes go over more than a factor of 20: logarithmic
@@ -76,7 +76,7 @@ function plans(search) {
   const x = m => left + (W - left - right) * (scale(m) - low) / (high - low || 1);
   const most = Math.max(...shown.map(p => p.throughput)) * 1.05 || 1, y = s => H - bottom - (H - bottom - top) * s / most;
   const colours = { D: "#3b78b8", T: "#e0872e", P: "#3f9b58", DT: "#b85fa8", DP: "#2aa3a3", TP: "#b59a1f", DTP: "#c94b4b", "": "#777" };
-  const kindOf = p => (p.dp > 1 ? "D" : "") + (p.tp > 1 ? "T" : "") + (p.pp > 1 ? "P" : "");
+  const kindOf = p => (p.dp * p.cp > 1 ? "D" : "") + (p.tp > 1 ? "T" : "") + (p.pp > 1 ? "P" : "");
   const plot = make("svg", { viewBox: `0 0 ${W} ${H}` });
   const rise = roundStep(most, H / 60), across = far ? Math.max(1, Math.ceil((high - low) / (W / 110))) : roundStep(high, W / 110, 1024);
   for (let s = 0; s <= most; s += rise) plot.append(make("line", { class: "axis", x1: left, x2: W - right, y1: y(s), y2: y(s) }), make("text", { x: left - 6, y: y(s) + 4, "text-anchor": "end" }, number(s)));
@@ -94,7 +94,8 @@ function plans(search) {
   const legend = make("p", { class: "keys soft" }, ...kinds.map(k => make("span", {}, make("i", { style: `background:${colours[k]}` }), [...k].join("/") || "one device")), make("span", { class: "words" }, "faint: does not fit · line: the Pareto front · large: the fastest"));
   const details = make("div", { class: "details" });
   const list = table([
-    { name: "rank", value: p => p.rank ?? 1e9, show: p => p.rank ? String(p.rank) : "" }, { name: "batch", value: p => p.batch }, { name: "D", value: p => p.dp }, { name: "T", value: p => p.tp },
+    { name: "rank", value: p => p.rank ?? 1e9, show: p => p.rank ? String(p.rank) : "" }, { name: "batch", value: p => p.batch }, { name: "D", value: p => p.dp },
+    ...(shown.some(p => p.cp > 1) ? [{ name: "C", value: p => p.cp }] : []), { name: "T", value: p => p.tp },
     { name: "P", value: p => p.pp }, { name: "K", value: p => p.k }, { name: "schedule", value: p => p.schedule, show: p => p.pp > 1 ? p.schedule : "-", text: true },
     ...(new Set(shown.map(p => p.sharding)).size > 1 ? [{ name: "sharding", value: p => p.sharding, text: true }] : []),
     ...(shown.some(p => p.recompute !== "none") ? [{ name: "recompute", value: p => p.recompute, text: true }] : []),

@@ -3,7 +3,7 @@ have along the axis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -19,12 +19,12 @@ from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine_annotate import is_operator
 from distir.passes.sharding.plans import MESH
 from distir.passes.staging.zero import write_stored
-from distir.passes.structure import shape_of
+from distir.passes.structure import AnyCall, functions, shape_of
 
 
 def pin_sequences(module: ModuleOp, axis: str) -> int:
     """Pins every attention whose queries can be cut along their sequence, and returns how many."""
-    discovery = Discovery(InterpreterDomains(), RuleCache.on_disk())
+    discovery, table = Discovery(InterpreterDomains(), RuleCache.on_disk()), functions(module)
     found = 0
     for op in [op for op in module.walk() if isinstance(op, AttentionOp)]:
         rows = _reading(discovery.rule(op), op, op.query)
@@ -32,24 +32,37 @@ def pin_sequences(module: ModuleOp, axis: str) -> int:
             continue
         found += 1
         _pin(op, axis, rows)
-        for value in (op.key, op.value):
+        for value in (_made(op.key, table), _made(op.value, table)):
             if isinstance(value, BlockArgument):
                 function = value.block.parent_op()
                 assert isinstance(function, FuncOp)
                 write_stored(function, {value: CUT}, [axis])
             elif isinstance(value, OpResult) and is_operator(value.op):
                 _pin(value.op, axis, _making(discovery.rule(value.op), value))
-        for user, gradient in _users(op):
+        for user, gradient in _users(op, table):
             _pin(user, axis, _reading(discovery.rule(user), user, gradient))
     discovery.cache.save()
     return found
 
 
-def _users(op: AttentionOp) -> Iterator[tuple[Operation, SSAValue]]:
-    """What uses gradients by keys and values."""
-    if isinstance(op, BackwardOp):
-        for gradient in (op.key_gradient, op.value_gradient):
-            yield from ((use.operation, gradient) for use in gradient.uses if is_operator(use.operation))
+def _made(value: SSAValue, table: Mapping[str, FuncOp]) -> SSAValue:
+    """The value itself, or the one that a function returns as it."""
+    while isinstance(value, OpResult) and isinstance(value.op, AnyCall):
+        returned = table[value.op.callee.string_value()].body.block.last_op
+        assert returned is not None
+        value = returned.operands[value.index]
+    return value
+
+
+def _users(op: AttentionOp, table: Mapping[str, FuncOp]) -> Iterator[tuple[Operation, SSAValue]]:
+    """What uses gradients by keys and values, also in functions that they are passed to."""
+    values = [op.key_gradient, op.value_gradient] if isinstance(op, BackwardOp) else list[SSAValue]()
+    for value in values:
+        for use in value.uses:
+            if isinstance(use.operation, AnyCall):
+                values.append(table[use.operation.callee.string_value()].body.block.args[use.index])
+            elif is_operator(use.operation):
+                yield use.operation, value
 
 
 def _pin(op: Operation, axis: str, factor: str | None) -> None:

@@ -38,6 +38,8 @@ class Configuration:
     """Stages on each rank of the pipeline; 0: as many as the schedule has."""
     overlap: bool = False
     """Whether messages have streams of their own."""
+    cp: int = 1
+    """Devices that share a sequence."""
 
     @property
     def plan(self) -> Configuration:
@@ -51,7 +53,13 @@ class Configuration:
 
     @property
     def devices(self) -> int:
-        return self.dp * self.tp * self.pp
+        return self.dp * self.cp * self.tp * self.pp
+
+    @property
+    def degrees_text(self) -> str:
+        """Degrees and microbatches, as tables call them."""
+        shared = f" C={self.cp}" if self.cp > 1 else ""
+        return f"D={self.dp}{shared} T={self.tp} P={self.pp} K={self.microbatches}"
 
     @property
     def layout(self) -> Layout:
@@ -120,21 +128,22 @@ def grid(
     microbatches: Sequence[int],
     schedules: Sequence[str],
     sharding: str = "dtp",
-    allows: Callable[[int, int, int], bool] = lambda dp, tp, pp: True,
+    allows: Callable[[int, int, int, int], bool] = lambda dp, tp, pp, cp: cp == 1,
     policies: Sequence[str] = ("none",),
     virtual: Sequence[int] = (),
     overlap: bool = False,
 ) -> list[Configuration]:
     """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline. `virtual` says how
+    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline, and devices that share a sequence. `virtual` says how
     many stages a rank has by schedules that leave it open."""
     alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
-        Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding, on_each, overlap)
+        Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding, on_each, overlap, cp)
         for recompute in policies
         for batch in batches
-        for dp, tp, pp in degrees(devices)
-        if allows(dp, tp, pp)
+        for cp in (c for c in range(1, devices + 1 if sharding == "ilp" else 2) if devices % c == 0)
+        for dp, tp, pp in degrees(devices // cp)
+        if allows(dp, tp, pp, cp)
         for k, schedule, on_each in (
             ordered(schedules, pp, microbatches, virtual)
             if pp > 1

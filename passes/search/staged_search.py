@@ -25,7 +25,6 @@ from distir.interpreters.simulate import SummaryMemo
 from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.summaries import open_program
 from distir.interpreters.work import type_bytes
-from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.pipeline.local_program import CutsLayers
 from distir.passes.distribution.pipeline.stages import (
     BACKWARD,
@@ -39,6 +38,7 @@ from distir.passes.distribution.pipeline.stages import (
 from distir.passes.distribution.pipeline.tasks import is_plain, splits_backward, stages_of, table_of
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
 from distir.passes.ilp_shard import IlpShardPass
+from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.search.best_first import BestFirst, Fastest
@@ -125,6 +125,7 @@ class StagedSearch:
         """The pass that writes a configuration's program."""
         return DtpParallelizePass(
             dp=c.dp,
+            cp=c.cp,
             tp=c.tp,
             pp=c.pp,
             microbatches=c.microbatches,
@@ -150,7 +151,7 @@ class StagedSearch:
             replace(each, cutoff=cutoff) if isinstance(each, IlpShardPass) and cutoff < inf else each
             for each in self.passes(c).pipeline()[len(preparing()) :]
         ]
-        last = next(i for i, each in enumerate(passes) if isinstance(each, ApplyShardingPass)) + 1
+        last = next(i for i, each in enumerate(passes) if isinstance(each, PipelineSchedulePass))
         key = _kept_as(c)
         if key not in self._sharded:
             for other in [each for each in self._sharded if each not in self._speeds]:
@@ -245,8 +246,9 @@ class StagedSearch:
         """Plans come in the order of what they take at least, what ranks of several stages usually wait, and two sums, which a plan may hide or do without:
         of gradients over replicas, and over tensor ranks of as much as forward parts keep for backward parts."""
         (stage,) = self._stages(_in_one_stage(c))
-        weights, kept = stage.weights // (c.pp * c.tp), stage.kept // (c.dp * c.microbatches * c.pp)
-        sums = self._costs.collective_seconds("allreduce", weights, range(0, c.dp * c.tp, c.tp)) if c.dp > 1 else 0.0
+        weights, kept = stage.weights // (c.pp * c.tp), stage.kept // (c.dp * c.cp * c.microbatches * c.pp)
+        replicas = range(0, c.dp * c.cp * c.tp, c.tp)
+        sums = self._costs.collective_seconds("allreduce", weights, replicas) if len(replicas) > 1 else 0.0
         if c.tp > 1:
             sums += c.microbatches * self._costs.collective_seconds("allreduce", kept, range(c.tp))
         waits = 0.0 if is_plain(c.schedule) else (c.pp - 1) / (c.microbatches * max(c.virtual, 1))
@@ -316,16 +318,16 @@ class StagedSearch:
             waited, back = (sum(stage[i] for stage in before) / c.microbatches for i in (0, 1))
             forward, backward, weights, update = (sum(stages[stage][i] for stage in own) for i in range(4))
             ends.append(waited + forward + backward + max(weights + update, back + (first if before else 0.0)))
-        return max(ends) / (c.dp * c.tp)
+        return max(ends) / (c.dp * c.cp * c.tp)
 
     def _least_of_any_stages(self, c: Configuration) -> float:
         """The same wherever stages begin. If each is given so much less work than the one before as it waits longer, all end at once: no other
         division ends earlier. By other schedules than plain ones no rank need wait, but each microbatch goes through all stages."""
         (stage,) = self._stages(_in_one_stage(c))
-        work, k = sum(stage.seconds[:3]) / (c.dp * c.tp), c.microbatches
+        work, k = sum(stage.seconds[:3]) / (c.dp * c.cp * c.tp), c.microbatches
         if is_plain(c.schedule):
             return work / (k * (1 - (1 - 1 / k) ** c.pp))
-        through = stage.seconds[0] / (c.dp * c.tp) if splits_backward(c.schedule) else work
+        through = stage.seconds[0] / (c.dp * c.cp * c.tp) if splits_backward(c.schedule) else work
         return max(work / c.pp, through / k)
 
     def least_bytes(self, c: Configuration) -> int:
@@ -334,7 +336,7 @@ class StagedSearch:
         stages = self._stages(c)
         flying = table_of(c.schedule, c.pp, c.microbatches, len(stages)).in_flight()
         held = [stage.state + stage.kept * n // c.microbatches for stage, n in zip(stages, flying, strict=True)]
-        return max(sum(held[stage] for stage in own) for own in self._ranks(c, len(stages))) // (c.dp * c.tp)
+        return max(sum(held[stage] for stage in own) for own in self._ranks(c, len(stages))) // (c.dp * c.cp * c.tp)
 
     def _ranks(self, c: Configuration, stages: int) -> Sequence[Sequence[int]]:
         """The stages of each rank."""
@@ -396,4 +398,4 @@ def _in_one_stage(c: Configuration) -> Configuration:
 def _kept_as(c: Configuration) -> tuple[int | str, ...]:
     """What a program before its schedule depends on."""
     schedule = "" if is_plain(c.schedule) else c.schedule
-    return c.recompute, c.batch, c.dp, c.tp, c.pp, c.microbatches, schedule, c.virtual
+    return c.recompute, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches, schedule, c.virtual

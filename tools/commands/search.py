@@ -161,8 +161,7 @@ def run(args: Namespace) -> int:
         chosen.save(args.output)
         c, which = chosen.configuration, "the best plan" if chosen is best else f"plan {args.row}"
         recompute = "" if c.recompute == "none" else f", recompute {c.recompute}"
-        degrees = f"D={c.dp} T={c.tp} P={c.pp} K={c.microbatches}"
-        say(f"wrote {which} (batch {c.batch}, {degrees}{recompute}) to {args.output}", say_to)
+        say(f"wrote {which} (batch {c.batch}, {c.degrees_text}{recompute}) to {args.output}", say_to)
     return INTERRUPTED if plans.interrupted else 0
 
 
@@ -217,6 +216,8 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError("--zero: with --sharding dtp replicas hold all state: leave it out, or give --sharding ilp")
     if args.time_limit is not None and not args.time_limit > 0:
         raise DistirError(f"--time-limit: expected more than 0 seconds, got {args.time_limit:g}")
+    if degrees.share_sequences and args.sharding == "dtp":
+        raise DistirError("--cp: with --sharding dtp no axis cuts the sequence: leave it out, or give --sharding ilp")
     needs_ilp = args.divide or args.zero > 0
     if (other := next((each for each in schedules if not is_plain(each)), None)) and args.sharding == "dtp":
         raise DistirError(
@@ -226,7 +227,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     shardings = [args.sharding]
     if args.sharding == "auto":
         counted = any(Policy.read(policy).counts for policy in policies)
-        shardings = ["ilp"] if needs_ilp or counted else ["dtp", "ilp"] if training else ["dtp"]
+        shardings = ["ilp"] if needs_ilp or counted else ["dtp", "ilp"] if training or degrees.share_sequences else ["dtp"]
     plain = [schedule for schedule in schedules if is_plain(schedule)]
     shardings = [sharding for sharding in shardings if sharding == "ilp" or plain]
     overlap, tries_overlap = args.overlap is True, args.overlap is None and training

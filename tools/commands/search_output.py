@@ -64,6 +64,7 @@ def figures(plans: Plans, top: int) -> dict[str, Any]:
             {
                 "batch_size": o.configuration.batch,
                 "dp": o.configuration.dp,
+                "cp": o.configuration.cp,
                 "tp": o.configuration.tp,
                 "pp": o.configuration.pp,
                 "microbatches": o.configuration.microbatches,
@@ -82,7 +83,7 @@ def as_csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("batch_size", "dp", "tp", "pp", "microbatches", "schedule", "virtual_stages")
+    names = ("batch_size", "dp", "cp", "tp", "pp", "microbatches", "schedule", "virtual_stages")
     names += ("recompute", "sharding", "overlap")
     others = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
     writer.writerow([*names, *others, "dropped"])

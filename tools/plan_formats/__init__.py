@@ -88,12 +88,13 @@ NAMES = ("megatron", "torchtitan", "deepspeed", "accelerate")
 
 
 def completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with what follows from them: only `sharding=ilp` stores state in parts, or has virtual stages, or accumulates gradients without a pipeline; one replica stores all. What is as usual is
+    """Settings with what follows from them: only `sharding=ilp` stores state in parts, has virtual stages or devices that share a sequence, or accumulates gradients without a pipeline; one replica stores all. What is as usual is
     left out, but for degrees."""
-    settings = settings | ({"zero": 0} if settings.get("dp", 1) == 1 else {})
+    settings = settings | ({"zero": 0} if settings.get("dp", 1) * settings.get("context_parallel", 1) == 1 else {})
     in_parts = (
         settings.get("zero", 0) > 0
         or settings.get("virtual_stages", 1) > 1
+        or settings.get("context_parallel", 1) > 1
         or (settings.get("pp", 1) == 1 and settings.get("microbatches", 1) > 1)
     )
     found = {**settings, "sharding": "ilp" if in_parts else "dtp"}
@@ -126,7 +127,10 @@ def whole(value: object, name: str, least: int = 1) -> int:
 
 
 def unsaid(plan: PlanFile, known: set[str]) -> list[str]:
-    """The settings that are other than usual and that a tool does not know; what is distir's own choice is none."""
+    """The settings that are other than usual and that a tool does not know; what is distir's own choice is none. Where devices share a sequence, and one that
+    knows of none has one replica, nothing is stored in parts."""
+    if plan.setting("dp") == 1 and "context_parallel" not in known:
+        known = known - {"zero"}
     own = {"sharding", "divide", "memory_limit_bytes"}
     return [f"{n} {plan.setting(n)}" for n in SETTINGS if n not in known | own and plan.setting(n) != SETTINGS[n][0]]
 

@@ -132,8 +132,7 @@ def write(plan: PlanFile) -> Exported:
     """FSDP; with a pipeline, Megatron-LM."""
     known = {"dp", "tp", "pp", "microbatches", "zero"}
     known |= {"schedule"} if plan.setting("schedule") in (None, "1f1b") else set()
-    world = plan.devices * plan.setting("context_parallel")
-    data: dict[str, Any] = {"num_processes": world}
+    data: dict[str, Any] = {"num_processes": plan.devices}
     if plan.setting("pp") > 1:
         known |= {"sequence_parallel"} | ({"recompute"} if plan.setting("recompute") == "selective" else set())
         table = {

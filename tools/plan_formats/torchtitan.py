@@ -98,7 +98,7 @@ def read(text: str, devices: int | None) -> Imported:
         "microbatches": microbatches,
         "schedule": schedule,
         "virtual_stages": 2 if pp > 1 and schedule in LOOPED else 1,
-        "zero": 0 if shards == 1 else 2 if never else 3,
+        "zero": 0 if shards * cp == 1 else 2 if never else 3,  # which shares state over devices of a sequence too
         "recompute": _recompute(_table(tables, "activation_checkpoint"), others),
         "sequence_parallel": tp > 1 and bool(said["enable_sequence_parallel"]),
         "context_parallel": cp,
@@ -134,6 +134,9 @@ def write(plan: PlanFile) -> Exported:
     known |= {"schedule"} if pp == 1 or schedule is None or schedule in SCHEDULES else set()
     known |= {"virtual_stages"} if virtual == (2 if pp > 1 and schedule in LOOPED else 1) else set()
     known |= {"zero"} if zero != 1 else set()
+    shares = ["zero 0 (devices that share a sequence store state in parts)"] * (
+        zero == 0 and plan.setting("context_parallel") > 1
+    )
     local = share(batch_of(plan), dp, "batch_size of dp")
     is_sharded = zero > 1
     training = {"local_batch_size": local if pp > 1 else microbatch_of(plan), "global_batch_size": batch_of(plan)}
@@ -160,7 +163,7 @@ def write(plan: PlanFile) -> Exported:
     lines = [
         f"[{name}]\n" + "".join(f"{k} = {_value(v)}\n" for k, v in table.items()) for name, table in tables.items()
     ]
-    return Exported("\n".join(lines), unsaid(plan, known))
+    return Exported("\n".join(lines), unsaid(plan, known) + shares)
 
 
 def _value(value: object) -> str:
