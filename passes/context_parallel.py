@@ -22,14 +22,18 @@ class ContextParallelPass(ModulePass):
     name = "context-parallel"
     axis: str = "cp"
     """The axis of the mesh."""
+    size: int = 1
+    """Devices along it, which have to divide every sequence; 1: not known yet."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.dialects.errors import DistirError
         from distir.passes.attention.sequence import pin_sequences
 
+        if self.size < 1:
+            raise DistirError(f"size: expected at least 1, got {self.size}")
         if not self.axis.strip():
             raise DistirError('axis: expected the name of an axis such as "cp", got ""')
-        if not pin_sequences(op, self.axis.strip()):
+        if not pin_sequences(op, self.axis.strip(), self.size):
             raise DistirError(
                 "context-parallel: the program has no attention whose queries can be cut along their sequence"
             )

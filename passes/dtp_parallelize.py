@@ -148,7 +148,7 @@ class DtpParallelizePass(ModulePass):
             MicrobatchPass(self.microbatches, self.batch),
             MergeFunctionsPass(),
             *((ZeroPartitionPass(self.zero, "dp,cp" if is_ring else "dp"),) if self.zero else ()),
-            *((ContextParallelPass(),) if is_ring else ()),
+            *((ContextParallelPass(size=self.cp),) if is_ring else ()),
             search,
             ApplyShardingPass(grouped=self.grouped or is_ring),
             *((RingAttentionPass(),) if is_ring else ()),

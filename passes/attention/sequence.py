@@ -10,6 +10,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.attention import AttentionOp, BackwardOp
+from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, InputDim, Rule, StrategyAttr, UseFactor
 from distir.passes.distribution.lower import STRATEGY
 from distir.passes.distribution.pins import CUT
@@ -22,14 +23,18 @@ from distir.passes.staging.zero import write_stored
 from distir.passes.structure import AnyCall, functions, shape_of
 
 
-def pin_sequences(module: ModuleOp, axis: str) -> int:
-    """Pins every attention whose queries can be cut along their sequence, and returns how many."""
+def pin_sequences(module: ModuleOp, axis: str, devices: int) -> int:
+    """Pins every attention whose queries can be cut along their sequence, and returns how many. Raises DistirError where so many devices do not divide a
+    sequence."""
     discovery, table = Discovery(InterpreterDomains(), RuleCache.on_disk()), functions(module)
     found = 0
     for op in [op for op in module.walk() if isinstance(op, AttentionOp)]:
         rows = _reading(discovery.rule(op), op, op.query)
         if rows is None:
             continue
+        if any(shape_of(v)[-2] % devices for v in (op.query, op.key)):
+            tokens = " and ".join(dict.fromkeys(str(shape_of(v)[-2]) for v in (op.query, op.key)))
+            raise DistirError(f"{op.name} of {tokens} tokens: {devices} devices of axis {axis} do not divide them")
         found += 1
         _pin(op, axis, rows)
         for value in (_made(op.key, table), _made(op.value, table)):

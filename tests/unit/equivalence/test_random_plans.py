@@ -64,6 +64,13 @@ def collectives_of(case: Case) -> list[CollectiveOp]:
 
 
 @pytest.mark.long
+def test_sums_of_which_a_device_has_zeros_only(tmp_path: Path) -> None:
+    """A loop over microbatches passes them on; they are made on whichever stage needs them."""
+    found = check(replace(draw(385, tmp_path), expand=False, backend=""))
+    assert found.counts["proven"]
+
+
+@pytest.mark.long
 def test_many_plans(tmp_path: Path) -> None:
     found = run(range(100, 190), tmp_path)
     assert found["distributed"] > 50, found
