@@ -151,7 +151,7 @@ class DtpParallelizePass(ModulePass):
             *((ContextParallelPass(size=self.cp),) if is_ring else ()),
             search,
             ApplyShardingPass(grouped=self.grouped or is_ring),
-            *((RingAttentionPass(),) if is_ring else ()),
+            *((RingAttentionPass(machine=self.machine, cost_model=self.cost_model),) if is_ring else ()),
             *((ExpandRanksPass(),) if is_ring and not self.grouped else ()),
             PipelineSchedulePass(self.schedule),
             *((OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks),) if self.overlap else ()),

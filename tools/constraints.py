@@ -59,7 +59,12 @@ class Degrees:
         """Whether plans may have these degrees."""
         degrees = {"dp": dp, "tp": tp, "pp": pp, "cp": cp}
         inside = (any(a <= degrees[n] <= b for a, b in each) for n, each in self.ranges.items())
-        return tp <= (self.most_tensor or tp) and (self.node is None or self.node % tp == 0) and all(inside) and (cp == 1 or "cp" in self.ranges)
+        return (
+            tp <= (self.most_tensor or tp)
+            and (self.node is None or self.node % tp == 0)
+            and all(inside)
+            and (cp == 1 or "cp" in self.ranges)
+        )
 
     def __str__(self) -> str:
         texts = {n: ",".join(f"{a}..{b}" if a < b else f"{a}" for a, b in each) for n, each in self.ranges.items()}

@@ -1,20 +1,22 @@
 """Attention by chunks of keys that go around: in goes an attention over a group whose keys and values are gathered along an axis, out comes one attention
-for each chunk, which every device passes on to the next (Liu et al., "Ring Attention with Blockwise Transformers", 2023)."""
+for each chunk, which every device passes on to the next (Liu et al., "Ring Attention with Blockwise Transformers", 2023). In two pieces, each device has
+one from the begin of the sequence and one from its end, so that a diagonal hides as much from one as from another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, cast
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, TensorType, i64
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
 from distir.dialects.attention import AttentionOp, BackwardOp, CombineOp, ForwardOp
 from distir.dialects.dist.communication import AllGatherOp, ReduceScatterOp
 from distir.dialects.dist.groups import BY_RANK, by_rank, vary
-from distir.dialects.dist.local import AccumulateOp, SliceOp
+from distir.dialects.dist.local import AccumulateOp, ConcatOp, SliceOp
 from distir.dialects.dist.windows import ExchangeOp
 from distir.dialects.reductions import Reduction
 from distir.interpreters.ranks import Group
@@ -22,12 +24,15 @@ from distir.interpreters.ranks import Group
 
 @dataclass
 class Ring:
-    """An attention whose keys and values are gathered along an axis, whose gradients by them, if it makes these, are summed and cut along it."""
+    """An attention whose keys and values are gathered along an axis, whose gradients by them, if it makes these, are summed and cut along it. With two
+    `pieces`, device i of n computes with the pieces i and 2 n - 1 - i of 2 n, of queries and of the keys that go around."""
 
     op: AttentionOp
     group: Group
     gathers: tuple[AllGatherOp, AllGatherOp]
     scatters: tuple[ReduceScatterOp | None, ...] = ()
+    pieces: int = 1
+    """Of the sequence, on each device."""
 
     @classmethod
     def of(cls, op: Operation, group: Group) -> Ring | None:
@@ -70,6 +75,18 @@ class Ring:
             return None
         return use if use.reduction.data is Reduction.SUM else None
 
+    @property
+    def zigzag(self) -> Ring | None:
+        """The same in two pieces, if a diagonal hides something, shards have halves, and devices along the axis have rows that follow one another."""
+        if self.op.diagonal is None or self._rows % 2 or self.length % 2:
+            return None
+        firsts: dict[tuple[int, ...], int] = {}
+        for at in self.group.coordinates():
+            others = tuple(i for name, i in at.items() if name != self.axis)
+            if firsts.setdefault(others, self._diagonal(at)) != self._diagonal(at):
+                return None
+        return replace(self, pieces=2)
+
     def write(self, rewriter: PatternRewriter) -> None:
         """Puts what goes around in the place of the attention."""
         if isinstance(self.op, ForwardOp):
@@ -90,62 +107,128 @@ class Ring:
                 rewriter.erase(gather)
 
     def _forward(self, rewriter: PatternRewriter) -> Sequence[SSAValue]:
-        results: Sequence[SSAValue] = ()
+        queries, results = self._queries(rewriter), [list[SSAValue]() for _ in range(self.pieces)]
         for chunk in self._chunks(rewriter):
-            own = self._attention(chunk, rewriter).results
-            results = _insert(CombineOp(results, own), rewriter) if results else own
-        return results
+            for row, column in product(range(self.pieces), repeat=2):
+                own = self._attention(_Block(queries[row], chunk, column), rewriter).results
+                results[row] = [*(_insert(CombineOp(results[row], own), rewriter) if results[row] else own)]
+        found = [[piece[i] for piece in results] for i in range(len(self.op.results))]
+        is_used = [result.first_use is not None for result in self.op.results]
+        return [self._joined(v, rewriter) if used else v[0] for v, used in zip(found, is_used, strict=True)]
 
     def _backward(self, rewriter: PatternRewriter) -> Sequence[SSAValue]:
         """Gradients by keys and values go around with the chunk that they are of, one step more than it does."""
-        of_query: SSAValue | None = None
-        going: Sequence[SSAValue] = ()
+        queries, of_query = self._queries(rewriter), dict[int, SSAValue]()
+        going = dict[int, SSAValue](), dict[int, SSAValue]()
         for chunk in self._chunks(rewriter):
-            going = [self._passed(value, rewriter) for value in going]
-            by_query, *by_chunk = self._attention(chunk, rewriter).results
-            of_query = by_query if of_query is None else _sum(of_query, by_query, rewriter)
-            going = [_sum(a, b, rewriter) for a, b in zip(going, by_chunk, strict=True)] if going else by_chunk
-        assert of_query is not None
-        return [of_query, *(self._passed(value, rewriter) for value in going)]
+            self._pass_on(going, rewriter)
+            for row, column in product(range(self.pieces), repeat=2):
+                by_query, *own = self._attention(_Block(queries[row], chunk, column), rewriter).results
+                _add(by_query, of_query, row, rewriter)
+                for sums, value in zip(going, own, strict=True):
+                    _add(value, sums, column, rewriter)
+        self._pass_on(going, rewriter)
+        return [self._joined([sums[i] for i in range(self.pieces)], rewriter) for sums in (of_query, *going)]
+
+    def _pass_on(self, going: Sequence[dict[int, SSAValue]], rewriter: PatternRewriter) -> None:
+        for sums in going:
+            sums.update({i: self._passed(value, rewriter) for i, value in sums.items()})
+
+    @property
+    def _rows(self) -> int:
+        """Queries of each device."""
+        return _shape(self.op.query)[-2]
+
+    @property
+    def _by_row(self) -> Sequence[SSAValue]:
+        """The operands before keys and values, each with a row for each query."""
+        return self.op.operands[: len(self.op.operands) - (self.op.mask is not None) - 2]
+
+    def _queries(self, rewriter: PatternRewriter) -> list[_Queries]:
+        """The queries of each piece."""
+        mask = self.op.mask
+        masks = [mask] * self.pieces if mask is None or _shape(mask)[-2] == 1 else self._cut(mask, rewriter)
+        by_row = zip(*(self._cut(value, rewriter) for value in self._by_row), strict=True)
+        return [_Queries(i, rows, own) for i, (rows, own) in enumerate(zip(by_row, masks, strict=True))]
 
     def _chunks(self, rewriter: PatternRewriter) -> Iterator[_Chunk]:
         """Those that every device has, one after the other; the next is on its way while one is used."""
         key, value = (gather.operands[0] for gather in self.gathers)
+        keys = self._cut(key, rewriter)
+        values = keys if value is key else self._cut(value, rewriter)
         for step in range(self.size):
-            own = _Chunk(step, key, value)
+            own = _Chunk(step, keys, values)
             if step + 1 < self.size:
-                shared = value is key
-                key = self._passed(key, rewriter)
-                value = key if shared else self._passed(value, rewriter)
+                shared = values is keys
+                keys = [self._passed(each, rewriter) for each in keys]
+                values = keys if shared else [self._passed(each, rewriter) for each in values]
             yield own
+
+    def _places(self, device: int) -> Sequence[int]:
+        """Which pieces of the sequence a device along the axis has."""
+        return [device] if self.pieces == 1 else [device, 2 * self.size - 1 - device]
+
+    def _cut(self, value: SSAValue, rewriter: PatternRewriter) -> list[SSAValue]:
+        """Each of the pieces, of rows that devices have one after the other."""
+        if self.pieces == 1:
+            return [value]
+        dim = self._dim_of_rows(_shape(value))
+        extent = _shape(value)[dim] // self.pieces
+        places = [self._places(device) for device in range(self.size)]
+        return [
+            self._exchanged(value, dim, extent, [own[i] * extent for own in places], rewriter)
+            for i in range(self.pieces)
+        ]
+
+    def _joined(self, pieces: Sequence[SSAValue], rewriter: PatternRewriter) -> SSAValue:
+        """Rows that devices have one after the other, of the pieces."""
+        if self.pieces == 1:
+            return pieces[0]
+        dim = self._dim_of_rows(_shape(pieces[0]))
+        extent, held = _shape(pieces[0])[dim], [piece for i in range(self.size) for piece in self._places(i)]
+        whole = _concatenated(pieces, dim, rewriter)
+        starts = [[held.index(i * self.pieces + n) * extent for i in range(self.size)] for n in range(self.pieces)]
+        return _concatenated([self._exchanged(whole, dim, extent, each, rewriter) for each in starts], dim, rewriter)
 
     def _passed(self, value: SSAValue, rewriter: PatternRewriter) -> SSAValue:
         """What every device gets from the one before it along the axis."""
         dim = len(_shape(value)) - 2
         extent = _shape(value)[dim]
-        starts = [(i - 1) % self.size * extent for i in range(self.size)]
-        exchange = ExchangeOp([value], dim, starts, [value.type])
+        return self._exchanged(value, dim, extent, [(i - 1) % self.size * extent for i in range(self.size)], rewriter)
+
+    def _exchanged(
+        self, value: SSAValue, dim: int, extent: int, starts: Sequence[int], rewriter: PatternRewriter
+    ) -> SSAValue:
+        """As long a window as that of each device along the axis, of what all have together."""
+        type_, shape = cast(TensorType[Any], value.type), list(_shape(value))
+        shape[dim] = extent
+        result = TensorType(type_.element_type, shape, type_.encoding)
+        exchange = ExchangeOp([value], dim, starts, [result])
         exchange.properties["over"] = StringAttr(cast(str, self.axis))
         (passed,) = _insert(exchange, rewriter)
         passed.name_hint = value.name_hint
         return passed
 
-    def _attention(self, chunk: _Chunk, rewriter: PatternRewriter) -> Operation:
-        """The operation for one chunk."""
-        mask = () if self.op.mask is None else (self._mask(self.op.mask, chunk.step, rewriter),)
-        before = self.op.operands[: len(self.op.operands) - len(mask) - 2]
-        operands = [*before, chunk.key, chunk.value, *mask]
-        of_keys = [chunk.key.type, chunk.value.type] if isinstance(self.op, BackwardOp) else []
-        types = [*self.op.result_types[: len(self.op.results) - len(of_keys)], *of_keys]
+    def _attention(self, block: _Block, rewriter: PatternRewriter) -> Operation:
+        """The operation for some queries and some keys."""
+        queries, key, value = block.queries, block.key, block.value
+        masks = () if queries.mask is None else (self._mask(queries.mask, block, rewriter),)
+        of_keys = [key.type, value.type] if isinstance(self.op, BackwardOp) else []
+        types = self.op.result_types[: len(self.op.results) - len(of_keys)]
+        types = [self._with_rows(cast("TensorType[Any]", t), self._rows // self.pieces) for t in types]
         kept = {name: each for name, each in self.op.attributes.items() if name != BY_RANK}
         op = type(self.op).create(
-            operands=operands,
-            result_types=types,
+            operands=[*queries.by_row, key, value, *masks],
+            result_types=[*types, *of_keys],
             properties=dict(self.op.properties),
             attributes=kept,
             location=self.op.location,
         )
-        if (diagonals := self._diagonals(chunk)) is not None:
+        if self.op.diagonal is not None:
+            starts = [(self._first_row(block, at), self._first_key(block, at)) for at in self.group.coordinates()]
+            diagonals = [
+                self._diagonal(at) + row - key for at, (row, key) in zip(self.group.coordinates(), starts, strict=True)
+            ]
             op.properties["diagonal"] = _integer(diagonals[0])
             vary(op, self.group.sizes, [{"diagonal": _integer(each)} for each in diagonals])
         for result, old in zip(op.results, self.op.results, strict=True):
@@ -153,46 +236,91 @@ class Ring:
         _insert(op, rewriter)
         return op
 
-    def _diagonals(self, chunk: _Chunk) -> list[int] | None:
-        """Of every device of the group: its own, from the first key of the chunk that it has."""
-        if self.op.diagonal is None:
-            return None
-        varies, found = by_rank(self.op), list[int]()
-        for at in self.group.coordinates():
-            own: Any = varies.at(at, self.group.sizes)["diagonal"] if varies is not None else self.op.diagonal
-            found.append(own.value.data - self._start(at, chunk.step))
-        return found
+    def _diagonal(self, at: Mapping[str, int]) -> int:
+        """Of a device: for the first of the queries that devices along the axis have together, beside the first of all keys."""
+        varies = by_rank(self.op)
+        own: Any = varies.at(at, self.group.sizes)["diagonal"] if varies is not None else self.op.diagonal
+        return own.value.data - at[cast(str, self.axis)] * self._rows
 
-    def _mask(self, mask: SSAValue, step: int, rewriter: PatternRewriter) -> SSAValue:
-        """That of the chunk's keys."""
-        shape = _shape(mask)
+    def _first_row(self, block: _Block, at: Mapping[str, int]) -> int:
+        """The first query of a device, of those that devices along the axis have together."""
+        return self._places(at[cast(str, self.axis)])[block.queries.piece] * (self._rows // self.pieces)
+
+    def _first_key(self, block: _Block, at: Mapping[str, int]) -> int:
+        """The first key that a device has."""
+        holder = (at[cast(str, self.axis)] - block.chunk.step) % self.size
+        return self._places(holder)[block.column] * (self.length // self.pieces)
+
+    def _dim_of_rows(self, shape: Sequence[int]) -> int:
+        """That of queries: the last but one, and of what is one number for each the last."""
+        return len(shape) - (2 if len(shape) == len(_shape(self.op.query)) else 1)
+
+    def _with_rows(self, type_: TensorType[Any], rows: int) -> Attribute:
+        """The type of a result for so many queries."""
+        shape = list(type_.get_shape())
+        shape[self._dim_of_rows(shape)] = rows
+        return TensorType(type_.element_type, shape, type_.encoding)
+
+    def _mask(self, mask: SSAValue, block: _Block, rewriter: PatternRewriter) -> SSAValue:
+        """That of the block's keys."""
+        shape, keys = _shape(mask), _shape(block.key)[-2]
         if shape[-1] == 1:
             return mask
-        starts = [self._start(at, step) for at in self.group.coordinates()]
-        slices = [SliceOp(mask, [*((0, n) for n in shape[:-1]), (start, start + self.length)]) for start in starts]
+        starts = [self._first_key(block, at) for at in self.group.coordinates()]
+        slices = [SliceOp(mask, [*((0, n) for n in shape[:-1]), (first, first + keys)]) for first in starts]
         vary(slices[0], self.group.sizes, [each.properties for each in slices])
         for other in slices[1:]:
             other.erase()
         (found,) = _insert(slices[0], rewriter)
         return found
 
-    def _start(self, at: Mapping[str, int], step: int) -> int:
-        """The first key of the chunk that a device has at a step."""
-        return (at[cast(str, self.axis)] - step) % self.size * self.length
+
+@dataclass(frozen=True)
+class _Queries:
+    """Queries of a piece, and what else has a row for each: operands before keys and values, and the mask."""
+
+    piece: int
+    by_row: Sequence[SSAValue]
+    mask: SSAValue | None
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Keys and values as they are passed on: at each step a device has those of the one that many places before it."""
+    """Keys and values of each piece as they are passed on: at each step a device has those of the one that many places before it."""
 
     step: int
-    key: SSAValue
-    value: SSAValue
+    keys: Sequence[SSAValue]
+    values: Sequence[SSAValue]
 
 
-def _sum(a: SSAValue, b: SSAValue, rewriter: PatternRewriter) -> SSAValue:
-    (found,) = _insert(AccumulateOp([a, b]), rewriter)
-    found.name_hint = a.name_hint
+@dataclass(frozen=True)
+class _Block:
+    """Queries of one piece beside keys of one piece."""
+
+    queries: _Queries
+    chunk: _Chunk
+    column: int
+    """The piece of the keys."""
+
+    @property
+    def key(self) -> SSAValue:
+        return self.chunk.keys[self.column]
+
+    @property
+    def value(self) -> SSAValue:
+        return self.chunk.values[self.column]
+
+
+def _add(value: SSAValue, sums: dict[int, SSAValue], place: int, rewriter: PatternRewriter) -> None:
+    if (known := sums.get(place)) is not None:
+        (value,) = _insert(AccumulateOp([known, value]), rewriter)
+        value.name_hint = known.name_hint
+    sums[place] = value
+
+
+def _concatenated(values: Sequence[SSAValue], dim: int, rewriter: PatternRewriter) -> SSAValue:
+    (found,) = _insert(ConcatOp(values, dim), rewriter)
+    found.name_hint = values[0].name_hint
     return found
 
 

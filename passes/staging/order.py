@@ -237,7 +237,9 @@ class Order:
             return stage
         if (home := self.home(value)) is not None:
             return home
-        if isinstance(value, OpResult) and (same := self.stands_for(value)) is not None:  # zeros that the loop passes on
+        if (
+            isinstance(value, OpResult) and (same := self.stands_for(value)) is not None
+        ):  # zeros that the loop passes on
             return self.origin(same, stage)
         sources = made_of(value.op) if isinstance(value, OpResult) else ()
         return next((at for v in sources if (at := self._nearest(v, stage)) != stage), stage)

@@ -227,7 +227,9 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     shardings = [args.sharding]
     if args.sharding == "auto":
         counted = any(Policy.read(policy).counts for policy in policies)
-        shardings = ["ilp"] if needs_ilp or counted else ["dtp", "ilp"] if training or degrees.share_sequences else ["dtp"]
+        shardings = (
+            ["ilp"] if needs_ilp or counted else ["dtp", "ilp"] if training or degrees.share_sequences else ["dtp"]
+        )
     plain = [schedule for schedule in schedules if is_plain(schedule)]
     shardings = [sharding for sharding in shardings if sharding == "ilp" or plain]
     overlap, tries_overlap = args.overlap is True, args.overlap is None and training

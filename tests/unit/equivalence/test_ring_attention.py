@@ -30,7 +30,7 @@ from distir.passes.context_parallel import ContextParallelPass
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.overlap_communication import OverlapCommunicationPass
 from distir.passes.project_to_rank import project
-from distir.passes.ring_attention import RingAttentionPass
+from distir.passes.ring_attention import BALANCES, RingAttentionPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
@@ -129,8 +129,8 @@ def distributed(context: Context, module: ModuleOp, mesh: str) -> ModuleOp:
     return copy
 
 
-def ringed(program: ModuleOp, overlaps: bool = False) -> ModuleOp:
-    RingAttentionPass().apply(Context(), program)
+def ringed(program: ModuleOp, overlaps: bool = False, balance: str = "no") -> ModuleOp:
+    RingAttentionPass(balance).apply(Context(), program)
     if overlaps:
         OverlapCommunicationPass().apply(Context(), program)
     program.verify()
@@ -159,10 +159,14 @@ def drawn(case: Case, module: ModuleOp, random: np.random.Generator) -> dict[str
 def check(case: Case, seed: int) -> None:
     module, planned = gathered(case)
     before = gathers(planned)
-    program = ringed(planned, overlaps=seed % 2 == 1)
+    balance = BALANCES[seed % 3]
+    program = ringed(planned, seed % 2 == 1, balance)
     assert before
     assert not gathers(program)
-    assert sum(isinstance(op, AttentionOp) for op in program.walk()) == case.ranks * (1 + case.trains)
+    one_piece = case.ranks * (1 + case.trains)
+    has_halves = case.diagonal is not None and not (case.rows // case.ranks % 2 or case.keys // case.ranks % 2)
+    pieces = {"no": {1}, "yes": {4 if has_halves else 1}, "auto": {1, 4}}[balance]
+    assert sum(isinstance(op, AttentionOp) for op in program.walk()) in [one_piece * n for n in pieces]
     inputs = drawn(case, module, np.random.default_rng(seed))
     expected, got = run(module, inputs), run(program, inputs)
     for name, value in expected.items():
@@ -205,6 +209,27 @@ def test_no_device_has_all_keys() -> None:
     assert all(op.windows == [(3072, 4096), (0, 1024), (1024, 2048), (2048, 3072)] for op in moved)
 
 
+@pytest.mark.parametrize(("rows", "is_faster"), [(65536, True), (64, False)])
+def test_a_diagonal_hides_as_much_from_every_device(rows: int, is_faster: bool) -> None:
+    """With two pieces of the sequence on each: all compute as long, and the whole is faster where sequences are long."""
+    kind, pin = f"tensor<8x{rows}x128xf16>", 'dist.sharding = #dist.sharding<@mesh, [{}, {"cp"}, {}]>'
+    context = Context()
+    for dialect in (Builtin, Func, Dist, Attention):
+        context.load_dialect(dialect)
+    text = f"""func.func @main(%x: {kind} {{dist.name = "x", dist.role = "input", {pin}}})
+            -> ({kind} {{dist.name = "o", dist.role = "output", {pin}}}) {{
+          %o, %s = "attention.forward"(%x, %x, %x) <{{scale = 0.5 : f64, diagonal = 0 : i64}}> : ({kind}, {kind}, {kind}) -> ({kind}, tensor<8x{rows}xf16>)
+          func.return %o : {kind}
+        }}"""
+    planned, machine = distributed(context, Parser(context, text).parse_module(), "cp=4"), load_machine("dgx-a100")
+    found = {b: Analysis(ringed(planned.clone(), balance=b), machine).summary for b in BALANCES}
+    first, last = ({b: s.busy_seconds[device]["attention"] for b, s in found.items()} for device in (0, 3))
+    assert first["yes"] == pytest.approx(last["yes"])
+    assert first["no"] < last["no"] * (0.5 if is_faster else 1)
+    assert found["auto"].makespan_seconds == found["yes" if is_faster else "no"].makespan_seconds
+    assert (found["yes"].makespan_seconds < found["no"].makespan_seconds) == is_faster
+
+
 def of(program: ModuleOp, kind: type[Any]) -> list[Any]:
     return [op for op in program.walk() if isinstance(op, kind)]
 
@@ -239,9 +264,15 @@ def without_weights(program: ModuleOp) -> None:
     Rewriter.replace_op(combine, [], combine.operands[2:])
 
 
+def of_another_chunk(program: ModuleOp) -> Any:
+    """The first attention that a device has for keys of another one, of three."""
+    found = of(program, ForwardOp)
+    return found[len(found) // 3]
+
+
 def seen_from_elsewhere(program: ModuleOp) -> None:
     """One chunk is masked as if it began elsewhere."""
-    op = of(program, ForwardOp)[1]
+    op = of_another_chunk(program)
     del op.attributes["dist.by_rank"]
 
 
@@ -253,7 +284,7 @@ def of_the_wrong_device(program: ModuleOp) -> None:
 
 def halved(program: ModuleOp) -> None:
     """Half of the results of one part."""
-    op = of(program, ForwardOp)[1]
+    op = of_another_chunk(program)
     for value in op.results:
         half = ScaleOp(value, 1, 2)
         op.parent.insert_op_after(half, op)
@@ -272,11 +303,12 @@ FAULTS = [
 ]
 
 
+@pytest.mark.parametrize("balance", ["no", "yes"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_are_not_proven(fault: Callable[[ModuleOp], None]) -> None:
+def test_faults_are_not_proven(fault: Callable[[ModuleOp], None], balance: str) -> None:
     case = Case(2, 1, 6, 6, None, 0, False, "cp=3", 3)
     module, planned = gathered(case)
-    program = ringed(planned)
+    program = ringed(planned, balance=balance)
     ShardcombineAnnotatePass().apply(Context(), module)
     assert prove(module, program)
     fault(program)
