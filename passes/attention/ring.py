@@ -114,7 +114,10 @@ class Ring:
                 results[row] = [*(_insert(CombineOp(results[row], own), rewriter) if results[row] else own)]
         found = [[piece[i] for piece in results] for i in range(len(self.op.results))]
         is_used = [result.first_use is not None for result in self.op.results]
-        return [self._joined(v, rewriter) if used else v[0] for v, used in zip(found, is_used, strict=True)]
+        return [
+            self._joined(v, self._dim_of_rows(_shape(v[0])), rewriter) if used else v[0]
+            for v, used in zip(found, is_used, strict=True)
+        ]
 
     def _backward(self, rewriter: PatternRewriter) -> Sequence[SSAValue]:
         """Gradients by keys and values go around with the chunk that they are of, one step more than it does."""
@@ -128,7 +131,7 @@ class Ring:
                 for sums, value in zip(going, own, strict=True):
                     _add(value, sums, column, rewriter)
         self._pass_on(going, rewriter)
-        return [self._joined([sums[i] for i in range(self.pieces)], rewriter) for sums in (of_query, *going)]
+        return [self._joined([sums[i] for i in range(self.pieces)], -2, rewriter) for sums in (of_query, *going)]
 
     def _pass_on(self, going: Sequence[dict[int, SSAValue]], rewriter: PatternRewriter) -> None:
         for sums in going:
@@ -147,15 +150,15 @@ class Ring:
     def _queries(self, rewriter: PatternRewriter) -> list[_Queries]:
         """The queries of each piece."""
         mask = self.op.mask
-        masks = [mask] * self.pieces if mask is None or _shape(mask)[-2] == 1 else self._cut(mask, rewriter)
-        by_row = zip(*(self._cut(value, rewriter) for value in self._by_row), strict=True)
+        masks = [mask] * self.pieces if mask is None or _shape(mask)[-2] == 1 else self._cut(mask, -2, rewriter)
+        by_row = zip(*(self._cut(v, self._dim_of_rows(_shape(v)), rewriter) for v in self._by_row), strict=True)
         return [_Queries(i, rows, own) for i, (rows, own) in enumerate(zip(by_row, masks, strict=True))]
 
     def _chunks(self, rewriter: PatternRewriter) -> Iterator[_Chunk]:
         """Those that every device has, one after the other; the next is on its way while one is used."""
         key, value = (gather.operands[0] for gather in self.gathers)
-        keys = self._cut(key, rewriter)
-        values = keys if value is key else self._cut(value, rewriter)
+        keys = self._cut(key, -2, rewriter)
+        values = keys if value is key else self._cut(value, -2, rewriter)
         for step in range(self.size):
             own = _Chunk(step, keys, values)
             if step + 1 < self.size:
@@ -168,11 +171,10 @@ class Ring:
         """Which pieces of the sequence a device along the axis has."""
         return [device] if self.pieces == 1 else [device, 2 * self.size - 1 - device]
 
-    def _cut(self, value: SSAValue, rewriter: PatternRewriter) -> list[SSAValue]:
-        """Each of the pieces, of rows that devices have one after the other."""
+    def _cut(self, value: SSAValue, dim: int, rewriter: PatternRewriter) -> list[SSAValue]:
+        """Each of the pieces, of what devices have one after the other."""
         if self.pieces == 1:
             return [value]
-        dim = self._dim_of_rows(_shape(value))
         extent = _shape(value)[dim] // self.pieces
         places = [self._places(device) for device in range(self.size)]
         return [
@@ -180,11 +182,10 @@ class Ring:
             for i in range(self.pieces)
         ]
 
-    def _joined(self, pieces: Sequence[SSAValue], rewriter: PatternRewriter) -> SSAValue:
-        """Rows that devices have one after the other, of the pieces."""
+    def _joined(self, pieces: Sequence[SSAValue], dim: int, rewriter: PatternRewriter) -> SSAValue:
+        """What devices have one after the other, of the pieces."""
         if self.pieces == 1:
             return pieces[0]
-        dim = self._dim_of_rows(_shape(pieces[0]))
         extent, held = _shape(pieces[0])[dim], [piece for i in range(self.size) for piece in self._places(i)]
         whole = _concatenated(pieces, dim, rewriter)
         starts = [[held.index(i * self.pieces + n) * extent for i in range(self.size)] for n in range(self.pieces)]
@@ -192,9 +193,8 @@ class Ring:
 
     def _passed(self, value: SSAValue, rewriter: PatternRewriter) -> SSAValue:
         """What every device gets from the one before it along the axis."""
-        dim = len(_shape(value)) - 2
-        extent = _shape(value)[dim]
-        return self._exchanged(value, dim, extent, [(i - 1) % self.size * extent for i in range(self.size)], rewriter)
+        extent = _shape(value)[-2]
+        return self._exchanged(value, -2, extent, [(i - 1) % self.size * extent for i in range(self.size)], rewriter)
 
     def _exchanged(
         self, value: SSAValue, dim: int, extent: int, starts: Sequence[int], rewriter: PatternRewriter
@@ -203,7 +203,7 @@ class Ring:
         type_, shape = cast(TensorType[Any], value.type), list(_shape(value))
         shape[dim] = extent
         result = TensorType(type_.element_type, shape, type_.encoding)
-        exchange = ExchangeOp([value], dim, starts, [result])
+        exchange = ExchangeOp([value], dim % len(shape), starts, [result])
         exchange.properties["over"] = StringAttr(cast(str, self.axis))
         (passed,) = _insert(exchange, rewriter)
         passed.name_hint = value.name_hint
@@ -253,7 +253,7 @@ class Ring:
 
     def _dim_of_rows(self, shape: Sequence[int]) -> int:
         """That of queries: the last but one, and of what is one number for each the last."""
-        return len(shape) - (2 if len(shape) == len(_shape(self.op.query)) else 1)
+        return -2 if len(shape) == len(_shape(self.op.query)) else -1
 
     def _with_rows(self, type_: TensorType[Any], rows: int) -> Attribute:
         """The type of a result for so many queries."""
@@ -319,7 +319,7 @@ def _add(value: SSAValue, sums: dict[int, SSAValue], place: int, rewriter: Patte
 
 
 def _concatenated(values: Sequence[SSAValue], dim: int, rewriter: PatternRewriter) -> SSAValue:
-    (found,) = _insert(ConcatOp(values, dim), rewriter)
+    (found,) = _insert(ConcatOp(values, dim % len(_shape(values[0]))), rewriter)
     found.name_hint = values[0].name_hint
     return found
 

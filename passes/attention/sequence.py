@@ -13,6 +13,7 @@ from distir.dialects.attention import AttentionOp, BackwardOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, InputDim, Rule, StrategyAttr, UseFactor
 from distir.passes.distribution.lower import STRATEGY
+from distir.passes.distribution.options import rule_of
 from distir.passes.distribution.pins import CUT
 from distir.passes.shardcombine.cache import RuleCache
 from distir.passes.shardcombine.discovery import Discovery
@@ -27,9 +28,13 @@ def pin_sequences(module: ModuleOp, axis: str, devices: int) -> int:
     """Pins every attention whose queries can be cut along their sequence, and returns how many. Raises DistirError where so many devices do not divide a
     sequence."""
     discovery, table = Discovery(InterpreterDomains(), RuleCache.on_disk()), functions(module)
+
+    def rule(op: Operation) -> Rule:  # factors are named as others know them, by the shapes that it was found for
+        return rule_of(op) or discovery.rule(op)
+
     found = 0
     for op in [op for op in module.walk() if isinstance(op, AttentionOp)]:
-        rows = _reading(discovery.rule(op), op, op.query)
+        rows = _reading(rule(op), op, op.query)
         if rows is None:
             continue
         if any(shape_of(v)[-2] % devices for v in (op.query, op.key)):
@@ -43,9 +48,9 @@ def pin_sequences(module: ModuleOp, axis: str, devices: int) -> int:
                 assert isinstance(function, FuncOp)
                 write_stored(function, {value: CUT}, [axis])
             elif isinstance(value, OpResult) and is_operator(value.op):
-                _pin(value.op, axis, _making(discovery.rule(value.op), value))
+                _pin(value.op, axis, _making(rule(value.op), value))
         for user, gradient in _users(op, table):
-            _pin(user, axis, _reading(discovery.rule(user), user, gradient))
+            _pin(user, axis, _reading(rule(user), user, gradient))
     discovery.cache.save()
     return found
 
