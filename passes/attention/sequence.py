@@ -66,7 +66,9 @@ def _made(value: SSAValue, table: Mapping[str, FuncOp]) -> SSAValue:
 
 def _users(op: AttentionOp, table: Mapping[str, FuncOp]) -> Iterator[tuple[Operation, SSAValue]]:
     """What uses gradients by keys and values, also in functions that they are passed to."""
-    values = [op.key_gradient, op.value_gradient] if isinstance(op, BackwardOp) else list[SSAValue]()
+    values: list[SSAValue] = []
+    if isinstance(op, BackwardOp):
+        values += [op.key_gradient, op.value_gradient]
     for value in values:
         for use in value.uses:
             if isinstance(use.operation, AnyCall):

@@ -44,7 +44,7 @@ from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.search.best_first import BestFirst, Fastest
 from distir.passes.search.configurations import CUTS_LAYERS, UNSEEN, Configuration, Details, Outcome, ranked
 from distir.passes.search.representative import details_of, figures_of_program
-from distir.passes.sharding.search import NothingFits, TooSlow
+from distir.passes.sharding.search import NothingFits, NotInTime, TooSlow
 from distir.passes.structure import argument_attributes, text
 
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
@@ -231,7 +231,11 @@ class StagedSearch:
         for outcome in queue.slower():
             del waiting[outcome.configuration]
             yield outcome
-        yield from (Outcome(c, None, f"{UNSEEN} {self.seconds:.3g} s") for c in waiting)
+        yield from (Outcome(c, None, self._unseen) for c in waiting)
+
+    @property
+    def _unseen(self) -> str:
+        return f"{UNSEEN} {self.seconds:.3g} s"
 
     def bounds(self, c: Configuration) -> Iterator[float]:
         """What a plan takes at least, in seconds: ever better, and dearer to know. Raises DistirError where the model has not so many stages."""
@@ -291,6 +295,9 @@ class StagedSearch:
             raise
         except NothingFits as error:
             return self._too_large(c, error.least_bytes)
+        except NotInTime as error:
+            is_over = self._end < inf and self._end - monotonic() < SECONDS_PER_PLAN
+            return Outcome(c, None, self._unseen if is_over else str(error))
         except DistirError as error:
             return Outcome(c, None, str(error))
         if figures.peak_memory_bytes > self.memory_limit_bytes:

@@ -42,6 +42,13 @@ class NothingFits(DistirError):
         """What the smallest plan that was found needs, per device."""
 
 
+class NotInTime(DistirError):
+    """A time limit is over before there is a plan."""
+
+    def __init__(self, seconds: float, why: str, instead: str = ""):
+        super().__init__(f"time-limit {seconds:g} s: {why}: allow more time{instead}")
+
+
 class TooSlow(DistirError):
     """No plan is as fast as asked for."""
 
@@ -102,9 +109,7 @@ def choices_of(problem: Problem, deadline: Deadline, weights: Weights | None = N
     try:
         return ChoiceNetwork(problem, deadline, weights)
     except OutOfTime:
-        raise DistirError(
-            f"time-limit {deadline.seconds:g} s: the problem was not built in time: allow more time"
-        ) from None
+        raise NotInTime(deadline.seconds, "the problem was not built in time") from None
 
 
 def solve(
@@ -197,9 +202,8 @@ def _whole(
         needed = f", the smallest needs {least.memory.peak_bytes} bytes per device"
     if found is None:
         within = "" if limit is None else f" within {limit} bytes"
-        raise DistirError(
-            f"time-limit {deadline.seconds:g} s: no plan{within} was found in time{needed}: allow more time"
-            + ("" if limit is None else " or memory")
+        raise NotInTime(
+            deadline.seconds, f"no plan{within} was found in time{needed}", "" if limit is None else " or memory"
         )
     return Solved(found.plan, max(0.0, lower), found.memory)
 

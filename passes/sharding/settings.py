@@ -20,6 +20,7 @@ from distir.passes.sharding.plans import annotate
 from distir.passes.sharding.prices import Prices
 from distir.passes.sharding.problem import RESTRICTIONS, Problem, build
 from distir.passes.sharding.result import Result
+from distir.passes.sharding.search import NotInTime
 from distir.passes.solver.deadline import Deadline, OutOfTime
 from distir.passes.staging.order import ranks_of_entry
 
@@ -66,7 +67,7 @@ def build_problem(
         batches = parse_batch(batch, entry_function(module, entry))
         found = build(module, entry, prices, batches, restrictions, deadline, schedule)
     except OutOfTime:
-        raise DistirError(f"time-limit {time_limit:g} s: the problem was not built in time: allow more time") from None
+        raise NotInTime(deadline.seconds, "the problem was not built in time") from None
     return found, deadline
 
 

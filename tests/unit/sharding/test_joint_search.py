@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from distir.frontends.pytorch import import_step
 from distir.passes.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
+from distir.passes.search.staged_search import StagedSearch
+from distir.passes.sharding.search import NotInTime
 from distir.tools.distir import main
 from distir.tools.plans import Plans
 from examples import mlp_pytorch
@@ -50,6 +54,20 @@ def test_what_there_was_no_time_for_is_said(model: str, tmp_path: Path, capsys: 
     assert [d["microbatches"] for d in found["dropped"]] == [2, 2]  # without a pipeline
     assert all(d["reason"].startswith(UNSEEN) for d in found["dropped"])
     assert json.loads(output.read_text())["settings"]["sharding"] == "dtp"
+
+
+@pytest.mark.parametrize(("left", "is_unseen"), [(1.0, True), (1e6, False)])
+def test_a_plan_that_the_time_of_all_cuts_short(left: float, is_unseen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was not looked at; one that was not found in the time of a plan is not possible."""
+
+    def program(self: StagedSearch, c: Configuration, cutoff: float) -> None:
+        raise NotInTime(left, "no plan was found in time")
+
+    monkeypatch.setattr(StagedSearch, "program", program)
+    search = StagedSearch(lambda batch: ModuleOp([]), "dgx-a100", "analytic", 1, seconds=left)
+    monkeypatch.setattr(search, "_end", monotonic() + left)
+    dropped = search.evaluate_alone(Configuration(8, 2, 1, 1, 1, "1f1b")).dropped or ""
+    assert dropped.startswith(UNSEEN) == is_unseen
 
 
 def outcome(sharding: str, seconds: float | None, why: str | None = None) -> Outcome:
