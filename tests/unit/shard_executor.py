@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
 from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, IntegerAttr
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Block, Operation
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Gather, Identity, Reduce, Rule, Shift
@@ -149,7 +149,7 @@ def together(combine: Any, whole: Any, shards: Arrays, parts: Sequence[int], rep
         case Reduce(Reduction.MEAN):
             return sum(s * (np.asarray(p, s.dtype) / sum(parts)) for s, p in zip(shards, parts, strict=True))
         case Reduce(reduction):
-            return REDUCE[reduction].reduce(np.stack(shards).astype(whole.dtype), axis=0)
+            return reduce(REDUCE[reduction], [shard.astype(whole.dtype) for shard in shards])
     raise AssertionError(combine)
 
 
@@ -211,9 +211,21 @@ def numbers_of(attribute: Attribute) -> list[int]:
     raise AssertionError(attribute)
 
 
+def run_uses(run: Run, op: Operation, operands: Arrays) -> Sequence[Any]:
+    """The results of the op, on a value of its own for each use of a value that has another array than the first: a rule may divide
+    one use and not the other, and an op reads a value that is two operands once."""
+    first = dict(reversed([*zip(op.operands, operands, strict=True)]))
+    others = [i for i, value in enumerate(op.operands) if operands[i] is not first[value]]
+    if others:
+        op = op.clone()
+        for i, value in zip(others, Block(arg_types=[op.operands[i].type for i in others]).args, strict=True):
+            op.operands[i] = value
+    return run(op, operands)
+
+
 class _Check:
     def __init__(self, op: Operation, rule: Rule, operands: Arrays, run: Run, rng: np.random.Generator):
-        self.op, self.rule, self.run, self.rng = op, rule, run, rng
+        self.op, self.rule, self.run, self.rng = op, rule, partial(run_uses, run), rng
         # Operands that are one value are one array.
         first = {value: i for i, value in reversed([*enumerate(op.operands)])}
         self.operands = [None if (o := operands[first[v]]) is None else np.asarray(o) for v in op.operands]
