@@ -285,13 +285,14 @@ class _Call:
     def _moves(self) -> tuple[Any, list[_Moved | Tensor]] | None:
         """Where the elements of each result come from. An operator that looks at values moves differently where their order is
         another, or their sign; one that rounds gives none of the numbers, which are fractions; and one that is at its bounds on large
-        numbers (a product of gates) is not on small ones."""
+        numbers (a product of gates) is not on small ones. These come before the negative ones, on which a series (polygamma) may take
+        a step for every integer up to zero."""
         total = sum(array.size for array in self.exact)
         rng = np.random.default_rng(total)
         numbers = rng.choice(2**40, total, replace=False) + 2.0**41 + 0.25
         found: list[_Moved | Tensor] = []
         structure: Any = None
-        for labels in (numbers, -numbers, 2.0**43 + 0.5 - numbers, rng.standard_normal(total)):
+        for labels in (numbers, rng.standard_normal(total), -numbers, 2.0**43 + 0.5 - numbers):
             try:
                 leaves, structure = pytree.tree_flatten(self._on(labelled(self.exact, labels)))
             except Exception:

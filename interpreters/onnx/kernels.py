@@ -114,10 +114,9 @@ class LRN(OpRun):
 
     def _run(self, x: Array, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int = 1) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
         channels, squares, summed = x.shape[1], x * x, np.zeros_like(x)
-        for away in range(-((size - 1) // 2), size // 2 + 1):
+        for away in range(max(-((size - 1) // 2), 1 - channels), min(size // 2, channels - 1) + 1):
             start, stop = max(0, -away), min(channels, channels - away)
-            if start < stop:
-                summed[:, start:stop] += squares[:, start + away : stop + away]
+            summed[:, start:stop] += squares[:, start + away : stop + away]
         return ((x / (bias + alpha / size * summed) ** beta).astype(x.dtype),)
 
 

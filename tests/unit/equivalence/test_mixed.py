@@ -181,7 +181,7 @@ def test_gather_elements_with_fewer_rows() -> None:
 
 def test_response_is_normalised_over_more_channels_than_images() -> None:
     """What the evaluator of onnx 1.23.2 computes wrong; expected values from the operator's definition."""
-    for size in (1, 4, 5, 20):
+    for size in (1, 4, 5, 20, 2**31 - 1):
         lrn = last_operation(f"""
         %x = "test.op"() : () -> tensor<2x7x3xf32>
         %0 = "onnx.LRN"(%x) <{{size = {size} : si64, alpha = 0.5 : f32}}> : (tensor<2x7x3xf32>) -> tensor<2x7x3xf32>

@@ -57,6 +57,31 @@ def test_a_value_that_is_two_operands_is_one_array_in_the_executor() -> None:
     assert "sum: (0, 1, 2) -> 0" in rule_that_holds(op, operands)
 
 
+def test_a_value_that_is_two_operands_may_be_cut_in_one_of_them() -> None:
+    """The gradient and the second points are one value, and the gradient alone is cut by rows: a shard has its rows of the one and all of the
+    other."""
+    op, operands = operation(
+        Call(aten._cdist_backward.default, (doubles(5, 5), doubles(5, 5), doubles(5, 5), 3.0, doubles(5, 5)), {})
+    )
+    op.operands[2], operands[2] = op.operands[0], operands[0]
+    assert (
+        "[S1, S2], [S1, S3], [S2, S3], [S1, S2] -> {S1: gather(0), S2: reduce(sum), S3: gather(1)}"
+        in rule_that_holds(op, operands)
+    )
+
+
+def test_sums_of_small_integers_wrap_in_shards_as_in_the_whole() -> None:
+    bytes_ = torch.randint(0, 256, (4, 9), dtype=torch.uint8)
+    op, operands = operation(Call(aten.mm.default, (bytes_, bytes_.T.contiguous()), {}))
+    assert "S2: reduce(sum)" in rule_that_holds(op, operands)
+
+
+def test_a_series_is_not_summed_over_a_trillion_integers() -> None:
+    """Polygamma takes a step for every integer from its argument up to zero: asked for large negative numbers it does not end."""
+    op, operands = operation(Call(aten.polygamma.default, (2, doubles(4, 5)), {}))
+    assert "[S1, S2] -> {S1: gather(0), S2: gather(1)}" in rule_that_holds(op, operands)
+
+
 def test_an_in_place_operator_inside_another_is_not_lost() -> None:
     """An LSTM cell adds its two products in place: without the first, results do not depend on the input."""
     n, i, h = 6, 7, 8
