@@ -65,7 +65,7 @@ class Outcome:
     lowered: int = 0
     """Programs that were lowered and run."""
     refused: int = 0
-    """Instances that the operator itself does not accept."""
+    """Instances that the operator itself does not accept, or on which it crashes."""
     false: list[str] = field(default_factory=list[str])
     without: list[str] = field(default_factory=list[str])
     """Operators that have no rule because they crash or take too long."""
@@ -173,6 +173,13 @@ def _imported(model: ModelProto, inputs: Sequence[Any]) -> Instance:
 
 
 # --- checks ---
+
+
+def accepted(instance: Callable[[], Instance]) -> str:
+    """A text, if the operator runs."""
+    op, operands = instance()
+    InterpreterDomains().evaluate(op, operands)
+    return "runs"
 
 
 def asked(instance: Callable[[], Instance], seed: int) -> str:
@@ -292,13 +299,18 @@ def sweep(
 ) -> Outcome:
     """As many instances as fit in the CPU time, each in a fork with limits."""
     outcome, end = Outcome(), sum(os.times()[:4]) + seconds
-    isolation.CPU_SECONDS = discovery_module.CPU_SECONDS = 2.0 * _SLOW_SECONDS
+    discovery_module.CPU_SECONDS = limit = 2.0 * _SLOW_SECONDS
     while sum(os.times()[:4]) < end and outcome.instances < most:
         chosen = [next(instances) for _ in range(min(batch, most - outcome.instances))]
         questions = [partial(asked, make, number) for number, (_, make) in enumerate(chosen)]
-        for (name, _), found in zip(chosen, isolation.answers(questions), strict=True):
+        for (name, make), found in zip(chosen, isolation.answers(questions, cpu_seconds=limit), strict=True):
             outcome.instances += 1
             if isinstance(found, isolation.NoAnswer):
+                if found.crashed:
+                    (alone,) = isolation.answers([partial(accepted, make)])
+                    if isinstance(alone, isolation.NoAnswer):
+                        outcome.refused += 1
+                        continue
                 outcome.without.append(f"{name}: {found.reason}")
                 if found.raised:
                     outcome.false.append(f"{name}: {found.reason}")
