@@ -149,6 +149,11 @@ class _Moved:
         places = places_among(values, labels) + 1
         return _Moved(places, values[places == 0])
 
+    @property
+    def is_undefined(self) -> bool:
+        """Whether all of it is nan: these numbers are outside the function's domain (the arc cosine's), and say nothing of it."""
+        return self.places.size > 0 and self.constants.size == self.places.size and bool(np.isnan(self.constants).all())
+
 
 def _is_same(one: _Moved | Tensor, other: _Moved | Tensor) -> bool:
     if isinstance(one, Tensor) or isinstance(other, Tensor):
@@ -300,6 +305,8 @@ class _Call:
             if not all(isinstance(leaf, Tensor) for leaf in leaves):
                 return None
             here = [_Moved.of(leaf, labels) if leaf.dtype.is_floating_point else leaf for leaf in leaves]
+            if any(isinstance(each, _Moved) and each.is_undefined for each in here):
+                return None
             if found and not all(map(_is_same, found, here)):
                 return None
             found = found or here
