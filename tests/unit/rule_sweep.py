@@ -103,7 +103,7 @@ def of_onnx(rng: np.random.Generator, only: str) -> Iterator[tuple[str, Callable
         for operator in rng.permutation(sorted(by_operator)):
             _, model, inputs = by_operator[operator][int(rng.integers(len(by_operator[operator])))]
             other = other_operands(inputs, rng) if rng.random() < 0.4 else inputs
-            yield f"onnx.{operator}", partial(_imported, _changed_model(_on(model, other), rng), other)
+            yield f"onnx.{operator}", partial(imported, _changed_model(_on(model, other), rng), other)
 
 
 def _on(model: ModelProto, inputs: Sequence[Any]) -> ModelProto:
@@ -153,7 +153,7 @@ def _changed_model(model: ModelProto, rng: np.random.Generator) -> ModelProto:
     return found
 
 
-def _imported(model: ModelProto, inputs: Sequence[Any]) -> Instance:
+def imported(model: ModelProto, inputs: Sequence[Any]) -> Instance:
     module = import_model(model)
     known = infer(module)
     (function,) = (f for f in module.ops if isinstance(f, FuncOp))

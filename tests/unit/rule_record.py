@@ -1,0 +1,141 @@
+"""What rules cut, for one or two calls of every operator that torch samples and that the node tests of ONNX have: a line for each operator in
+`rules/rule_record.txt`.
+
+    python -m tests.unit.rule_record
+
+writes that file, in five CPU minutes. A rule that is lost is no error anywhere: plans are only slower. `tests/unit/rules/test_rule_coverage.py` finds the
+rules again and compares. A line has, for each call, the factors, by the dims of operands that they divide (`0.1+1.0`: dim 1 of operand 0
+and dim 0 of operand 1) or the sizes; `halo` if shards overlap, `offset` if they need the start of their positions; and the operands that may be
+partial (`sum(0,2)`)."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves
+
+from distir.dialects.sharding import Rule
+from distir.interpreters.isolation import NoAnswer, answers
+from distir.passes.shardcombine.discovery import Discovery
+from distir.passes.shardcombine.domains import InterpreterDomains
+from tests.unit.aten_instances import operation, recorded
+from tests.unit.node_rules import single_operator_tests, variants
+from tests.unit.rule_sweep import Instance, imported
+
+RECORD = Path(__file__).parent / "rules" / "rule_record.txt"
+_CALLS = 2
+"""Of each operator."""
+_BETWEEN, _NOTHING = " | ", "-"
+_SAMPLE_SECONDS = 60.0
+"""That torch may take for the samples of one function: none takes as long, so what is sampled does not depend on the machine."""
+_QUESTION_SECONDS = 120.0
+
+
+@dataclass
+class Differences:
+    """From the record, a line for each operator."""
+
+    lost: list[str] = field(default_factory=list[str])
+    gained: list[str] = field(default_factory=list[str])
+
+
+def calls() -> dict[str, list[Callable[[], Instance]]]:
+    """By operator, the calls of most dims that are longer than one; of as many, the first, and those whose integers are constants."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    made: dict[str, list[tuple[int, Callable[[], Instance]]]] = {}
+    for call in recorded(12, 8, _SAMPLE_SECONDS):
+        shapes = [leaf.shape for leaf in tree_leaves((call.args, dict(call.kwargs))) if isinstance(leaf, torch.Tensor)]
+        made.setdefault(call.name, []).append((_long_dims(shapes), partial(operation, call)))
+    for case in single_operator_tests():
+        as_data, *as_constants = variants(case)
+        long_dims = _long_dims([x.shape for x in as_data[2] if isinstance(x, np.ndarray)])
+        each = [(long_dims, partial(imported, model, inputs)) for _, model, inputs in (*as_constants, as_data)]
+        made.setdefault(f"onnx.{case.model.graph.node[0].op_type}", []).extend(each)
+    most = {name: sorted(each, key=lambda pair: -pair[0])[:_CALLS] for name, each in sorted(made.items())}
+    return {name: [make for _, make in each] for name, each in most.items()}
+
+
+def _long_dims(shapes: Iterable[Iterable[int]]) -> int:
+    return sum(extent > 1 for shape in shapes for extent in shape)
+
+
+def parts(rule: Rule) -> list[str]:
+    """The factors and partial operands of a rule, whatever the names of factors."""
+    words = {factor: _factor(rule, factor) for factor in (*rule.factors, *rule.offsets)}
+    partials = [
+        f"{entry.reduction.value}({','.join(map(str, entry.operands))})"
+        + (f"@{words[entry.factor]}" if entry.factor is not None else "")
+        for entry in rule.partials
+    ]
+    return [*sorted(words.values()), *sorted(partials)]
+
+
+def _factor(rule: Rule, factor: str) -> str:
+    dims = [f"{i}.{d}" for i, dims in enumerate(rule.inputs) for d, dim in enumerate(dims) if factor in dim.factors]
+    sizes = [f"{name}[{position}]" for (name, position), factors in rule.sizes.items() if factor in factors]
+    text = "+".join(dims or sizes)
+    return f"offset({text})" if factor in rule.offsets else f"halo({text})" if factor in rule.windowed else text
+
+
+def _told(make: Callable[[], Instance]) -> str:
+    op, _ = make()
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return " ".join(parts(Discovery(InterpreterDomains()).rule(op)))
+
+
+def found(operators: Mapping[str, Sequence[Callable[[], Instance]]]) -> Iterator[tuple[str, list[str]]]:
+    """Of each operator, what the rule of each of its calls has; each is asked without what is known of others."""
+    told = answers(
+        [partial(_told, make) for makes in operators.values() for make in makes], cpu_seconds=_QUESTION_SECONDS
+    )
+    for name, makes in operators.items():
+        texts = [next(told) for _ in makes]
+        yield name, ["" if isinstance(text, NoAnswer) else text for text in texts]
+
+
+def read() -> dict[str, list[str]]:
+    """The record: by operator, the words of each call."""
+    lines = (line.split(": ") for line in RECORD.read_text().splitlines())
+    return {name: ["" if text == _NOTHING else text for text in rest.split(_BETWEEN)] for name, rest in lines}
+
+
+def differences(known: Mapping[str, list[str]], now: Iterable[tuple[str, list[str]]]) -> Differences:
+    """What the rules of these operators have lost and gained. A factor that divides other dims is lost and gained."""
+    result = Differences()
+    for name, texts in now:
+        for number, (before, after) in enumerate(zip_longest(known.get(name, ()), texts, fillvalue="")):
+            was, is_ = Counter(before.split()), Counter(after.split())
+            for counts, lines in ((was - is_, result.lost), (is_ - was, result.gained)):
+                if counts:
+                    lines.append(f"{name}, call {number}: {' '.join(counts.elements())} (now {after or _NOTHING})")
+    return result
+
+
+def among(names: Collection[str]) -> dict[str, list[Callable[[], Instance]]]:
+    """The calls of these operators. An operator that has none has no calls."""
+    known = calls()
+    return {name: known.get(name, []) for name in names}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    texts = ((name, _BETWEEN.join(text or _NOTHING for text in each)) for name, each in found(calls()))
+    lines = [f"{name}: {text}\n" for name, text in texts]
+    RECORD.write_text("".join(lines))
+    print(f"{len(lines)} operators")
+
+
+if __name__ == "__main__":
+    main()
