@@ -50,21 +50,16 @@ class Degrees:
         node = machine.levels[0].devices if args.tp_within_node else None
         return cls({name: ranges(_text(value), f"--{name}") for name, value in given.items()}, args.most_tensor, node)
 
-    @property
-    def share_sequences(self) -> bool:
-        """Whether more than one device may share a sequence."""
-        return any(last > 1 for _, last in self.ranges.get("cp", ()))
+    def sharing(self, devices: int) -> list[int]:
+        """How many devices may share a sequence."""
+        given = self.ranges.get("cp", [(1, 1)])
+        return [cp for cp in range(1, devices + 1) if devices % cp == 0 and any(a <= cp <= b for a, b in given)]
 
-    def allows(self, dp: int, tp: int, pp: int, cp: int = 1) -> bool:
+    def allows(self, dp: int, tp: int, pp: int) -> bool:
         """Whether plans may have these degrees."""
-        degrees = {"dp": dp, "tp": tp, "pp": pp, "cp": cp}
-        inside = (any(a <= degrees[n] <= b for a, b in each) for n, each in self.ranges.items())
-        return (
-            tp <= (self.most_tensor or tp)
-            and (self.node is None or self.node % tp == 0)
-            and all(inside)
-            and (cp == 1 or "cp" in self.ranges)
-        )
+        degrees = {"dp": dp, "tp": tp, "pp": pp}
+        inside = (any(a <= degrees[n] <= b for a, b in each) for n, each in self.ranges.items() if n in degrees)
+        return tp <= (self.most_tensor or tp) and (self.node is None or self.node % tp == 0) and all(inside)
 
     def __str__(self) -> str:
         texts = {n: ",".join(f"{a}..{b}" if a < b else f"{a}" for a, b in each) for n, each in self.ranges.items()}

@@ -128,22 +128,24 @@ def grid(
     microbatches: Sequence[int],
     schedules: Sequence[str],
     sharding: str = "dtp",
-    allows: Callable[[int, int, int, int], bool] = lambda dp, tp, pp, cp: cp == 1,
+    allows: Callable[[int, int, int], bool] = lambda dp, tp, pp: True,
     policies: Sequence[str] = ("none",),
     virtual: Sequence[int] = (),
     overlap: bool = False,
+    sharing: Sequence[int] = (1,),
 ) -> list[Configuration]:
     """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline, and devices that share a sequence. `virtual` says how
-    many stages a rank has by schedules that leave it open."""
+    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline. `virtual` says how
+    many stages a rank has by schedules that leave it open, `sharing` how many devices may share a sequence."""
     alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
         Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding, on_each, overlap, cp)
         for recompute in policies
         for batch in batches
-        for cp in (c for c in range(1, devices + 1 if sharding == "ilp" else 2) if devices % c == 0)
+        for cp in sharing
+        if devices % cp == 0
         for dp, tp, pp in degrees(devices // cp)
-        if allows(dp, tp, pp, cp)
+        if allows(dp, tp, pp)
         for k, schedule, on_each in (
             ordered(schedules, pp, microbatches, virtual)
             if pp > 1

@@ -216,7 +216,8 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError("--zero: with --sharding dtp replicas hold all state: leave it out, or give --sharding ilp")
     if args.time_limit is not None and not args.time_limit > 0:
         raise DistirError(f"--time-limit: expected more than 0 seconds, got {args.time_limit:g}")
-    if degrees.share_sequences and args.sharding == "dtp":
+    sharing = degrees.sharing(args.devices)
+    if args.sharding == "dtp" and any(cp > 1 for cp in sharing):
         raise DistirError("--cp: with --sharding dtp no axis cuts the sequence: leave it out, or give --sharding ilp")
     needs_ilp = args.divide or args.zero > 0
     if (other := next((each for each in schedules if not is_plain(each)), None)) and args.sharding == "dtp":
@@ -228,7 +229,11 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     if args.sharding == "auto":
         counted = any(Policy.read(policy).counts for policy in policies)
         shardings = (
-            ["ilp"] if needs_ilp or counted else ["dtp", "ilp"] if training or degrees.share_sequences else ["dtp"]
+            ["ilp"]
+            if needs_ilp or counted
+            else ["dtp", "ilp"]
+            if training or any(cp > 1 for cp in sharing)
+            else ["dtp"]
         )
     plain = [schedule for schedule in schedules if is_plain(schedule)]
     shardings = [sharding for sharding in shardings if sharding == "ilp" or plain]
@@ -246,6 +251,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
             policies,
             virtual,
             overlap,
+            [cp for cp in sharing if cp == 1 or sharding == "ilp"],
         )
     ]
     if pinned := getattr(args, "pinned", None):
