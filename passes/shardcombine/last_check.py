@@ -40,6 +40,8 @@ _SCALES = (1.0, TIES, 30.0, 0.03)
 _MET = (0.02, 8.0)
 """Numbers between these are met at the scales above."""
 _BEYOND = 1.5
+_MOSTLY_BELOW_ONE = 0.4
+"""With large numbers stated: as exponents they leave of numbers below one nothing, and of those beyond nothing finite."""
 _LARGEST_NUMBER = 1e100
 _MOST_NUMBERS = 3
 _ENOUGH = 100_000
@@ -153,6 +155,8 @@ class _Check:
         """Draws of the first arithmetic that the op's code accepts; none if it runs on none."""
         numbers = [n for n in self.subject.stated_floats if n <= _LARGEST_NUMBER and not _MET[0] <= n <= _MET[1] and n]
         near = [scale for n in numbers[-_MOST_NUMBERS:] for scale in (_BEYOND * n, _BEYOND / n)]
+        if any(n > _MET[1] for n in numbers[-_MOST_NUMBERS:]):
+            near.append(_MOSTLY_BELOW_ONE)
         scales = (*_SCALES[:2], *near, *_SCALES[2:])
         shapes = [self.subject.operand_shape(self.at.point, i) for i in self.subject.tensors]
         sizes = [_size(shape) for shape in shapes] or [0]
@@ -258,11 +262,16 @@ class _Check:
         ]
         is_one = any(_size(self.subject.operand_shape(self.at.point, i)) <= 1 for i in operands)
         more = self._more if is_one or entry.reduction is not Reduction.SUM else ()
-        for trial in (*self.trials, *more, *self._partly_finite):
+        trials = [(trial, False) for trial in (*self.trials, *more, *self._partly_finite)]
+        if entry.reduction is Reduction.SUM:  # a value that all ranks have is made partial by zeros
+            trials += [(trial, True) for trial in self.trials[:1]]
+        for trial, has_zeros in trials:
             shards, draw = trial.shards, trial.draw
             locals_ = [dict(draw.arrays) for _ in range(shards)]
             for i in operands:
                 addends = trial.arithmetic.addends(draw.arrays[i], shards, entry.reduction, probe.rng)
+                if has_zeros:
+                    addends = [draw.arrays[i], *(np.zeros_like(draw.arrays[i]) for _ in addends[1:])]
                 for arrays, addend in zip(locals_, addends, strict=True):
                     arrays[i] = addend
             results = probe.run_shards([probe.small.point] * shards, locals_, trial.arithmetic)

@@ -70,6 +70,12 @@ def test_a_value_that_is_two_operands_may_be_cut_in_one_of_them() -> None:
     )
 
 
+def test_addends_may_be_zeros() -> None:
+    """A value that all ranks have is made partial by zeros, of which a factorisation says that they are singular."""
+    op, _ = operation(Call(aten.linalg_lu_factor_ex.default, (doubles(1, 5),), {}))
+    assert "partial" not in str(Discovery(InterpreterDomains()).rule(op))
+
+
 def test_sums_of_small_integers_wrap_in_shards_as_in_the_whole() -> None:
     bytes_ = torch.randint(0, 256, (4, 9), dtype=torch.uint8)
     op, operands = operation(Call(aten.mm.default, (bytes_, bytes_.T.contiguous()), {}))
@@ -142,6 +148,7 @@ def test_integers_that_saturate_say_nothing() -> None:
         (aten.hardtanh_backward.default, (doubles(5, 5), doubles(), -0.5, 0.5)),
         (aten.softplus_backward.default, (doubles(), doubles(), 3.0, 300.0)),
         (aten._prelu_kernel_backward.default, (doubles(), doubles(), doubles())),
+        (aten.renorm.default, (doubles(5, 5, 5), 1e4, 2, 0.5)),
         (aten._pdist_backward.default, (doubles(10), doubles(5, 5), float("inf"), torch.zeros(10).double())),
         (aten._cdist_backward.default, (doubles(5, 6, 5), doubles(5, 6, 2), doubles(5, 5, 2), 1e30, doubles(5, 6, 5))),
     ],
