@@ -1,6 +1,6 @@
 """Attention by chunks of keys that go around: in goes an attention over a group whose keys and values are gathered along an axis, out comes one attention
 for each chunk, which every device passes on to the next (Liu et al., "Ring Attention with Blockwise Transformers", 2023). In two pieces, each device has
-one from the begin of the sequence and one from its end, so that a diagonal hides as much from one as from another."""
+one from the start of the sequence and one from its end, so that a diagonal hides as much from one as from another."""
 
 from __future__ import annotations
 

@@ -237,9 +237,8 @@ class Order:
             return stage
         if (home := self.home(value)) is not None:
             return home
-        if (
-            isinstance(value, OpResult) and (same := self.stands_for(value)) is not None
-        ):  # zeros that the loop passes on
+        # The loop may pass on zeros, which no stage makes.
+        if isinstance(value, OpResult) and (same := self.stands_for(value)) is not None:
             return self.origin(same, stage)
         sources = made_of(value.op) if isinstance(value, OpResult) else ()
         return next((at for v in sources if (at := self._nearest(v, stage)) != stage), stage)
