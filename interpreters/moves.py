@@ -19,7 +19,7 @@ class Move(NamedTuple):
     """A change of shape of operand 0."""
 
     kind: str
-    """reshape (row by row), permute or broadcast."""
+    """reshape (row by row), permute, broadcast or tile (all of a dim again and again, as often as the sizes say)."""
     dims: tuple[int, ...] = ()
     """Of a permutation the operand's dim for each of the result; of a broadcast the result's dim for each of the operand."""
 
@@ -40,6 +40,7 @@ RESHAPES = frozenset(
 )
 """Their results have the elements of operand 0 in its order, row by row."""
 BROADCASTS = frozenset(["aten.expand", "onnx.Expand", "jax.broadcast_in_dim"])
+TILES = frozenset(["aten.repeat", "onnx.Tile", "jax.tile"])
 
 
 def move_of(op: Operation) -> Move | None:
@@ -55,6 +56,8 @@ def move_of(op: Operation) -> Move | None:
         return None
     if op.name in RESHAPES:
         return Move("reshape")
+    if op.name in TILES:
+        return Move("tile")
     if op.name in BROADCASTS:
         if (given := op.properties.get("broadcast_dimensions")) is not None:
             return Move("broadcast", tuple(_integers(given)))

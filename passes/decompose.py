@@ -25,8 +25,9 @@ DECOMPOSED = "dist.decomposed"
 def prepare_like(sequential: ModuleOp, distributed: ModuleOp) -> None:
     """Annotates the program that a distributed one was made of, for proof; operations are replaced in it as they were there."""
     from distir.passes.dtp_parallelize import prepare
+    from distir.passes.recognise_attention import RECOGNISED
 
-    prepare(Context(), sequential)
+    prepare(Context(), sequential, RECOGNISED in distributed.attributes)
     if isinstance(batch := distributed.attributes.get(DECOMPOSED), StringAttr):
         DecomposePass(batch.data).apply(Context(), sequential)
 

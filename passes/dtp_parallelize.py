@@ -96,8 +96,13 @@ class DtpParallelizePass(ModulePass):
 
     def pipeline(self) -> tuple[ModulePass, ...]:
         """The passes that this one is, where it is several; otherwise itself."""
+        return (*preparing(self.cp > 1), *self.planning()) if self.is_pipeline else (self,)
+
+    def planning(self) -> tuple[ModulePass, ...]:
+        """Those of the pipeline that take an annotated program."""
         from distir.passes.apply_sharding import ApplyShardingPass
         from distir.passes.context_parallel import ContextParallelPass
+        from distir.passes.distribution.pipeline.tasks import splits_backward, stages_of
         from distir.passes.expand_ranks import ExpandRanksPass
         from distir.passes.ilp_shard import IlpShardPass
         from distir.passes.merge_functions import MergeFunctionsPass
@@ -105,15 +110,9 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.pipeline_schedule import PipelineSchedulePass
         from distir.passes.pipeline_stages import PipelineStagesPass
-        from distir.passes.recognise_attention import RecogniseAttentionPass
         from distir.passes.recompute_activations import RecomputeActivationsPass
         from distir.passes.ring_attention import RingAttentionPass
-        from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
         from distir.passes.zero_partition import ZeroPartitionPass
-
-        if not self.is_pipeline:
-            return (self,)
-        from distir.passes.distribution.pipeline.tasks import splits_backward, stages_of
 
         is_ring = self.cp > 1
         mesh = f"dp={self.dp},cp={self.cp},tp={self.tp}" if is_ring else f"dp={self.dp},tp={self.tp}"
@@ -133,8 +132,6 @@ class DtpParallelizePass(ModulePass):
             schedule=self.schedule,
         )
         return (
-            *preparing(),
-            *((RecogniseAttentionPass(), ShardcombineAnnotatePass()) if is_ring else ()),
             *self._typing,
             *self._decomposing,
             PipelineStagesPass(
@@ -169,9 +166,9 @@ class DtpParallelizePass(ModulePass):
         _check(self)
         machine = load_machine(self.machine)
         machine.check_devices(self.dp * self.cp * self.tp * self.pp)
-        prepare(ctx, op)
+        prepare(ctx, op, self.cp > 1)
         if self.is_pipeline:
-            for each in self.pipeline()[len(preparing()) :]:
+            for each in self.planning():
                 each.apply(ctx, op)
             return
         for each in (*self._typing, *self._decomposing):
@@ -296,22 +293,26 @@ def _is_cut(module: ModuleOp) -> bool:
     return any(part.local_shape != part.global_shape for part in parts)
 
 
-def prepare(ctx: Context, module: ModuleOp) -> None:
-    """Folds shapes, outlines repeats and finds rules, unless the module has rules already."""
+def prepare(ctx: Context, module: ModuleOp, shares_sequences: bool = False) -> None:
+    """Folds shapes, outlines repeats and finds rules, unless the module has rules already. Where devices are to share sequences, attention that is spelled
+    out is recognised before."""
     from distir.passes.structure import is_annotated
 
-    if not is_annotated(module):
-        for each in preparing():
+    known = is_annotated(module)
+    for each in preparing(shares_sequences):
+        if not known or (shares_sequences and each.name in ("recognise-attention", "shardcombine-annotate")):
             each.apply(ctx, module)
 
 
-def preparing() -> tuple[ModulePass, ...]:
+def preparing(shares_sequences: bool = False) -> tuple[ModulePass, ...]:
     """The passes from level 1 to an annotated program."""
     from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
     from distir.passes.outline_repeats import OutlineRepeatsPass
+    from distir.passes.recognise_attention import RecogniseAttentionPass
     from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 
-    return OnnxFoldShapesPass(), OutlineRepeatsPass(), ShardcombineAnnotatePass()
+    recognising = (RecogniseAttentionPass(),) if shares_sequences else ()
+    return OnnxFoldShapesPass(), *recognising, OutlineRepeatsPass(), ShardcombineAnnotatePass()
 
 
 def _check(options: DtpParallelizePass) -> None:

@@ -3,7 +3,7 @@ that give a value with its parts in another order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
@@ -65,6 +65,12 @@ def after(dims: Sequence[Dim], op: Operation, move: Move) -> list[Dim] | None:
         return regroup(chain.from_iterable(dims), sizes)
     if move.kind == "permute":
         return [dims[d] for d in move.dims]
+    if move.kind == "tile":
+        before = [1] * (len(sizes) - len(dims)) + list(shape(op.operands[0]))
+        times = [
+            (Part((op, i), 1, n // m),) if n > m else () for i, (n, m) in enumerate(zip(sizes, before, strict=True))
+        ]
+        return [(*new, *old) for new, old in zip(times, [*[()] * (len(sizes) - len(dims)), *dims], strict=True)]
     found: list[Dim] = [(Part((op, i), 1, n),) if n > 1 else () for i, n in enumerate(sizes)]
     for dim, i in zip(dims, move.dims, strict=True):
         found[i] = dim or found[i]
@@ -127,9 +133,9 @@ class Named(NamedTuple):
         kept = {name: dim for name, dim in self.parts.items() if not any(part.is_repeated for part in dim)}
         return Named(self.source, kept)
 
-    def repeats(self, name: Any) -> bool:
-        """Whether all elements along a name are one."""
-        return name in self.parts and all(part.is_repeated for part in self.parts[name])
+    def without(self, names: Collection[Any]) -> Named:
+        """Where elements are one along these names, without these."""
+        return Named(self.source, {name: dim for name, dim in self.parts.items() if name not in names})
 
     def arranged(self, target: Sequence[Sequence[Any]], dialect: str) -> tuple[list[Operation], SSAValue] | None:
         """Operations, and what they give: the value with dims that are these names together; a name that it has not is a dim of one element. None

@@ -209,15 +209,8 @@ def replace(whole: Whole, rewriter: PatternRewriter) -> bool:
     if query is None or key is None or value is None or len({element(each.source) for each in (query, key, value)}) > 1:
         return False
     batch = [[part] for part in found.batch]
-    groups = [part for part in found.batch if whole.gradient is None and key.repeats(part) and value.repeats(part)]
-    if len(groups) == 1 and not query.repeats(groups[0]):
-        batch = [*(names for names in batch if names != groups), groups]
-        key, value = key.without_repeats(), value.without_repeats()
-    else:
-        groups = []
-    shared = [names for names in batch if names != groups]
     rows, keys, free = [found.rows], [found.keys], [FREE]
-    wanted = [(query, [*batch, rows, free]), (key, [*shared, keys, free]), (value, [*shared, keys, free])]
+    wanted = [(query, [*batch, rows, free]), (key, [*batch, keys, free]), (value, [*batch, keys, free])]
     given = [_placed(each, target, dialect) for each, target in wanted]
     if any(each is None for each in given):
         return False

@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue, Use
 
 from distir.interpreters.formulas import Formula, formula_of, number_of
 from distir.interpreters.moves import contraction_of, move_of, shape
-from distir.passes.attention.layouts import Dim, Named, Part, after, named, regroup, whole
+from distir.passes.attention.layouts import Dim, Named, Part, after, named, whole
 from distir.passes.attention.softmaxes import Softmax, softmax_of
 
 LONGEST = 16
@@ -270,14 +270,7 @@ def _orient(found: Spelled) -> bool:
     }:
         return False
     shared = {i for i, letter in enumerate(letters.result) if letter in mine}
-    if not all(part.origin in shared for part in found.batch) or (key := found.operand(owners[0])) is None:
-        return False
-    # Where heads of keys are repeated for several of queries, the dim of heads is two.
-    cuts = [regroup([part], [p.size for p in dim]) for part, dim in key.parts.items() if part != FREE and len(dim) > 1]
-    pieces = [each for each in cuts if each is not None]
-    found.masks = [mask._replace(dims=_refined(mask.dims, [mask.dims, *pieces])) for mask in found.masks]
-    found.dims = _refined(found.dims, [found.dims, *pieces])
-    return True
+    return all(part.origin in shared for part in found.batch) and found.operand(owners[0]) is not None
 
 
 class Reach(NamedTuple):

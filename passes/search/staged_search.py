@@ -36,7 +36,7 @@ from distir.passes.distribution.pipeline.stages import (
     stage_of,
 )
 from distir.passes.distribution.pipeline.tasks import is_plain, splits_backward, stages_of, table_of
-from distir.passes.dtp_parallelize import DtpParallelizePass, prepare, preparing
+from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
@@ -93,15 +93,14 @@ class StagedSearch:
     _end: float = inf
     _speeds: dict[tuple[int | str, ...], float] = field(default_factory=dict[tuple[int | str, ...], float])
     """Samples per second of the programs that are kept."""
-    _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
+    _bases: dict[tuple[int, bool], ModuleOp] = field(default_factory=dict[tuple[int, bool], ModuleOp])
     _sharded: dict[tuple[int | str, ...], ModuleOp | DistirError] = field(
         default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
     )
     """Programs before their schedule, which depend on that only where it has other stages than plain ones: of the last plan, and of the fastest."""
-    _known: dict[tuple[str, int, int, bool, bool], list[Stage]] = field(
-        default_factory=dict[tuple[str, int, int, bool, bool], "list[Stage]"]
-    )
-    """Of the stages of a model, by policy of recomputation, batch, stages, whether there are several microbatches, and whether backward parts are in two."""
+    _known: dict[tuple[str | int, ...], list[Stage]] = field(default_factory=dict[tuple[str | int, ...], "list[Stage]"])
+    """Of the stages of a model, by policy of recomputation, batch, whether devices share sequences, stages, whether there are several microbatches, and
+    whether backward parts are in two."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
     """By batch, into how many stages the model can be cut between its layers, once that was too few."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
@@ -114,12 +113,12 @@ class StagedSearch:
     def machine(self) -> Machine:
         return load_machine(self.machine_name)
 
-    def base(self, batch: int) -> ModuleOp:
+    def base(self, batch: int, shares_sequences: bool = False) -> ModuleOp:
         """The annotated program at a batch size."""
-        if batch not in self._bases:
-            self._bases[batch] = self.bind(batch)
-            prepare(Context(), self._bases[batch])
-        return self._bases[batch]
+        if (key := (batch, shares_sequences)) not in self._bases:
+            self._bases[key] = self.bind(batch)
+            prepare(Context(), self._bases[key], shares_sequences)
+        return self._bases[key]
 
     def passes(self, c: Configuration) -> DtpParallelizePass:
         """The pass that writes a configuration's program."""
@@ -149,14 +148,14 @@ class StagedSearch:
         """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it, and TooSlow."""
         passes = [
             replace(each, cutoff=cutoff) if isinstance(each, IlpShardPass) and cutoff < inf else each
-            for each in self.passes(c).pipeline()[len(preparing()) :]
+            for each in self.passes(c).planning()
         ]
         last = next(i for i, each in enumerate(passes) if isinstance(each, PipelineSchedulePass))
         key = _kept_as(c)
         if key not in self._sharded:
             for other in [each for each in self._sharded if each not in self._speeds]:
                 del self._sharded[other]
-            module = self.base(c.batch).clone()
+            module = self.base(c.batch, c.cp > 1).clone()
             try:
                 with contextlib.redirect_stderr(io.StringIO()):  # notes on plans that nobody may take
                     for each in passes[:last]:
@@ -175,8 +174,8 @@ class StagedSearch:
 
     def prepare(self, configurations: Sequence[Configuration]) -> None:
         """Makes what all configurations share: the annotated programs."""
-        for batch in {c.batch for c in configurations}:
-            self.base(batch)
+        for key in {(c.batch, c.cp > 1) for c in configurations}:
+            self.base(*key)
 
     def outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome] = ()) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted, as far as there is time. What is `known` of other plans says which to look at soon, and
@@ -355,11 +354,11 @@ class StagedSearch:
     def _stages(self, c: Configuration) -> list[Stage]:
         """The stages of a plan. They begin at the same operations whatever the number of microbatches."""
         count, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
-        key = (c.recompute, c.batch, count, c.microbatches > 1, splits)
+        key = (c.recompute, c.batch, c.cp > 1, count, c.microbatches > 1, splits)
         if key not in self._known:
             if count > (most := self._most_stages.get(c.batch, count)):
                 raise DistirError(f"{CUTS_LAYERS}: {CutsLayers(most, count)}")
-            module = self.base(c.batch).clone()
+            module = self.base(c.batch, c.cp > 1).clone()
             cut = PipelineStagesPass(
                 count, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides, True
             )

@@ -158,9 +158,10 @@ class Shifted:
         return True
 
     def _reaches(self, shift: Shift, combines: tuple[Combine, ...]) -> bool:
-        """Whether it holds too with dims beyond the op's own number, and as long as they were found: numbers in a callable's
-        code are not stated."""
-        beyond = min(LARGEST_NUMBER, max(abs(self.own), *self.probe.subject.point))
+        """Whether it holds too with dims beyond the op's own number, and, where numbers in a callable's code are not stated, as long as
+        they were found."""
+        subject = self.probe.subject
+        beyond = min(LARGEST_NUMBER, max(abs(self.own), *(() if subject.domains.states_numbers else subject.point), 0))
         for longer, larger in grown(self.probe, beyond):
             cut = Cut(longer, self.cut.layouts) if longer.slots == self.cut.factor.slots else self.cut
             numbers = {self.own, *(longer.extent * eighths // 8 for eighths in range(-8, 9))}

@@ -26,6 +26,7 @@ def run_proof(args: Namespace) -> int:
     from distir.interpreters.rounding import rounded_on_purpose
     from distir.passes.decompose import prepare_like
     from distir.passes.project_to_rank import project
+    from distir.passes.recognise_attention import RECOGNISED
 
     with progress("reading the programs"):
         sequential, distributed = load_executable(args.sequential), load_executable(args.distributed)
@@ -41,6 +42,10 @@ def run_proof(args: Namespace) -> int:
             written = explicit(distributed)
             programs = [project(written, rank) for rank in ranks]
             found.append((f"the programs of {len(ranks)} ranks", prove_ranks(sequential, programs)))
+    if RECOGNISED in distributed.attributes:
+        rounded.append(
+            "attention of both programs is as recognise-attention has it (execution compares with the model's own)"
+        )
     return _as_json(found, rounded) if args.json else _said(found, rounded)
 
 
