@@ -22,7 +22,7 @@ from distir.interpreters.proof.values import Kind, Term, constant, is_hole, is_z
 from distir.interpreters.reference import run_operator
 from distir.interpreters.walk import Enter, Walk
 
-LARGEST_CONSTANT = 1 << 22
+LARGEST_CONSTANT = 1 << 24
 """Elements: larger constants are not computed."""
 
 RuleOf = Callable[[Operation], Rule | None]

@@ -114,10 +114,12 @@ class StagedSearch:
         return load_machine(self.machine_name)
 
     def base(self, batch: int, shares_sequences: bool = False) -> ModuleOp:
-        """The annotated program at a batch size."""
+        """The annotated program at a batch size. Finding its rules is not of the time for plans."""
         if (key := (batch, shares_sequences)) not in self._bases:
+            start = monotonic()
             self._bases[key] = self.bind(batch)
             prepare(Context(), self._bases[key], shares_sequences)
+            self._end += monotonic() - start
         return self._bases[key]
 
     def passes(self, c: Configuration) -> DtpParallelizePass:
@@ -186,15 +188,14 @@ class StagedSearch:
             self._end = inf
 
     def _outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome]) -> Iterator[Outcome]:
-        start = monotonic()
-        self._end = start + self.seconds
+        self._end = monotonic() + self.seconds
         queue = BestFirst(self.wanted or len(configurations) + len(known) + 1, self.fastest)
         for outcome in known:
             queue.note(outcome)
         waiting = dict.fromkeys(configurations)
         same = {c.plan: c for c in configurations}
         for c in [same[plan] for o in ranked(known) if (plan := o.configuration.plan) in same]:
-            if monotonic() >= start + self.seconds / 2:
+            if monotonic() >= self._end - self.seconds / 2:
                 break
             del waiting[c]
             yield self._noted(queue, c)

@@ -64,6 +64,15 @@ def test_a_search_plans_them(model: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["run", "best.mlir", "--steps", "2", "--check", "step.mlir"]) == 0
 
 
+def test_they_are_tried_where_there_are_fewer_rows_than_devices(model: Path, capsys: pytest.CaptureFixture[str]):
+    search = ("search", "step.mlir", "--machine", "machine.toml", "--pp", "1", "--microbatches", "2", "--json")
+    for devices, tried in (("2", {1}), ("4", {1, 2})):
+        assert main([*search, "--devices", devices]) == 0
+        plans = json.loads(capsys.readouterr().out)["plans"]
+        assert {p["cp"] for p in plans} == tried
+        assert all(p["cp"] == 1 or p["dp"] * p["microbatches"] == ROWS for p in plans)
+
+
 def test_what_is_run_today_is_simulated_so(model: Path, capsys: pytest.CaptureFixture[str]):
     (model / "today.toml").write_text(
         "[parallelism]\ncontext_parallel_degree = 2\n[training]\nlocal_batch_size = 2\n[activation_checkpoint]\nmode = 'none'\n"

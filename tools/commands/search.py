@@ -217,6 +217,9 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     if args.time_limit is not None and not args.time_limit > 0:
         raise DistirError(f"--time-limit: expected more than 0 seconds, got {args.time_limit:g}")
     sharing = degrees.sharing(args.devices)
+    tries_sharing = "cp" not in degrees.ranges and args.sharding != "dtp" and training and _has_attention(model)
+    if tries_sharing:
+        sharing = [cp for cp in range(1, max(1, args.devices // max(batches)) + 1) if args.devices % cp == 0]
     if args.sharding == "dtp" and any(cp > 1 for cp in sharing):
         raise DistirError("--cp: with --sharding dtp no axis cuts the sequence: leave it out, or give --sharding ilp")
     needs_ilp = args.divide or args.zero > 0
@@ -253,6 +256,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
             overlap,
             [cp for cp in sharing if cp == 1 or sharding == "ilp"],
         )
+        if c.cp == 1 or not tries_sharing or c.dp * c.microbatches == c.batch
     ]
     if pinned := getattr(args, "pinned", None):
         from distir.tools.plan_runs import fits
@@ -277,6 +281,12 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         else Search(*known)
     )
     return fast if shardings == ["dtp"] else JointSearch(fast, staged, args.time_limit), configurations, model
+
+
+def _has_attention(model: ModuleOp) -> bool:
+    from distir.dialects.attention import AttentionOp
+
+    return any(isinstance(op, AttentionOp) for op in model.walk())
 
 
 def _binder(
