@@ -20,7 +20,7 @@ from distir.dialects.jax.library import library
 from distir.dialects.jax.parameters import tensor_type
 from distir.dialects.onnx.tensors import numpy_dtype
 from distir.interpreters.jax.arrays import on_arrays
-from distir.interpreters.jax.small import LARGEST, interpret
+from distir.interpreters.jax.small import LARGEST, run_small
 
 Array = np.ndarray[Any, Any]
 
@@ -99,10 +99,10 @@ def _require_in_range(op: JaxOperation, operands: Sequence[Array]) -> None:
 
 def _run(op: JaxOperation, operands: Sequence[Array], floats: np.dtype[Any] | None) -> list[Array]:
     parameters = parameters_of(op, floats)
-    size = sum(array.size for array in operands)
-    if size + sum(_elements(result.type) for result in op.results) <= LARGEST:
+    elements = sum(array.size for array in operands) + sum(_elements(result.type) for result in op.results)
+    if elements <= LARGEST:
         key = (_meaning(op), floats, *((array.shape, array.dtype) for array in operands))
-        if (results := interpret(key, lambda *values: bind(op, values, parameters), operands)) is not None:
+        if (results := run_small(key, lambda *values: bind(op, values, parameters), operands, elements)) is not None:
             return results
     return [np.asarray(value) for value in bind(op, operands, parameters)]
 

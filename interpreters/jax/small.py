@@ -1,5 +1,7 @@
 """Primitives on small arrays by StableHLO's own reference interpreter, which comes with jaxlib: compiling one costs XLA
 40 ms for each new shape, interpreting it 6 ms, nearly all of it the lowering. Discovery and shape arithmetic are made of small arrays.
+Of larger ones, and of those with much work for each element (a convolution), XLA compiles with all optimizations left out, which takes a
+quarter of the time.
 
 The interpreter ends the process on an operation that it does not know, and on some cases of those that it knows, so only programs of the
 operations listed here, each seen to work, are given to it, without those cases."""
@@ -7,14 +9,23 @@ operations listed here, each seen to work, are given to it, without those cases.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from distir.dialects.jax.library import library
 
-LARGEST = 1 << 14
-"""Elements of operands and results together; the interpreter takes about a microsecond for each."""
+_Array = np.ndarray[Any, Any]
+
+LARGEST = 1 << 17
+"""Elements of operands and results together."""
+_LARGEST_INTERPRETED = 1 << 14
+"""Such elements; the interpreter takes about a microsecond for each."""
+_CERTAINLY_LITTLE = 1 << 10
+"""Such elements, with which there is no work that takes it long."""
+_MOST_INTERPRETED, _MOST_WORK = 1 << 14, 1 << 21
+"""Floating-point operations that are interpreted, in one to five microseconds each, and that are run without optimizations."""
 
 INTERPRETED = frozenset(
     f"stablehlo.{name}"
@@ -28,38 +39,51 @@ INTERPRETED = frozenset(
 )
 _PLUMBING = frozenset({"builtin.module", "func.func", "func.return", "func.call"})
 
-_programs: dict[object, Any] = {}
+_programs: dict[object, Callable[[Sequence[_Array]], list[_Array]] | None] = {}
 
 
-def interpret(
-    key: object, function: Callable[..., Any], operands: Sequence[np.ndarray[Any, Any]]
-) -> list[np.ndarray[Any, Any]] | None:
-    """The results of a traceable function on these arrays, or None where the interpreter does not know an operation.
+def run_small(
+    key: object, function: Callable[..., Any], operands: Sequence[_Array], elements: int
+) -> list[_Array] | None:
+    """The results of a traceable function on these arrays, so many elements with the results; None where neither the interpreter nor
+    compiling it here is of use.
 
-    Lowered programs are kept by `key`, which must stand for the function and the shapes and types of the operands."""
+    Programs are kept by `key`, which must stand for the function and the shapes and types of the operands."""
     if any(array.dtype not in _ELEMENTS or not array.size for array in operands):
         return None
     if key not in _programs:
-        _programs[key] = _lower(function, operands)
-    if (program := _programs[key]) is None:
-        return None
-    ir, stablehlo = library("jaxlib.mlir.ir"), library("jaxlib.mlir.dialects.stablehlo")
-    with program.context, ir.Location.unknown():
-        results = stablehlo.eval_module(program, [_dense(array) for array in operands])
-        return [np.array(result) for result in results]
+        _programs[key] = _program(function, operands, elements)
+    return None if (program := _programs[key]) is None else program(operands)
 
 
 _ELEMENTS = frozenset(map(np.dtype, ("bool", "int8", "int16", "int32", "int64", "uint32", "float32", "float64")))
 
 
-def _lower(function: Callable[..., Any], operands: Sequence[np.ndarray[Any, Any]]) -> Any:
-    """The StableHLO module, or None if it has an operation that is not interpreted."""
+def _program(
+    function: Callable[..., Any], operands: Sequence[_Array], elements: int
+) -> Callable[[Sequence[_Array]], list[_Array]] | None:
+    """What runs the function, or None if it has an operation that is not interpreted, or so much work that it should be optimized."""
     jax = library()
     shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in operands]
     if any(np.dtype(result.dtype) not in _ELEMENTS for result in jax.tree.leaves(jax.eval_shape(function, *shapes))):
         return None
-    module: Any = jax.jit(function, keep_unused=True).lower(*shapes).compiler_ir("stablehlo")
-    return module if _is_interpreted(module.operation) else None
+    lowered: Any = jax.jit(function, keep_unused=True).lower(*shapes)
+    if not _is_interpreted((module := lowered.compiler_ir("stablehlo")).operation):
+        return None
+    work = 0 if elements <= _CERTAINLY_LITTLE else (lowered.cost_analysis() or {}).get("flops", 0)
+    if elements <= _LARGEST_INTERPRETED and work <= _MOST_INTERPRETED:
+        return partial(_interpret, module)
+    if work > _MOST_WORK:
+        return None
+    compiled = lowered.compile({"xla_backend_optimization_level": 0})
+    return lambda arrays: [np.array(result) for result in jax.tree.leaves(compiled(*arrays))]
+
+
+def _interpret(module: Any, operands: Sequence[_Array]) -> list[_Array]:
+    ir, stablehlo = library("jaxlib.mlir.ir"), library("jaxlib.mlir.dialects.stablehlo")
+    with module.context, ir.Location.unknown():
+        results = stablehlo.eval_module(module, [_dense(array) for array in operands])
+        return [np.array(result) for result in results]
 
 
 def _is_interpreted(operation: Any) -> bool:

@@ -1,5 +1,5 @@
 """What primitives give on small arrays, where another interpreter than XLA may run them, beside JAX itself: divisions by zero, gradients by a
-kernel of other numbers of channels than samples, and orders of what is not a number."""
+kernel of other numbers of channels than samples, orders of what is not a number, and a convolution of much work, which is compiled."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from distir.interpreters.jax.small import interpret
+from distir.interpreters.jax.small import run_small
 
 RANDOM = np.random.default_rng(0)
 SAMPLES, KERNEL, GRADIENT = (
@@ -36,12 +36,17 @@ def in_order(a: Any) -> Any:
     return jax.lax.sort(a)
 
 
+def dilated(x: Any, kernel: Any) -> Any:
+    return jax.lax.conv_general_dilated(x, kernel, (2, 2), ((1, 1), (1, 1)), (3, 3), (2, 2))
+
+
 NUMBERS = np.array([5, -5, 3], np.int32), np.array([0, 0, 2], np.int32)
+WIDE = tuple(RANDOM.standard_normal(shape).astype(np.float32) for shape in ((4, 4, 18, 18), (6, 4, 3, 3)))
 UNORDERED = (np.array([np.nan, 1, -0.0, 0.0, -np.inf], np.float32),)
 
 
 @pytest.mark.parametrize(
-    ("function", "operands", "is_interpreted"),
+    ("function", "operands", "is_run"),
     [
         (by_kernel, (SAMPLES, KERNEL, GRADIENT), False),
         (by_samples, (SAMPLES, KERNEL, GRADIENT), True),
@@ -49,14 +54,15 @@ UNORDERED = (np.array([np.nan, 1, -0.0, 0.0, -np.inf], np.float32),)
         (rest, NUMBERS, False),
         (quotient, tuple(each.astype(np.float32) for each in NUMBERS), True),
         (in_order, UNORDERED, False),
+        (dilated, WIDE, True),
     ],
 )
 def test_small_arrays_give_what_xla_gives(
-    function: Callable[..., Any], operands: tuple[Any, ...], is_interpreted: bool
+    function: Callable[..., Any], operands: tuple[Any, ...], is_run: bool
 ) -> None:
     key = function.__name__, *(each.dtype for each in operands)
-    results = interpret(key, function, operands)
-    assert (results is not None) is is_interpreted
+    results = run_small(key, function, operands, sum(each.size for each in operands))
+    assert (results is not None) is is_run
     for result, expected in zip(
         results or [], jax.tree.leaves(jax.jit(function)(*operands)), strict=results is not None
     ):
