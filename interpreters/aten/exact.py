@@ -216,13 +216,13 @@ class _Call:
         return tensor
 
     def _on(self, arrays: Sequence[Array]) -> Any:
-        """The results of the operator on doubles in the places of the exact tensors."""
+        """The results of the operator on doubles in the places of the exact tensors, copies, since it may write to them."""
         leaves = list(self.leaves)
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, torch.dtype) and leaf.is_floating_point:
                 leaves[i] = torch.float64
         for place, array in zip(self.places, arrays, strict=True):
-            leaves[place] = torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+            leaves[place] = torch.from_numpy(np.array(array, order="C"))
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         return self.func(*args, **kwargs)
 

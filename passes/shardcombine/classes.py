@@ -47,12 +47,14 @@ def _lacks_partner(subject: Subject, small: StandIn) -> bool:
     scaled = {i for factor in small.factors for i in factor.slots}
     alone = [factor.slots[0] for factor in small.factors if len(factor.slots) == 1 and factor.results]
 
-    def place(i: int) -> tuple[bool, int, int, int]:
+    def places(i: int) -> Iterator[tuple[bool, int, int, int]]:
+        """Of the shape, and of a shape of fewer dims that is aligned with its end."""
         slot = subject.slots[i]
-        return slot.is_size, slot.position, slot.length, subject.point[i]
+        yield slot.is_size, slot.position, slot.length, subject.point[i]
+        yield slot.is_size, slot.position - slot.length, 0, subject.point[i]
 
-    left = {place(i) for i in range(len(subject.slots)) if i not in scaled}
-    return any(place(i) in left for i in alone)
+    left = {place for i in range(len(subject.slots)) if i not in scaled for place in places(i)}
+    return any(place in left for i in alone for place in places(i))
 
 
 def stands_for(subject: Subject, known: StandIn) -> bool:

@@ -262,9 +262,9 @@ class Draws:
         results = self.subject.evaluate(point, arrays)
         return [None if result is None else arithmetic.readable(result) for result in results]
 
-    def _with_integer(self, operand: int, value: int) -> list[Array | None]:
+    def _with_integer(self, operand: int, value: int, distinct: bool = False) -> list[Array | None]:
         """Results where all of an operand is one integer."""
-        arrays = plain_arrays(self.subject, self.small.point, 0)
+        arrays = plain_arrays(self.subject, self.small.point, 0, distinct)
         arrays[operand] = np.full_like(arrays[operand], value)
         return self.subject.evaluate(self.small.point, arrays)
 
@@ -280,27 +280,28 @@ class Draws:
 
     def _index_bounds(self, operand: int) -> tuple[int, int] | None:
         """The indices that an integer operand may have, the second exclusive: those that the op does not raise on,
-        negative ones left out. None if it takes any integer."""
+        negative ones left out. None if it takes any integer. Floats are distinct where it takes them: of equal ones (a region of no
+        extent) an index may not be read."""
 
-        def accepts(value: int) -> bool:
+        def accepts(value: int, distinct: bool) -> bool:
             try:
-                self._with_integer(operand, value)
+                self._with_integer(operand, value, distinct)
             except Exception:
                 return False
             return True
 
-        limits = np.iinfo(self.subject.integer_dtype(operand))
-        if accepts(min(_FAR_OUTSIDE, int(limits.max))):
-            return None
-        low = next((n for n in (0, 1) if accepts(n)), None)
+        low, distinct = next(((n, d) for d in (True, False) for n in (0, 1) if accepts(n, d)), (None, False))
         if low is None:
             return 0, 1
+        limits = np.iinfo(self.subject.integer_dtype(operand))
+        if accepts(min(_FAR_OUTSIDE, int(limits.max)), distinct):
+            return None
         accepted, rejected = low, low + 1
-        while accepts(rejected):
+        while accepts(rejected, distinct):
             accepted, rejected = rejected, 2 * rejected
         while rejected - accepted > 1:
             middle = (accepted + rejected) // 2
-            accepted, rejected = (middle, rejected) if accepts(middle) else (accepted, middle)
+            accepted, rejected = (middle, rejected) if accepts(middle, distinct) else (accepted, middle)
         return low, rejected
 
 

@@ -22,8 +22,8 @@ _MOST_TRIED = 4
 
 def own_stand_ins(subject: Subject) -> Iterator[StandIn]:
     """A few, the likely ones first; none where the op does not run with few rows."""
-    point = with_few_steps(subject, subject.point, ())
     reading = Reading(cache(lambda point: runs(subject, point)), grouping=True, with_large=True)
+    point = with_few_steps(subject, subject.point, (), reading.types)
     if reading.types(point) is None:
         return
     moved = {i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new}

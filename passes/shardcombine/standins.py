@@ -14,7 +14,7 @@ from itertools import combinations, product
 
 from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
 from distir.passes.shardcombine.readings import Reading
-from distir.passes.shardcombine.scaling import co_scalings
+from distir.passes.shardcombine.scaling import Types, co_scalings
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements, runs
 from distir.passes.shardcombine.window_candidates import window_candidates
@@ -153,19 +153,19 @@ def without_large_leftovers(subject: Subject, small: StandIn, jointly: bool) -> 
 def _with_fewer_steps(subject: Subject, small: StandIn) -> Sequence[int]:
     """Its leftovers with a few rows in every window that no factor cuts."""
     scaled = {i for factor in small.factors for i in factor.slots}
-    point = with_few_steps(subject, small.point, scaled)
+    point = with_few_steps(subject, small.point, scaled, subject.infer)
     return [leftover if i in scaled else n for i, (n, leftover) in enumerate(zip(point, small.leftovers, strict=True))]
 
 
-def with_few_steps(subject: Subject, point: Point, scaled: Collection[int]) -> Point:
-    """The point with a few rows in every window, those of `scaled` slots left out."""
+def with_few_steps(subject: Subject, point: Point, scaled: Collection[int], types: Types) -> Point:
+    """The point with a few rows in every window, those of `scaled` slots and those that `types` do not let have fewer left out."""
     seen: set[tuple[int, int]] = set()  # a kernel's rows make the same dim longer as those that it goes over
     for window in window_candidates(subject, point, scaled):
         dims = {(r, d) for r, d, _ in window.results}
         if dims & seen or (shapes := subject.infer(point)) is None:
             continue
         fewer = window.moved(point, min(0, _FEW_STEPS - window.steps(point, shapes)))
-        if min(fewer) > 0 and subject.infer(fewer) is not None:
+        if min(fewer) > 0 and types(fewer) is not None:
             point, seen = fewer, seen | dims
     return point
 
