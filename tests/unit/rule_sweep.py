@@ -208,7 +208,8 @@ def asked(instance: Callable[[], Instance], seed: int) -> str:
             continue
         false += found.violations
         tried += found.factors + found.windows + found.offsets + found.partials
-    made, wrong = lowered(op, rule, operands, rng)
+    kept = domains.kept(op, operands)
+    made, wrong = lowered(op, rule, [kept.get(i, array) for i, array in enumerate(operands)], rng)
     false += wrong
     text = f"{op.name} {dict(op.properties)} on {[getattr(a, 'shape', None) for a in operands]}: {rule}: {false[:2]}"
     return json.dumps({"false": text if false else "", "tried": tried, "seconds": seconds, "lowered": made})
@@ -282,8 +283,9 @@ def _program(op: Operation, rule: Rule, operands: Sequence[Any]) -> tuple[Module
 
 
 def _redrawn(array: Any, number: int, rng: np.random.Generator) -> Any:
-    """Floats as they are, as normal numbers, large ones, whole ones, and small ones."""
-    if not isinstance(array, np.ndarray | np.floating) or array.dtype.kind != "f":
+    """Floats as they are, as normal numbers, large ones, whole ones, and small ones, all in doubles: the addends of a value are not its
+    addends when they are rounded."""
+    if not isinstance(array, np.ndarray | np.floating) or (array.dtype.kind != "f" and "float" not in array.dtype.name):
         return array
     if number == 0:
         return np.nan_to_num(array.astype(np.float64), posinf=3.0, neginf=-3.0)
