@@ -4,7 +4,7 @@ whoever compares the two (`distir verify --against-eager`).
 Like weights it is beside the program, never in it: a table with weak keys holds it, in memory only.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from distir.interpreters.comparison import Comparison, compare, moves_of, tolera
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.equivalence import Verification, are_numbers, drawings
 from distir.interpreters.global_arrays import joined
+from distir.interpreters.inputs import between_zero_and_one
 from distir.interpreters.reference import run, run_pieces
 from distir.interpreters.weights import weights_of
 from distir.interpreters.work import work_of
@@ -154,7 +155,7 @@ def verify_against_eager(
 ) -> Verification:
     """Compares some steps of the framework with the program that was imported from it (or with another one of its), from the
     model's own values and from drawn ones (if `drawn`, or it has none), on inputs that are drawn for each step, in the program's own types.
-    Where the framework computes no numbers from drawn values, they are drawn near the model's own.
+    Where the framework computes no numbers from drawn values, they are drawn near the model's own, and inputs from (0, 1).
 
     Each step of the program starts from what the framework remembers, so that a difference is of that step. Raises DistirError
     for a program that was not imported in this process from something that runs."""
@@ -173,7 +174,11 @@ def verify_against_eager(
     compared: list[list[Comparison]] = []
     for says, tried in starts.items():
         before = 0 if says != "drawn parameters" else 1  # state may begin from parameters, and these are others
-        runs = (_eager_steps(module, eager, kept, steps + before) for kept in tried)
+        runs = [
+            partial(_eager_steps, module, eager, kept, steps + before, is_between)
+            for is_between in (False, True)
+            for kept in tried
+        ]
         held, batches, found = _first_of_numbers(runs)
         for number, (batch, results) in enumerate(zip(batches, found, strict=True)):
             held |= batch
@@ -208,15 +213,21 @@ _Run = tuple[dict[str, Array], list[dict[str, Array]], list[dict[str, Array]]]
 """The values before the first step, the inputs of each, and its results."""
 
 
-def _first_of_numbers(runs: Iterable[_Run]) -> _Run:
-    """The first of the runs that computes numbers, or the first."""
-    first: _Run | None = None
-    for each in runs:
-        if all(are_numbers(results) for results in each[2]):
-            return each
-        first = first or each
-    assert first is not None
-    return first
+def _first_of_numbers(runs: Sequence[Callable[[], _Run]]) -> _Run:
+    """The first of the runs that computes numbers; if none does, the first that ends. Raises what the first raised if none ends."""
+    ended: list[_Run] = []
+    errors: list[DistirError] = []
+    for run_it in runs:
+        try:
+            ended.append(run_it())
+        except DistirError as error:
+            errors.append(error)
+            continue
+        if all(are_numbers(results) for results in ended[-1][2]):
+            return ended[-1]
+    if not ended:
+        raise errors[0]
+    return ended[0]
 
 
 def _near(module: ModuleOp, own: Mapping[str, Array]) -> Mapping[str, Array] | None:
@@ -225,9 +236,11 @@ def _near(module: ModuleOp, own: Mapping[str, Array]) -> Mapping[str, Array] | N
     return None if near is None else {name: near[name] for name in own}
 
 
-def _eager_steps(module: ModuleOp, eager: Steps, kept: Mapping[str, Array], steps: int) -> _Run:
+def _eager_steps(module: ModuleOp, eager: Steps, kept: Mapping[str, Array], steps: int, is_between: bool) -> _Run:
     roles = {port.name: port.role for port in arguments_of(entry_function(module))}
     values, *drawn = (_drawn(module, number) for number in range(steps + 1))
+    if is_between:
+        drawn = [between_zero_and_one(module, each) for each in drawn]
     batches = [{name: value for name, value in batch.items() if roles[name] in INPUTS} for batch in drawn]
     values |= kept
     try:

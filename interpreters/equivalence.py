@@ -22,7 +22,7 @@ from distir.interpreters import reference
 from distir.interpreters.comparison import Comparison, compare, moves_of, worst
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
 from distir.interpreters.global_arrays import Array
-from distir.interpreters.inputs import draw_inputs, special_indices
+from distir.interpreters.inputs import between_zero_and_one, draw_inputs, special_indices
 from distir.interpreters.rounding import rounded_more, rounded_on_purpose
 
 Program = ModuleOp | Sequence[ModuleOp]
@@ -238,7 +238,11 @@ class _Source:
         candidates = [afresh, lambda: self.after_a_step(number), lambda: self.near_the_model(number)]
         if number % 3 == 1:
             candidates[:2] = candidates[1::-1]
-        return Drawing(f"seed {self.seed + number}", candidates)
+        between = [lambda each=each: self._between_zero_and_one(each()) for each in candidates]
+        return Drawing(f"seed {self.seed + number}", candidates + between)
+
+    def _between_zero_and_one(self, values: Values | None) -> Values | None:
+        return None if values is None else between_zero_and_one(self.module, values) | self.given
 
     def afresh(self, number: int, of_state: float) -> Values:
         """Every value drawn, state at this scale."""

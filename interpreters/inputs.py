@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -116,6 +116,17 @@ def _draw(port: Port, dtype: np.dtype[Any], limit: int, generator: np.random.Gen
         rows, columns, *rest = shape
         values /= np.sqrt(max(1.0, np.sqrt(rows * columns) * prod(rest)))
     return values.astype(dtype, copy=False)
+
+
+def between_zero_and_one(module: ModuleOp, values: Mapping[str, Array]) -> dict[str, Array]:
+    """The values, with floating inputs and labels brought into (0, 1): some programs take probabilities, or logarithms of them."""
+    roles = {port.name: port.role for port in arguments_of(entry_function(module))}
+    return {
+        name: np.asarray(0.5 + 0.5 * np.tanh(value.astype(np.float64))).astype(value.dtype)
+        if roles.get(name) in ("input", "label") and value.dtype.kind not in "bc" and not _is_integer(value.dtype)
+        else value
+        for name, value in values.items()
+    }
 
 
 # Which integers are valid.

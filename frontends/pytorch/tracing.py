@@ -107,11 +107,23 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         whole_attention(),
         bags_by_row(),
         sequence_losses(),
+        _unchecked_distributions(),
         _quiet(),
     ):
         graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))
     without_writes(graph)
     return graph, keys
+
+
+@contextmanager
+def _unchecked_distributions() -> Generator[None]:
+    """Distributions do not look at the values of what they are given: they would only raise, and no value is known."""
+    was = torch.distributions.Distribution._validate_args  # pyright: ignore[reportPrivateUsage]
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(was)
 
 
 @contextmanager

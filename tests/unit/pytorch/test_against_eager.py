@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from distir.dialects.errors import DistirError
 from distir.frontends.eager import attach_eager, eager_of, verify_against_eager
 from distir.frontends.pytorch import TrainingStep, import_step, training_step
+from distir.interpreters.equivalence import verify
 from distir.interpreters.weights import attach, weights_of
 from distir.tools.distir import main
 
@@ -55,6 +56,17 @@ def test_a_function_of_tensors_and_a_module():
     x = torch.randn(4, 3)
     assert verify_against_eager(import_step(lambda a, b: (a * b).sum(0), (x, x))).holds
     assert verify_against_eager(import_step(nn.BatchNorm1d(3), (x,))).holds
+
+
+def test_inputs_that_are_probabilities():
+    """On others the first raises, and the second gives no numbers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 1), nn.Sigmoid())
+    example = torch.randn(6, 5), torch.rand(6, 1)
+    assert verify_against_eager(import_step(training_step(model, nn.BCELoss(), sgd(0.1), example_args=example))).holds
+    module = import_step(lambda x: x.log().sum(0), (torch.rand(4, 3),))
+    assert verify_against_eager(module).holds
+    assert verify(module, module).holds
 
 
 def test_what_cannot_be_compared():

@@ -646,3 +646,22 @@ def a_parameter_that_is_replaced() -> Any:
         return loss
 
     return written_step(step, model, example_args=classes())
+
+
+@case
+@quick
+def a_loss_of_distributions() -> Any:
+    """They check by default that their values are valid, which raises at most."""
+    model = nn.ModuleDict({"actor": mlp(), "critic": nn.Linear(6, 3)}).double()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        policy = torch.distributions.Categorical(logits=model["actor"](x))
+        value = torch.distributions.Normal(model["critic"](x), 1.0)
+        loss = -(policy.log_prob(label) + value.log_prob(value.rsample()).sum(-1) + 0.01 * policy.entropy()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
