@@ -163,7 +163,8 @@ class _Place:
             return list(enumerate(self._owner))
         if self._names is not None:
             return [(name, mapping[name]) for name in self._names if name in mapping]
-        return list(mapping.items())
+        kind = next((each for each in type(mapping).__mro__ if each.__module__ in ("builtins", "collections")), dict)
+        return list(cast("Any", kind).items(mapping))  # a class of its own may load what it has not
 
     def __setitem__(self, key: Any, value: Any) -> None:
         mapping = self._mapping()

@@ -295,7 +295,7 @@ class _Claim:
             return Failure(what, f"it is only an addend: {value}")
         claimed = _indices(site.port, expected.kind)
         for d, (own, claim) in enumerate(zip(value.indices, claimed, strict=True)):
-            if own is not claim and not (own.is_free and own.size == claim.size):
+            if not own.may_be(claim):
                 return Failure(what, f"it is {own} in dim {d}, its part claims {claim}")
         return None
 

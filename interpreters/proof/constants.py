@@ -26,9 +26,11 @@ def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:
         if not close(np.broadcast_to(first, array.shape), array):
             raise Mismatch(f"which part of a constant {indices} is, is not known", indices.bases)
         return np.broadcast_to(first, (*array.shape[:dim], indices.size, *array.shape[dim + 1 :]))
-    if indices.is_special:
+    if indices.is_special and indices.equal is None:
         raise Mismatch(f"{indices} of a constant")
-    return np.concatenate([array.take(range(start, stop), dim) for _, _, _, start, stop in indices.segments], dim)
+    return np.concatenate(
+        [array.take(range(start, stop), dim, mode="wrap") for _, _, _, start, stop in indices.segments], dim
+    )
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:

@@ -7,9 +7,10 @@ replicas. Where its content matters, `Mismatch` names the bases and the walk is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import gcd
+from typing import cast
 
 LARGEST_PRODUCT = 1 << 16
 """More rows of a product than these are not enumerated."""
@@ -27,13 +28,41 @@ class Base:
         return self.name
 
 
-FREE = Base("any")
+class Equal(Base):
+    """Of a dim along which elements are equal within blocks of so many, and a period apart (0: they are not). Of each index, any may be meant
+    whose element is equal."""
+
+    __slots__ = ("block", "period")
+
+    def __init__(self, period: int, block: int):
+        super().__init__("any" if (period, block) == (1, 1) else f"any(period {period}, block {block})")
+        self.period, self.block = period, block
+
+    def same(self, a: int, b: int) -> bool:
+        """Whether elements are equal at two starts of blocks."""
+        return (a - b) % self.period == 0 if self.period else a == b
+
+
+SPECIAL: set[Base | None] = set()
+"""Bases that have no indices."""
+
+
+@cache
+def equal(period: int, block: int) -> Equal | None:
+    """The base of these; None where no elements are equal."""
+    if (period, block) == (0, 1):
+        return None
+    SPECIAL.add(base := Equal(period, block))
+    return base
+
+
+FREE = cast(Equal, equal(1, 1))
 """Along this dim all elements are equal: any indices may be meant."""
 JUNK = Base("junk")
 """Rows that a window computes from a part of what they need."""
 ZEROS = Base("zeros")
 """Rows of zeros in the place of rows of the value."""
-SPECIAL = (FREE, JUNK, ZEROS)
+SPECIAL |= {JUNK, ZEROS}
 
 Segment = tuple[Base | None, int, int, int, int]
 """Base, scale, offset, start, stop: of the list of indices of the base (None: all of the dim), each taken `scale` times as consecutive
@@ -63,14 +92,12 @@ class Indices:
     def of(cls, segments: Iterable[Segment]) -> Indices:
         """The interned list; touching segments are joined."""
         joined: list[Segment] = []
-        for segment in segments:
-            base, scale, offset, start, stop = segment
-            if start == stop:
-                continue
-            if joined and (last := joined[-1])[:3] == (base, scale, offset) and (last[4] == start or base in SPECIAL):
-                joined[-1] = (base, scale, offset, last[3], last[4] + stop - start)
-            else:
-                joined.append(segment if base not in SPECIAL else (base, 1, 0, 0, stop - start))
+        for segment in (each for segment in segments for each in _normal(segment)):
+            last = joined[-1] if joined else None
+            if last is not None and last[:3] == segment[:3] and _continues(last, segment):
+                joined[-1] = (*last[:4], last[4] + segment[4] - segment[3])
+            elif segment[3] != segment[4]:
+                joined.append(segment)
         key = tuple(joined)
         if (found := cls._known.get(key)) is None:
             found = object.__new__(cls)
@@ -88,6 +115,22 @@ class Indices:
         return len(self.segments) == 1 and self.segments[0][0] is FREE
 
     @property
+    def equal(self) -> Equal | None:
+        """Which elements are equal, if any indices may be meant that have such."""
+        bases = {segment[0] for segment in self.segments}
+        base = bases.pop() if len(bases) == 1 else None
+        return base if isinstance(base, Equal) else None
+
+    @property
+    def chosen(self) -> Indices:
+        """Some of the indices that may be meant."""
+        return Indices.of((None, *s[1:]) if isinstance(s[0], Equal) else s for s in self.segments)
+
+    def may_be(self, other: Indices) -> bool:
+        """Whether these other indices may be meant."""
+        return self is other or ((base := self.equal) is not None and _up_to(other, base) is self)
+
+    @property
     def is_special(self) -> bool:
         """Whether some of it is no index."""
         return any(segment[0] in SPECIAL for segment in self.segments)
@@ -101,7 +144,7 @@ class Indices:
 
     def is_full(self, extent: int) -> bool:
         """Whether it is all of a dim, in order."""
-        return self is full(extent) or (self.is_free and self.size == extent)
+        return self.may_be(full(extent))
 
     def slice(self, start: int, stop: int) -> Indices:
         """Entries of the list."""
@@ -112,7 +155,8 @@ class Indices:
         if by == 1:
             return self
         return Indices.of(
-            (b, 1 if b is None or b in SPECIAL else s * by, o * by, i * by, j * by) for b, s, o, i, j in self.segments
+            (_base_of_rows(b, by), 1 if b is None or b in SPECIAL else s * by, o * by, i * by, j * by)
+            for b, s, o, i, j in self.segments
         )
 
     def unscaled(self, by: int) -> Indices:
@@ -123,17 +167,17 @@ class Indices:
             if start % by or stop % by or offset % by or (base is not None and base not in SPECIAL and scale % by):
                 raise Mismatch(f"{self} is not made of blocks of {by}", self.bases)
         return Indices.of(
-            (b, s if b is None or b in SPECIAL else s // by, o // by, i // by, j // by)
+            (_base_of_blocks(b, by, self), s if b is None or b in SPECIAL else s // by, o // by, i // by, j // by)
             for b, s, o, i, j in self.segments
         )
 
     def shifted(self, by: int) -> Indices:
         """Every index moved on."""
         return Indices.of(
-            seg
+            (seg[0] if isinstance(seg[0], Equal) and by % seg[0].block == 0 else None, 1, 0, seg[3] + by, seg[4] + by)
+            if seg[0] is None or isinstance(seg[0], Equal)
+            else seg
             if seg[0] in SPECIAL
-            else (None, 1, 0, seg[3] + by, seg[4] + by)
-            if seg[0] is None
             else (*seg[:2], seg[2] + by, *seg[3:])
             for seg in self.segments
         )
@@ -188,11 +232,67 @@ def ranges(bounds: Iterable[tuple[int, int]]) -> Indices:
     return Indices.of([(None, 1, 0, start, stop) for start, stop in bounds])
 
 
+def _normal(segment: Segment) -> Iterator[Segment]:
+    """A segment; of a special base, the first that says the same, one for each block."""
+    base, _, _, start, stop = segment
+    if base not in SPECIAL:
+        yield segment
+    elif not isinstance(base, Equal):
+        yield base, 1, 0, 0, stop - start
+    else:
+        while start < stop:
+            first = start % base.period if base.period else start
+            first -= first % base.block
+            size = stop - start if base.block == 1 else min(stop - start, base.block - start % base.block)
+            yield base, 1, 0, first, first + size
+            start += size
+
+
+def _continues(last: Segment, segment: Segment) -> bool:
+    """Whether a segment, of the same base, follows on another."""
+    base, end, start = last[0], last[4], segment[3]
+    if base not in SPECIAL:
+        return end == start
+    if not isinstance(base, Equal):
+        return True
+    used = end % base.block
+    return base.same(end - used, start) and used + segment[4] - start <= base.block if used else base.same(end, start)
+
+
+def _base_of_rows(base: Base | None, by: int) -> Base | None:
+    """What indices of a base are of, each taken as so many; some that are meant where blocks of them are equal."""
+    if not isinstance(base, Equal):
+        return base
+    return equal(base.period * by, 1) if base.block == 1 else None
+
+
+def _base_of_blocks(base: Base | None, by: int, indices: Indices) -> Base | None:
+    """What blocks of so many indices of a base are of."""
+    if not isinstance(base, Equal):
+        return base
+    period, block = base.period, base.block
+    if (block % by and by % block) or (period % by and by % period):
+        raise Mismatch(f"{indices} is not made of blocks of {by}")
+    return equal(max(1, period // by) if period else 0, max(1, block // by))
+
+
+@cache
+def _up_to(indices: Indices, base: Equal) -> Indices | None:
+    """The indices up to elements that are equal; None if they are not known."""
+    for of, scale, *_ in indices.segments:
+        period, block = (of.period, of.block) if isinstance(of, Equal) else (0 if of is None else scale, 1)
+        if (of in SPECIAL and not isinstance(of, Equal)) or base.block % block:
+            return None
+        if period % base.period if base.period else period:
+            return None
+    return Indices.of((base, 1, 0, start + offset, stop + offset) for _, _, offset, start, stop in indices.segments)
+
+
 def agreed(a: Indices, b: Indices) -> Indices | None:
-    """The indices that both may be: along a dim where all elements are equal, any."""
-    if a is b or (b.is_free and a.size == b.size):
+    """The indices that both may be: along a dim where elements are equal, any."""
+    if b.may_be(a):
         return a
-    return b if a.is_free and a.size == b.size else None
+    return b if a.may_be(b) else None
 
 
 def concat(parts: Sequence[Indices]) -> Indices:
@@ -217,16 +317,24 @@ def product(outer: Indices, inner: Indices, extent: int) -> Indices:
     """Indices of a dim that merges two: for each outer index, the inner ones, in a dim of this extent."""
     if inner.is_full(extent):
         return outer.scaled(extent)
-    if outer.is_free or inner.is_free:
+    if outer.is_free and inner.is_free:
         return special(FREE, outer.size * inner.size)
+    inner = inner if inner.is_free else inner.chosen
+    if (repeated := outer.equal) is not None and repeated.block > 1:
+        outer, repeated = outer.chosen, None
     if outer.size * len(inner.segments) > LARGEST_PRODUCT:
         raise Mismatch(f"{outer.size} rows of {inner} are too many to enumerate", outer.bases)
-    if outer.is_special or inner.is_special:
+    if any(each.is_special and each.equal is None for each in (outer, inner)):
         raise Mismatch(f"{outer} of {inner} is no set of indices")
+    merged = equal(0 if repeated is None else repeated.period * extent, extent if inner.is_free else 1)
     found: list[Segment] = []
     for base, scale, offset, start, stop in outer.segments:
         for position in range(start, stop):
             for segment in inner.segments:
+                if merged is not None and (base is None or base is repeated) and (segment[0] is None or inner.is_free):
+                    row = position * extent
+                    found.append((merged, 1, 0, row + segment[3], row + segment[4]))
+                    continue
                 if base is None:
                     found += Indices.of([segment]).shifted(position * extent).segments
                 elif segment[0] is None:
@@ -246,7 +354,7 @@ def _split(indices: Indices, extent: int) -> tuple[Indices, Indices]:
     rows: list[tuple[Segment, list[Segment]]] = []
     for segment in indices.segments:
         for outer, inner in _rows(segment, extent, indices):
-            if rows and rows[-1][0] == outer:
+            if rows and rows[-1][0] == outer and (indices.equal is None or inner[3] >= rows[-1][1][-1][4]):
                 rows[-1][1].append(inner)
             else:
                 rows.append((outer, [inner]))
@@ -261,7 +369,15 @@ def _split(indices: Indices, extent: int) -> tuple[Indices, Indices]:
 def _rows(segment: Segment, extent: int, indices: Indices) -> Iterable[tuple[Segment, Segment]]:
     """A segment cut at the rows of a merged dim: the outer index and the inner indices of each."""
     base, scale, offset, start, stop = segment
-    if base is None or (base not in SPECIAL and scale % extent == 0 and offset % extent == 0):
+    if isinstance(base, Equal) and not (base.period % extent or (base.block % extent and extent % base.block)):
+        outer, inner = equal(base.period // extent, max(1, base.block // extent)), equal(0, base.block)
+        inner = FREE if base.block >= extent else inner
+        while start < stop:
+            row = start // extent
+            end = min(stop, (row + 1) * extent)
+            yield (outer, 1, 0, row, row + 1), (inner, 1, 0, start - row * extent, end - row * extent)
+            start = end
+    elif base is None or (base not in SPECIAL and scale % extent == 0 and offset % extent == 0):
         steps, moved = (1, 0) if base is None else (scale // extent, offset // extent)
         while start < stop:
             row = start // extent
@@ -278,5 +394,5 @@ def _rows(segment: Segment, extent: int, indices: Indices) -> Iterable[tuple[Seg
 def forget() -> None:
     """Drops what is interned."""
     Indices._known.clear()  # pyright: ignore[reportPrivateUsage]
-    for known in (full, special, _slice, product, _split):
+    for known in (full, special, _slice, _up_to, product, _split):
         known.cache_clear()

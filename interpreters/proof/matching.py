@@ -16,7 +16,7 @@ from distir.dialects.sharding import Gather, InputDim, Outside, OutsideKind, Rul
 from distir.interpreters.proof import windows
 from distir.interpreters.proof.addends import Addends
 from distir.interpreters.proof.constants import close, stated, taken
-from distir.interpreters.proof.indices import FREE, Indices, Mismatch, concat, full, product, ranges, special
+from distir.interpreters.proof.indices import FREE, Indices, Mismatch, agreed, concat, full, product, ranges, special
 from distir.interpreters.proof.templates import KEYS, Form, Template, agrees
 from distir.interpreters.proof.values import Kind, Positions, Shard
 from distir.interpreters.proof.weights import ONE, Addend
@@ -131,11 +131,12 @@ class Application:
                 raise Mismatch(f"{dim.factors} has no common extent in {self.template}")
             for factor, blocks in _blocks(dim, extent, indices, extents).items():
                 if not blocks.is_full(extents[factor]):
-                    known = self.cut.setdefault(factor, blocks)
-                    if known is not blocks:
+                    known = self.cut.get(factor, blocks)
+                    if (both := agreed(known, blocks)) is None:
                         raise Mismatch(
                             f"one operand has {known} of {factor}, another {blocks}", known.bases | blocks.bases
                         )
+                    self.cut[factor] = both
         self.steps = windows.runs(self.template, self._carried())
         self._find_free()
 
@@ -144,7 +145,7 @@ class Application:
         carried = self._carried()
         told = {f for _, _, dim, _, indices in carried for f in dim.factors if not indices.is_free}
         for i, _, dim, extent, indices in carried:
-            if self.operands[i].is_zero and len(dim.factors) == 1 and dim.factors[0] not in told | self.cut.keys():
+            if indices.is_free and len(dim.factors) == 1 and dim.factors[0] not in told | self.cut.keys():
                 count = self.template.extents.get(dim.factors[0], 0)
                 if count and indices.size != extent and indices.size * count % extent == 0:
                     self.cut[dim.factors[0]] = special(FREE, indices.size * count // extent)
@@ -189,7 +190,7 @@ class Application:
                     raise Mismatch(
                         f"operand {i} has {indices.size} in dim {d}, expected {expected.size}", expected.bases
                     )
-            elif indices is not expected:
+            elif not indices.may_be(expected):
                 what = "which the rule does not cut" if not dim.factors else f"expected {expected}"
                 raise Mismatch(
                     f"operand {i} has {indices} of {extent} in dim {d}, {what}", indices.bases | expected.bases
@@ -211,8 +212,8 @@ class Application:
         blocks, count = self.cut.get(factor), self.template.extents[factor]
         if blocks is None:
             return full(extent)
-        if blocks.is_free:
-            return special(FREE, blocks.size * (extent // count))
+        if blocks.equal is not None and len(pieces) > 1:
+            raise Mismatch(f"{blocks} of each of several segments")
         parts: list[Indices] = []
         start = 0
         for piece in pieces or (1,):

@@ -156,15 +156,15 @@ def replayed(term: Term, known: dict[Term, Term]) -> Term:
         of = [known[o] if o.is_open else o for o in needed]
         if each.factors:
             found = of[0]
-            for (scale, _), by in zip(each.factors, of[1:], strict=True):
+            for (scale, _), by in zip(each.factors, of[1 : 1 + len(each.factors)], strict=True):
                 found = scaled_by(found, scale, by)
         else:
             template = cast("Template", each.head)
             found = application(template, of[: len(each.operands)], template.results)[each.result]
-            if each.otherwise is not None and found.is_open:
-                found.otherwise = of[-1]
-            elif each.otherwise is not None and not found.plain.is_sequential:
-                found = of[-1]
+        if each.otherwise is not None and found.is_open:
+            found.otherwise = of[-1]
+        elif each.otherwise is not None and not found.plain.is_sequential:
+            found = of[-1]
         found.origin = found.origin or ("" if found.is_sequential else each.origin)
         known[each] = found
     return known[term]

@@ -1,11 +1,15 @@
 """The static proof: right programs are proven, wrong ones are rejected where they are wrong."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import Func, ReturnOp
@@ -14,9 +18,21 @@ from xdsl.parser import Parser
 
 from distir.dialects.aten import Aten
 from distir.dialects.dist import AccumulateOp, AllReduceOp, Dist, MicrobatchesOp, SliceOp, ZerosOp
+from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.proof import Proof, prove, prove_ranks, terms
-from distir.interpreters.proof.indices import Base, Indices, Mismatch, concat, full, product, ranges
+from distir.interpreters.proof.indices import (
+    FREE,
+    Base,
+    Equal,
+    Indices,
+    Mismatch,
+    concat,
+    full,
+    product,
+    ranges,
+    special,
+)
 from distir.interpreters.proof.terms import scaled_by
 from distir.interpreters.proof.values import Kind, term_of
 from distir.interpreters.reference import run_operator
@@ -279,6 +295,47 @@ def test_index_sets_are_products_and_quotients():
         ranges([(6, 7), (10, 11)]).split(3)
 
 
+def meant(indices: Indices, extent: int) -> list[set[int]]:
+    """For each entry the indices that may be meant."""
+    found: list[set[int]] = []
+    for base, _, _, start, stop in indices.segments:
+        for position in range(start, stop):
+            each = (lambda i, b=base: (i % b.period if b.period else i) // b.block) if isinstance(base, Equal) else int
+            found.append({i for i in range(extent) if each(i) == each(position)})
+    return found
+
+
+def sets(extent: int) -> list[Indices]:
+    known = [ranges([(a, b)]) for a in range(extent) for b in range(a + 1, extent + 1)]
+    return [*known, ranges([(extent - 1, extent), (0, 1)]), *(special(FREE, n) for n in range(1, extent + 1))]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 4), (3, 2), (4, 3)])
+def test_what_is_meant_of_a_merged_dim_is_meant_of_its_parts(rows: int, columns: int):
+    """In a product, a quotient, and blocks of either no index is meant that was not before."""
+    extent = rows * columns
+    for outer in sets(rows):
+        for inner in sets(columns):
+            merged = product(outer, inner, columns)
+            pairs = [(a, b) for a in meant(outer, rows) for b in meant(inner, columns)]
+            assert all(
+                found <= {i * columns + j for i in a for j in b}
+                for found, (a, b) in zip(meant(merged, extent), pairs, strict=True)
+            )
+            assert merged.chosen is merged or merged.may_be(merged.chosen)
+            blocks = meant(merged.scaled(2), 2 * extent)
+            assert all(
+                blocks[2 * k + r] <= {2 * i + r for i in each}
+                for k, each in enumerate(meant(merged, extent))
+                for r in range(2)
+            )
+            assert merged.scaled(2).unscaled(2).size == merged.size
+            with suppress(Mismatch):
+                a, b = merged.split(columns)
+                again = [{i * columns + j for i in x for j in y} for x in meant(a, rows) for y in meant(b, columns)]
+                assert all(found <= each for found, each in zip(again, meant(merged, extent), strict=True))
+
+
 def test_what_holds_for_an_unknown_set_holds_for_what_it_is():
     base = Base("rows", 2, 4)
     unknown = Indices.of([(base, 1, 0, 0, 2)])
@@ -302,3 +359,16 @@ def test_numbers_that_scale_a_value_commute() -> None:
         scales = [(name, by) for name, by in zip(names, (count, limit), strict=True)][:: -1 if number % 2 else 1]
         found.add(id(scaled_by(scaled_by(value, *scales[0]), *scales[1])))
     assert len(found) == 1
+
+
+def test_numbers_that_scale_what_a_caller_tells() -> None:
+    """Of gates that are functions, and an optimizer that scales what it has scaled."""
+    torch.manual_seed(0)
+    layer = nn.LSTM(4, 4, batch_first=True)
+    step = training_step(layer, lambda found, label: mse_loss(found[0], label), torch.optim.NAdam(layer.parameters()))
+    sequential = import_step(step, (torch.randn(4, 2, 4), torch.randn(4, 2, 4)))
+    distributed = sequential.clone()
+    DtpParallelizePass(dp=2).apply(Context(), distributed)
+    prepare_like(sequential, distributed)
+    proof = prove(sequential, distributed)
+    assert proof, proof.failures

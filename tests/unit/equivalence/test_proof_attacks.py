@@ -382,3 +382,35 @@ func.func @main(%x: 4x@0 {dist.name = "x"}, %n: 4x@0 {dist.name = "n"}, %n1: 4x@
 def test_zeros_are_not_divided_by_an_addend():
     """What device 1 has of the divisor is zero."""
     check(QUOTIENT, QUOTIENT_BY_ADDENDS, [("Div %z1, %s1", "Div %z1, %m1"), ("Div %z1, %s1", "Div %z1, %z1")])
+
+
+REPEATED = """
+func.func @main(%x: tensor<1x3xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<12xf32> {dist.name = "w", dist.role = "parameter"})
+    -> (tensor<12xf32> {dist.name = "y", dist.role = "output"}) {
+  %four = onnx.Constant dense<[4, 3]> : tensor<2xi64>
+  %flat = onnx.Constant dense<[12]> : tensor<1xi64>
+  %e = onnx.Expand %x, %four : (tensor<1x3xf32>, tensor<2xi64>) -> tensor<4x3xf32>
+  %r = onnx.Reshape %e, %flat : (tensor<4x3xf32>, tensor<1xi64>) -> tensor<12xf32>
+  %y = onnx.Add %r, %w : (tensor<12xf32>, tensor<12xf32>) -> tensor<12xf32>
+  func.return %y : tensor<12xf32>
+}"""
+REPEATED_IN_PARTS = """
+func.func @main(%x: 1x3x@0 {dist.name = "x", dist.role = "input"},
+                %u: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[0:6] of [12]>},
+                %v: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[6:12] of [12]>})
+    -> (12x@0 {dist.name = "y", dist.role = "output"}) {
+  %three = onnx.Constant dense<[3, 3]> : tensor<2xi64, #dist.on<0>>
+  %flat = onnx.Constant dense<[9]> : tensor<1xi64, #dist.on<0>>
+  %e = onnx.Expand %x, %three : (1x3x@0, tensor<2xi64, #dist.on<0>>) -> 3x3x@0
+  %r = onnx.Reshape %e, %flat : (3x3x@0, tensor<1xi64, #dist.on<0>>) -> 9x@0
+  %s = dist.slice %r [3:9] : 9x@0 -> 6x@0
+  %a = onnx.Add %s, %u : (6x@0, 6x@0) -> 6x@0
+  %b = onnx.Add %s, %v : (6x@0, 6x@0) -> 6x@0
+  %y = dist.concat %a, %b dim 0 : (6x@0, 6x@0) -> 12x@0
+  func.return %y : 12x@0
+}"""
+
+
+def test_rows_that_are_repeated_may_be_any_of_them_and_their_columns_may_not():
+    check(REPEATED, REPEATED_IN_PARTS, [("%r [3:9]", "%r [1:7]"), ("%r [3:9]", "%r [2:8]")])
+    assert proof_of(REPEATED, attack(REPEATED_IN_PARTS, "%r [3:9]", "%r [0:6]"))

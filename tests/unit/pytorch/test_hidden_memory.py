@@ -266,6 +266,19 @@ def test_objects_are_not_asked_for_what_they_do_not_have() -> None:
     assert asked.names == []
 
 
+class Loading(dict[str, int]):
+    """A table whose entries are loaded when they are asked for, if they can be."""
+
+    def items(self) -> Any:
+        raise ImportError("an optional package is missing")
+
+
+def test_tables_are_not_asked_for_what_they_do_not_have() -> None:
+    table = Loading(scale=2)
+    step = step_with(lambda model: lambda loss: loss * table["scale"])
+    assert check_imported(import_step(step)).startswith("two steps")
+
+
 def test_a_step_that_seeds_its_draws_draws_the_same_each_time() -> None:
     model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)).double()
 
