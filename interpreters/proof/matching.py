@@ -173,7 +173,9 @@ class Application:
                     f for f, cs in self.rule.combines.items() if f != factor and any(_into(c, combine.dim) for c in cs)
                 ]
                 blocks = Fraction(local.shape[combine.dim] * extent, kind.shape[combine.dim])
-                if blocks != extent and not others and blocks.denominator == 1:
+                blocks /= prod([self._share(f) for f in others], start=ONE)
+                is_known = all(f in told or f in self.cut for f in others)
+                if blocks != extent and is_known and blocks.denominator == 1:
                     self.cut[factor] = special(FREE, int(blocks))
                 break
 

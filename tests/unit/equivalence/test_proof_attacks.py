@@ -411,6 +411,30 @@ func.func @main(%x: 1x3x@0 {dist.name = "x", dist.role = "input"},
 }"""
 
 
-def test_rows_that_are_repeated_may_be_any_of_them_and_their_columns_may_not():
-    check(REPEATED, REPEATED_IN_PARTS, [("%r [3:9]", "%r [1:7]"), ("%r [3:9]", "%r [2:8]")])
-    assert proof_of(REPEATED, attack(REPEATED_IN_PARTS, "%r [3:9]", "%r [0:6]"))
+TILED = """
+func.func @main(%x: tensor<3xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<12xf32> {dist.name = "w", dist.role = "parameter"})
+    -> (tensor<12xf32> {dist.name = "y", dist.role = "output"}) {
+  %four = onnx.Constant dense<[4]> : tensor<1xi64>
+  %r = onnx.Tile %x, %four : (tensor<3xf32>, tensor<1xi64>) -> tensor<12xf32>
+  %y = onnx.Add %r, %w : (tensor<12xf32>, tensor<12xf32>) -> tensor<12xf32>
+  func.return %y : tensor<12xf32>
+}"""
+TILED_IN_PARTS = """
+func.func @main(%x: 3x@0 {dist.name = "x", dist.role = "input"},
+                %u: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[0:6] of [12]>},
+                %v: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[6:12] of [12]>})
+    -> (12x@0 {dist.name = "y", dist.role = "output"}) {
+  %three = onnx.Constant dense<[3]> : tensor<1xi64, #dist.on<0>>
+  %r = onnx.Tile %x, %three : (3x@0, tensor<1xi64, #dist.on<0>>) -> 9x@0
+  %s = dist.slice %r [3:9] : 9x@0 -> 6x@0
+  %a = onnx.Add %s, %u : (6x@0, 6x@0) -> 6x@0
+  %b = onnx.Add %s, %v : (6x@0, 6x@0) -> 6x@0
+  %y = dist.concat %a, %b dim 0 : (6x@0, 6x@0) -> 12x@0
+  func.return %y : 12x@0
+}"""
+
+
+@pytest.mark.parametrize(("sequential", "parts"), [(REPEATED, REPEATED_IN_PARTS), (TILED, TILED_IN_PARTS)])
+def test_rows_that_are_repeated_may_be_any_of_them_and_their_columns_may_not(sequential: str, parts: str):
+    check(sequential, parts, [("%r [3:9]", "%r [1:7]"), ("%r [3:9]", "%r [2:8]")])
+    assert proof_of(sequential, attack(parts, "%r [3:9]", "%r [0:6]"))
