@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -31,7 +32,12 @@ def reason_of(error: BaseException) -> str:
 
 def where_of(error: BaseException) -> str:
     """The innermost line of the user's code, in parentheses."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    return place_of(traceback.extract_tb(error.__traceback__))
+
+
+def place_of(frames: Sequence[traceback.FrameSummary]) -> str:
+    """The same, of a stack."""
+    for frame in reversed(frames):
         is_users = "site-packages" in frame.filename or not frame.filename.startswith(PACKAGES)
         if is_users and not frame.filename.startswith((PACKAGES[0], "<")):
             return f" ({Path(frame.filename).name}:{frame.lineno}: {(frame.line or '').strip()})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from distir.frontends.pytorch.ctc import sequence_losses
 from distir.frontends.pytorch.decompositions import decompositions
 from distir.frontends.pytorch.devices import autocast_on_cpu, without_draws_of_python
 from distir.frontends.pytorch.draws import ROWS, SEED, Draws, replacements, restored_generator
+from distir.frontends.pytorch.finite_values import FiniteValues
 from distir.frontends.pytorch.graph import GraphImporter
 from distir.frontends.pytorch.in_place import mark_updates_in_place
 from distir.frontends.pytorch.later_runs import attribute, refuse_memory
@@ -51,7 +53,13 @@ def trace(function: TracedFunction) -> ModuleOp:
     ports = [*function.ports, Port(SEED, "buffer", torch.tensor(0), torch.tensor(0), True)]
     if batch is not None:
         ports.append(Port(ROWS, "seed", torch.arange(batch), torch.arange(batch), True))
-    graph, keys = _traced_alone(function, ports)
+    with FiniteValues() as finite:
+        graph, keys = _traced_alone(function, ports)
+    for place in finite.places:
+        print(
+            f"distir: note: {function.name} asks whether values are numbers{place}: the program takes it that they are",
+            file=sys.stderr,
+        )
     _refuse_constants(function, graph)
     if any(_writes(node) for node in graph.graph.nodes):
         graph = _traced(functionalize(graph), _examples(ports))

@@ -62,7 +62,7 @@ JUNK = Base("junk")
 """Rows that a window computes from a part of what they need."""
 ZEROS = Base("zeros")
 """Rows of zeros in the place of rows of the value."""
-SPECIAL |= {JUNK, ZEROS}
+SPECIAL.update((JUNK, ZEROS))
 
 Segment = tuple[Base | None, int, int, int, int]
 """Base, scale, offset, start, stop: of the list of indices of the base (None: all of the dim), each taken `scale` times as consecutive

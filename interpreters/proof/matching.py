@@ -144,7 +144,7 @@ class Application:
         """Factors that no operand tells: all blocks are equal, and the shard may be of any."""
         carried = self._carried()
         told = {f for _, _, dim, _, indices in carried for f in dim.factors if not indices.is_free}
-        for i, _, dim, extent, indices in carried:
+        for _, _, dim, extent, indices in carried:
             if indices.is_free and len(dim.factors) == 1 and dim.factors[0] not in told | self.cut.keys():
                 count = self.template.extents.get(dim.factors[0], 0)
                 if count and indices.size != extent and indices.size * count % extent == 0:

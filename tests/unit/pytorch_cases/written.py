@@ -665,3 +665,38 @@ def a_loss_of_distributions() -> Any:
         return loss
 
     return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+def a_step_that_leaves_out_what_is_no_number() -> Any:
+    """Values are taken to be numbers."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        found = model(x)
+        loss = F.cross_entropy(found, label)
+        optimizer.zero_grad()
+        if torch.isnan(loss) or not torch.isfinite(found).all():
+            return loss * 0
+        loss.backward()
+        norm = clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+        if not (norm.isnan() | norm.isinf()):
+            optimizer.step()
+        return loss
+
+    return written_step(step, model, optimizer, example_args=classes())
+
+
+@case
+@quick
+@refused("reads the value of a tensor as a number or a condition")
+def a_step_that_asks_whether_a_mask_is_infinite() -> Any:
+    model = mlp()
+
+    def step(x: Tensor, label: Tensor) -> Tensor:
+        mask = torch.where(x > 0, x, -torch.inf)
+        return model(x).sum() if torch.isinf(mask).any() else model(x).mean()
+
+    return written_step(step, model, example_args=classes())
