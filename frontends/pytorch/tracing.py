@@ -8,6 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -115,7 +116,7 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         whole_attention(),
         bags_by_row(),
         sequence_losses(),
-        _unchecked_distributions(),
+        _without_checks(),
         _quiet(),
     ):
         graph = _traced(flat, _examples(ports), replacements(lambda: drawing[0]))
@@ -124,12 +125,14 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
 
 
 @contextmanager
-def _unchecked_distributions() -> Generator[None]:
-    """Distributions do not look at the values of what they are given: they would only raise, and no value is known."""
+def _without_checks() -> Generator[None]:
+    """Distributions do not look at the values of what they are given, nor does what checks that all of a tensor holds: they would only raise, and no
+    value is known."""
     was = torch.distributions.Distribution._validate_args  # pyright: ignore[reportPrivateUsage]
     torch.distributions.Distribution.set_default_validate_args(False)
     try:
-        yield
+        with patch.object(torch, "_check_tensor_all_with", lambda *args: None):
+            yield
     finally:
         torch.distributions.Distribution.set_default_validate_args(was)
 

@@ -656,6 +656,7 @@ def a_loss_of_distributions() -> Any:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 
     def step(x: Tensor, label: Tensor) -> Tensor:
+        torch._check_tensor_all_with(ValueError, label < 3, lambda: "classes are 0 to 2")
         policy = torch.distributions.Categorical(logits=model["actor"](x))
         value = torch.distributions.Normal(model["critic"](x), 1.0)
         loss = -(policy.log_prob(label) + value.log_prob(value.rsample()).sum(-1) + 0.01 * policy.entropy()).mean()
