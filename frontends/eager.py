@@ -205,8 +205,8 @@ def _not_returned(results: Mapping[str, Array], returned: set[str], held: Mappin
 
 
 def _moves(module: ModuleOp, values: dict[str, Array]) -> Mapping[str, Array]:
-    outputs = {name: np.asarray(value) for name, value in run(module, values).items()}
-    return moves_of(lambda near: run(module, near), values, outputs, None)
+    outputs, noise = {name: np.asarray(value) for name, value in run(module, values).items()}, np.random.default_rng(0)
+    return moves_of(lambda near: run(module, near, noise=noise), values, outputs, None)
 
 
 _Run = tuple[dict[str, Array], list[dict[str, Array]], list[dict[str, Array]]]

@@ -18,6 +18,7 @@ from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
 from distir.dialects.plugins import implementations
+from distir.interpreters.comparison import unit
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
 from distir.interpreters.global_arrays import Array, Piece, Site, array_dtype, assemble, distribute, pieces
 from distir.interpreters.operator_dialects import MEANINGS, function_of
@@ -28,6 +29,9 @@ from distir.interpreters.walk import Suspended, Walk, single_operations
 
 Extra = Sequence[InterpreterFunctions]
 
+NOISE_ULPS = 2
+"""How much other a value with noise is, at most, in units of rounding: kernels add in orders of their own."""
+
 
 def run(
     module: ModuleOp,
@@ -35,13 +39,14 @@ def run(
     entry: str = "main",
     dtype: DTypeLike | None = None,
     extra: Extra = (),
+    noise: np.random.Generator | None = None,
 ) -> dict[str, Array]:
     """The outputs of a program, by name, as global arrays.
 
     With `dtype` (`np.float64`) all floating values are computed in it. `extra` gives or overrides implementations of
-    ops (`@impl`). Raises DistirError for a missing or misshapen input, for replicas that disagree, and for one rank's
+    ops (`@impl`). With `noise`, the last digit of everything that is computed is another. Raises DistirError for a missing or misshapen input, for replicas that disagree, and for one rank's
     program of several."""
-    return assemble(*_execute(module, inputs, entry, dtype, extra))
+    return assemble(*_execute(module, inputs, entry, dtype, extra, noise=noise))
 
 
 def run_ranks(
@@ -79,6 +84,7 @@ def _execute(
     dtype: DTypeLike | None,
     extra: Extra,
     spread: np.random.Generator | None = None,
+    noise: np.random.Generator | None = None,
 ) -> tuple[list[Site], Sequence[Any]]:
     """The results' sites and values."""
     values, module = _Values(inputs, [module]), explicit(module)
@@ -91,7 +97,9 @@ def _execute(
     arguments = distribute(sites, values, floating, spread)
     functions = [*extra] if rank is None else [RankFunctions(rank), *extra]
     with np.errstate(all="ignore"):  # an overflow is what the program computes, not an accident here
-        results = Reference.of(module, floating, functions).call(entry, tuple(arguments))
+        walk = Reference.of(module, floating, functions)
+        walk.noise = noise
+        results = walk.call(entry, tuple(arguments))
     return [Site(p.on.device if p.on is not None else 0, p) for p in results_of(function)], results
 
 
@@ -141,6 +149,8 @@ class Reference(Walk):
     """The walk over concrete arrays; every result has the shape and element type that the program says."""
 
     dtype: np.dtype[Any] | None = None
+    noise: np.random.Generator | None = None
+    """Draws another last digit of what is computed; none: all as it is."""
 
     @classmethod
     def of(cls, module: ModuleOp, dtype: np.dtype[Any] | None, extra: Extra = ()) -> Reference:
@@ -155,7 +165,19 @@ class Reference(Walk):
             return results
         if len(results) != len(op.results):
             raise DistirError(f"{op.name}: expected {len(op.results)} results, got {len(results)}")
-        return self.received(op, results)
+        conformed = self.received(op, results)
+        return conformed if self.noise is None else tuple(self._disturbed(value, operands) for value in conformed)
+
+    def _disturbed(self, value: Any, operands: PythonValues) -> Any:
+        """A value with other last digits, if it is computed and not moved."""
+        is_floating = isinstance(value, np.ndarray) and (value.dtype.kind == "f" or "float" in value.dtype.name)
+        if not is_floating or any(
+            isinstance(each, np.ndarray) and np.may_share_memory(value, each) for each in operands
+        ):
+            return value
+        assert self.noise is not None
+        factor = 1 + NOISE_ULPS * unit(value.dtype) * self.noise.uniform(-1, 1, value.shape)
+        return np.asarray(value * factor).astype(value.dtype)
 
     def received(self, op: Operation, results: PythonValues) -> PythonValues:
         return tuple(self._conform(op, i, value) for i, value in enumerate(results))

@@ -69,6 +69,37 @@ def test_inputs_that_are_probabilities():
     assert verify(module, module).holds
 
 
+class Attending(nn.Module):
+    """An attention between embeddings and words, gated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(64, 32), nn.Linear(32, 64, bias=False)
+        self.q, self.k, self.v, self.gate = (nn.Linear(32, 32, bias=False) for _ in range(4))
+        for each in self.parameters():
+            nn.init.normal_(each, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.rms_norm(self.words(tokens), (32,))
+        q, k, v = (made(x).unflatten(-1, (4, 8)).transpose(1, 2) for made in (self.q, self.k, self.v))
+        seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        return self.head(nn.functional.rms_norm(x + seen * nn.functional.silu(self.gate(x)), (32,))).transpose(1, 2)
+
+
+def test_rounding_inside_of_a_step_in_mixed_precision_is_no_difference():
+    """Adam turns gradients that are nearly zero, and rounded to half precision on the way, into steps of full length; a wrong step is seen."""
+    torch.manual_seed(0)
+    model, tokens = Attending(), torch.randint(0, 64, (2, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    loss = nn.functional.cross_entropy
+    module = import_step(training_step(model, loss, optimizer, example_args=(tokens, tokens), autocast=torch.bfloat16))
+    assert verify_against_eager(module).holds
+    wrong = module.clone()
+    (gate, *_) = (op for op in wrong.walk() if "silu" in op.name)
+    gate.results[0].replace_all_uses_with(gate.operands[0])
+    assert not verify_against_eager(module, wrong).holds
+
+
 def test_what_cannot_be_compared():
     module = import_step(nn.Linear(3, 2), (torch.randn(4, 3),))
     copy = module.clone()
