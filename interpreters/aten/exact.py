@@ -165,6 +165,8 @@ def _is_same(one: _Moved | Tensor, other: _Moved | Tensor) -> bool:
 _known: dict[Hashable, dict[str, Any]] = {}
 _MOST_KNOWN = 2000
 """Calls of which something is remembered."""
+_LARGEST_EXPONENT = 1 << 16
+"""Of an integer, in Python."""
 
 
 class _Call:
@@ -187,7 +189,8 @@ class _Call:
         if (decomposition is None or not self.is_elementwise) and (moved := self._moved()) is not None:
             return moved
         if decomposition is not None:
-            results = decomposition(*self.args, **self.kwargs)
+            args, kwargs = self._with_short_integers() if self.is_elementwise else (self.args, self.kwargs)
+            results = decomposition(*args, **kwargs)
             if results is not NotImplemented:
                 return results
         if self.func._can_decompose():
@@ -197,6 +200,11 @@ class _Call:
         if self.is_elementwise:
             return self._like_results(_opaque(str(self.func), *self._broadcast()))
         raise TypeError(f"{self.func} needs machine numbers")
+
+    def _with_short_integers(self) -> Any:
+        """The arguments, large integers among them as floats: a power of one would be an integer of as many digits, which takes Python minutes."""
+        leaves = [float(x) if type(x) is int and abs(x) > _LARGEST_EXPONENT else x for x in self.leaves]
+        return pytree.tree_unflatten(leaves, self.structure)
 
     def run_in_place(self) -> Any:
         """The tensor that the operator writes to, with what it writes. Raises TypeError where more than that tensor would change."""

@@ -157,11 +157,13 @@ def _is_view(subject: Subject, small: StandIn) -> bool:
 
 
 def is_unexplained(subject: Subject, small: StandIn) -> bool:
-    """Whether a size that no factor explains must fit other sizes, which types did not say: a number of groups."""
+    """Whether a size that no factor explains must fit other sizes, which types did not say: a number of groups. That nothing is left of a
+    result (of a stride beyond its rows) says nothing of that."""
     for i, leftover in enumerate(small.leftovers):
         if leftover > 1 and subject.slots[i].is_size:
             larger = tuple(3 * value if i == j else value for j, value in enumerate(small.point))
-            if runs(subject, larger) is None:
+            is_empty = any(0 in shape for shape in subject.infer(larger) or () if shape is not None)
+            if not is_empty and runs(subject, larger) is None:
                 return True
     return False
 

@@ -28,6 +28,13 @@ def drawn_calls() -> Iterator[Call]:
     yield from (maker(np.random.default_rng(0)) for maker in _makers().values())
 
 
+def seeded_calls(count: int) -> Iterator[tuple[str, Sequence[np.ndarray], Callable[[], Any]]]:
+    """So many of each, the same each time: names, operands, and what makes the operation."""
+    for name, maker in _makers().items():
+        for seed in range(count):
+            yield f"jax.{name}", maker(np.random.default_rng(seed))[1], partial(_operation, maker, seed)
+
+
 def _operation(maker: Callable[[Draw], Call], seed: int) -> Any:
     """The last operation of the program of a call, and its operands; ValueError if the call is none."""
     from xdsl.dialects.builtin import TensorType

@@ -1,5 +1,5 @@
-"""What rules cut, for one or two calls of every operator that torch samples and that the node tests of ONNX have: a line for each operator in
-`rules/rule_record.txt`.
+"""What rules cut, for one or two calls of every operator that torch samples, that the node tests of ONNX have and that `jax_instances` draws: a
+line for each operator in `rules/rule_record.txt`.
 
     python -m tests.unit.rule_record
 
@@ -16,28 +16,34 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
+from xdsl.dialects.builtin import TensorType
 
 from distir.dialects.sharding import Rule
 from distir.interpreters.isolation import NoAnswer, answers
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from tests.unit.aten_instances import operation, recorded
+from tests.unit.jax_instances import seeded_calls
 from tests.unit.node_rules import single_operator_tests, variants
 from tests.unit.rule_sweep import Instance, imported
 
 RECORD = Path(__file__).parent / "rules" / "rule_record.txt"
 _CALLS = 2
 """Of each operator."""
+_DRAWN = 16
+"""Calls of each operator of JAX among which those are."""
 _BETWEEN, _NOTHING = " | ", "-"
 _SAMPLE_SECONDS = 60.0
 """That torch may take for the samples of one function: none takes as long, so what is sampled does not depend on the machine."""
 _QUESTION_SECONDS = 120.0
+_BATCH = 40
+"""Questions to one fork: JAX keeps all that it compiles."""
 
 
 @dataclass
@@ -63,7 +69,26 @@ def calls() -> dict[str, list[Callable[[], Instance]]]:
         each = [(long_dims, partial(imported, model, inputs)) for _, model, inputs in (*as_constants, as_data)]
         made.setdefault(f"onnx.{case.model.graph.node[0].op_type}", []).extend(each)
     most = {name: sorted(each, key=lambda pair: -pair[0])[:_CALLS] for name, each in sorted(made.items())}
-    return {name: [make for _, make in each] for name, each in most.items()}
+    found = {name: [make for _, make in each] for name, each in most.items()}
+    drawn: dict[str, list[tuple[int, Callable[[], Instance]]]] = {}
+    for name, arrays, make in seeded_calls(_DRAWN):
+        drawn.setdefault(name, []).append((_long_dims([x.shape for x in arrays]), make))
+    for name, each in sorted(drawn.items()):
+        in_order = [make for _, make in sorted(each, key=lambda pair: -pair[0])]
+        found[name] = [partial(_first_that_runs, in_order[i::_CALLS]) for i in range(_CALLS)]
+    return found
+
+
+def _first_that_runs(makes: Sequence[Callable[[], Instance]]) -> Instance:
+    """The first that is an operation, accepts its operands and has elements of every result. Raises ValueError if there is none."""
+    for make in makes:
+        try:
+            op, operands = make()
+        except Exception:
+            continue
+        if all(not isinstance(type_, TensorType) or 0 not in type_.get_shape() for type_ in op.result_types):
+            return op, operands
+    raise ValueError("no call of it runs")
 
 
 def _long_dims(shapes: Iterable[Iterable[int]]) -> int:
@@ -97,9 +122,9 @@ def _told(make: Callable[[], Instance]) -> str:
 
 def found(operators: Mapping[str, Sequence[Callable[[], Instance]]]) -> Iterator[tuple[str, list[str]]]:
     """Of each operator, what the rule of each of its calls has; each is asked without what is known of others."""
-    told = answers(
-        [partial(_told, make) for makes in operators.values() for make in makes], cpu_seconds=_QUESTION_SECONDS
-    )
+    questions = [partial(_told, make) for makes in operators.values() for make in makes]
+    batches = (questions[i : i + _BATCH] for i in range(0, len(questions), _BATCH))
+    told = chain.from_iterable(answers(batch, cpu_seconds=_QUESTION_SECONDS) for batch in batches)
     for name, makes in operators.items():
         texts = [next(told) for _ in makes]
         yield name, ["" if isinstance(text, NoAnswer) else text for text in texts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -77,3 +78,12 @@ def test_operators_are_cut_as_everybody_knows(made: Callable[[], tuple[Operation
     tried = violations(op, rule, operands, np.random.default_rng(0))
     assert not tried.violations
     assert tried.factors
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_decimals_beyond_all_digits_take_no_time() -> None:
+    """Ten to their number is an integer that Python takes minutes for."""
+    op, _ = operation(Call(torch.ops.aten.round.decimals, (torch.randn(5, 6),), {"decimals": 2**31 - 1}))
+    before = sum(os.times()[:4])
+    assert not Discovery(InterpreterDomains()).rule(op).factors
+    assert sum(os.times()[:4]) - before < 8
