@@ -44,8 +44,8 @@ def run(
     """The outputs of a program, by name, as global arrays.
 
     With `dtype` (`np.float64`) all floating values are computed in it. `extra` gives or overrides implementations of
-    ops (`@impl`). With `noise`, the last digit of everything that is computed is another. Raises DistirError for a missing or misshapen input, for replicas that disagree, and for one rank's
-    program of several."""
+    ops (`@impl`). With `noise`, the last digit of everything that is computed is another. Raises DistirError for a missing or
+    misshapen input, for replicas that disagree, and for one rank's program of several."""
     return assemble(*_execute(module, inputs, entry, dtype, extra, noise=noise))
 
 

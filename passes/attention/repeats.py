@@ -21,6 +21,8 @@ from distir.passes.attention.layouts import Dim, Named, Part, after, copies, is_
 from distir.passes.attention.spelled import FREE
 
 GROUP, ROWS, KEYS = "group", "rows", "keys"
+OF_KEYS = [(KEYS, FREE)] * 2
+"""Of keys and values."""
 Names = list[list[Any]]
 """Of each dim, the names that it is made of."""
 
@@ -82,7 +84,7 @@ class Repeated:
         """Makes operations, and says which values they replace, and what makes these alone."""
         op = self.op
         operands: list[SSAValue] = []
-        for value, last in zip(op.operands, self._roles(op.operands), strict=True):
+        for value, last in zip(op.operands, self._operand_roles, strict=True):
             plain, casts = _before_casts(value)
             if (own := self._named(plain, self._before(last))) is None:
                 return None
@@ -94,7 +96,7 @@ class Repeated:
                 return None
             made += placed[0]
             operands.append(_cast(placed[1], casts, made))
-        roles = self._roles(op.results)
+        roles = self._result_roles
         new = type(op).create(
             operands=operands,
             result_types=[self._type(value, last) for value, last in zip(op.results, roles, strict=True)],
@@ -124,18 +126,22 @@ class Repeated:
     def _is_grouped(self) -> bool:
         return is_grouped(len(shape(self.op.query)), len(shape(self.op.key)))
 
-    def _roles(self, values: Sequence[SSAValue]) -> list[tuple[str, ...]]:
-        """The names of each value's dims after those that are shared."""
-        of_keys = (self.op.key, self.op.value, *(self.op.results[1:] if isinstance(self.op, BackwardOp) else ()))
-        last = len(shape(self.op.query))
-        return [
-            (KEYS, FREE)
-            if v in of_keys
-            else (ROWS, KEYS)
-            if v is self.op.mask
-            else (ROWS, FREE)[: len(shape(v)) - last + 2]
-            for v in values
-        ]
+    @property
+    def _operand_roles(self) -> list[tuple[str, ...]]:
+        """The names of each operand's dims after those that are shared. By position: a value may be queries and keys."""
+        of_mask = [(ROWS, KEYS)] if self.op.mask is not None else []
+        by_row = self.op.operands[: len(self.op.operands) - 2 - len(of_mask)]
+        return [*map(self._role_by_row, by_row), *OF_KEYS, *of_mask]
+
+    @property
+    def _result_roles(self) -> list[tuple[str, ...]]:
+        of_keys = OF_KEYS if isinstance(self.op, BackwardOp) else []
+        by_row = self.op.results[: len(self.op.results) - len(of_keys)]
+        return [*map(self._role_by_row, by_row), *of_keys]
+
+    def _role_by_row(self, value: SSAValue) -> tuple[str, ...]:
+        """Of what has a row, or a number, for each query."""
+        return (ROWS, FREE)[: len(shape(value)) - len(shape(self.op.query)) + 2]
 
     def _before(self, last: tuple[str, ...]) -> Names:
         """The names of a value's dims."""
@@ -203,9 +209,7 @@ def _before_casts(value: SSAValue) -> tuple[SSAValue, list[Operation]]:
     casts: list[Operation] = []
     while isinstance(op := value.owner, Operation) and move_of(op) is None and is_same(op) and copies(op) is None:
         casts.insert(0, op)
-        (formula,) = [formula_of(op)]
-        assert formula is not None
-        value = op.operands[formula.operands[0]]
+        value = op.operands[0]
     return value, casts
 
 

@@ -384,57 +384,52 @@ def test_zeros_are_not_divided_by_an_addend():
     check(QUOTIENT, QUOTIENT_BY_ADDENDS, [("Div %z1, %s1", "Div %z1, %m1"), ("Div %z1, %s1", "Div %z1, %z1")])
 
 
-REPEATED = """
-func.func @main(%x: tensor<1x3xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<12xf32> {dist.name = "w", dist.role = "parameter"})
-    -> (tensor<12xf32> {dist.name = "y", dist.role = "output"}) {
-  %four = onnx.Constant dense<[4, 3]> : tensor<2xi64>
+def repeated(x: str, four: str, three: str) -> tuple[str, str]:
+    """A row that is repeated four times is added to a weight; and in parts, where it is repeated three times, of which two count. `x` is the type of
+    the row, the others say how `%r` is made of it."""
+    sequential = f"""
+func.func @main(%x: tensor<{x}xf32> {{dist.name = "x", dist.role = "input"}}, %w: tensor<12xf32> {{dist.name = "w", dist.role = "parameter"}})
+    -> (tensor<12xf32> {{dist.name = "y", dist.role = "output"}}) {{
+  {four}
+  %y = onnx.Add %r, %w : (tensor<12xf32>, tensor<12xf32>) -> tensor<12xf32>
+  func.return %y : tensor<12xf32>
+}}"""
+    parts = f"""
+func.func @main(%x: {x}x@0 {{dist.name = "x", dist.role = "input"}},
+                %u: 6x@0 {{dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[0:6] of [12]>}},
+                %v: 6x@0 {{dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[6:12] of [12]>}})
+    -> (12x@0 {{dist.name = "y", dist.role = "output"}}) {{
+  {three}
+  %s = dist.slice %r [3:9] : 9x@0 -> 6x@0
+  %a = onnx.Add %s, %u : (6x@0, 6x@0) -> 6x@0
+  %b = onnx.Add %s, %v : (6x@0, 6x@0) -> 6x@0
+  %y = dist.concat %a, %b dim 0 : (6x@0, 6x@0) -> 12x@0
+  func.return %y : 12x@0
+}}"""
+    return sequential, parts
+
+
+EXPANDED = repeated(
+    "1x3",
+    """%n = onnx.Constant dense<[4, 3]> : tensor<2xi64>
   %flat = onnx.Constant dense<[12]> : tensor<1xi64>
-  %e = onnx.Expand %x, %four : (tensor<1x3xf32>, tensor<2xi64>) -> tensor<4x3xf32>
-  %r = onnx.Reshape %e, %flat : (tensor<4x3xf32>, tensor<1xi64>) -> tensor<12xf32>
-  %y = onnx.Add %r, %w : (tensor<12xf32>, tensor<12xf32>) -> tensor<12xf32>
-  func.return %y : tensor<12xf32>
-}"""
-REPEATED_IN_PARTS = """
-func.func @main(%x: 1x3x@0 {dist.name = "x", dist.role = "input"},
-                %u: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[0:6] of [12]>},
-                %v: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[6:12] of [12]>})
-    -> (12x@0 {dist.name = "y", dist.role = "output"}) {
-  %three = onnx.Constant dense<[3, 3]> : tensor<2xi64, #dist.on<0>>
+  %e = onnx.Expand %x, %n : (tensor<1x3xf32>, tensor<2xi64>) -> tensor<4x3xf32>
+  %r = onnx.Reshape %e, %flat : (tensor<4x3xf32>, tensor<1xi64>) -> tensor<12xf32>""",
+    """%n = onnx.Constant dense<[3, 3]> : tensor<2xi64, #dist.on<0>>
   %flat = onnx.Constant dense<[9]> : tensor<1xi64, #dist.on<0>>
-  %e = onnx.Expand %x, %three : (1x3x@0, tensor<2xi64, #dist.on<0>>) -> 3x3x@0
-  %r = onnx.Reshape %e, %flat : (3x3x@0, tensor<1xi64, #dist.on<0>>) -> 9x@0
-  %s = dist.slice %r [3:9] : 9x@0 -> 6x@0
-  %a = onnx.Add %s, %u : (6x@0, 6x@0) -> 6x@0
-  %b = onnx.Add %s, %v : (6x@0, 6x@0) -> 6x@0
-  %y = dist.concat %a, %b dim 0 : (6x@0, 6x@0) -> 12x@0
-  func.return %y : 12x@0
-}"""
+  %e = onnx.Expand %x, %n : (1x3x@0, tensor<2xi64, #dist.on<0>>) -> 3x3x@0
+  %r = onnx.Reshape %e, %flat : (3x3x@0, tensor<1xi64, #dist.on<0>>) -> 9x@0""",
+)
+TILED = repeated(
+    "3",
+    """%n = onnx.Constant dense<[4]> : tensor<1xi64>
+  %r = onnx.Tile %x, %n : (tensor<3xf32>, tensor<1xi64>) -> tensor<12xf32>""",
+    """%n = onnx.Constant dense<[3]> : tensor<1xi64, #dist.on<0>>
+  %r = onnx.Tile %x, %n : (3x@0, tensor<1xi64, #dist.on<0>>) -> 9x@0""",
+)
 
 
-TILED = """
-func.func @main(%x: tensor<3xf32> {dist.name = "x", dist.role = "input"}, %w: tensor<12xf32> {dist.name = "w", dist.role = "parameter"})
-    -> (tensor<12xf32> {dist.name = "y", dist.role = "output"}) {
-  %four = onnx.Constant dense<[4]> : tensor<1xi64>
-  %r = onnx.Tile %x, %four : (tensor<3xf32>, tensor<1xi64>) -> tensor<12xf32>
-  %y = onnx.Add %r, %w : (tensor<12xf32>, tensor<12xf32>) -> tensor<12xf32>
-  func.return %y : tensor<12xf32>
-}"""
-TILED_IN_PARTS = """
-func.func @main(%x: 3x@0 {dist.name = "x", dist.role = "input"},
-                %u: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[0:6] of [12]>},
-                %v: 6x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[6:12] of [12]>})
-    -> (12x@0 {dist.name = "y", dist.role = "output"}) {
-  %three = onnx.Constant dense<[3]> : tensor<1xi64, #dist.on<0>>
-  %r = onnx.Tile %x, %three : (3x@0, tensor<1xi64, #dist.on<0>>) -> 9x@0
-  %s = dist.slice %r [3:9] : 9x@0 -> 6x@0
-  %a = onnx.Add %s, %u : (6x@0, 6x@0) -> 6x@0
-  %b = onnx.Add %s, %v : (6x@0, 6x@0) -> 6x@0
-  %y = dist.concat %a, %b dim 0 : (6x@0, 6x@0) -> 12x@0
-  func.return %y : 12x@0
-}"""
-
-
-@pytest.mark.parametrize(("sequential", "parts"), [(REPEATED, REPEATED_IN_PARTS), (TILED, TILED_IN_PARTS)])
+@pytest.mark.parametrize(("sequential", "parts"), [EXPANDED, TILED])
 def test_rows_that_are_repeated_may_be_any_of_them_and_their_columns_may_not(sequential: str, parts: str):
     check(sequential, parts, [("%r [3:9]", "%r [1:7]"), ("%r [3:9]", "%r [2:8]")])
     assert proof_of(sequential, attack(parts, "%r [3:9]", "%r [0:6]"))

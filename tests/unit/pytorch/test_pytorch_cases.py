@@ -9,12 +9,12 @@ from distir.dialects.errors import DistirError
 from distir.frontends.eager import verify_against_eager
 from distir.frontends.pytorch import import_step, training_step, written_step
 from distir.interpreters.inputs import index_limit, special_indices
-from tests.unit.pytorch_cases import hooks, losses, models, optimizers, written
+from tests.unit.pytorch_cases import averages, decisions, hooks, losses, models, optimizers, written
 from tests.unit.pytorch_cases.losses import Output, Returning
 from tests.unit.pytorch_cases.optimizers import ClippedSGD
 from tests.unit.pytorch_cases.registry import CASES, QUICK, REFUSED, classes, classifier, mlp
 
-FILES = hooks, losses, models, optimizers, written
+FILES = averages, decisions, hooks, losses, models, optimizers, written
 """Which add their steps to CASES."""
 
 

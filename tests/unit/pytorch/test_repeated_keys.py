@@ -97,19 +97,36 @@ def test_conversions_between_stay() -> None:
         assert str(op.key.type).endswith("xbf16>")
 
 
-@pytest.mark.parametrize("which", ["keys", "gradient"])
-def test_repeated_keys_stay_where_they_are_needed(which: str) -> None:
-    """Where keys alone are repeated, or where what is no sum over groups is made of their gradients."""
-    x = torch.ones(BATCH, TOKENS, DEPTH)
+def by_keys(x: Tensor) -> Tensor:
+    """Keys alone are repeated, not values."""
+    k = x[:, None].expand(-1, 3, -1, -1)
+    return scaled_dot_product_attention(k * 2, k, k * torch.arange(3.0)[:, None, None])
 
-    def by_keys(x: Tensor) -> Tensor:
-        k = x[:, None].expand(-1, 3, -1, -1)
-        return scaled_dot_product_attention(torch.cat((k, k * 2)), torch.cat((k, k)), torch.cat((k, k * 3)))
 
-    def by_gradient(x: Tensor) -> Tensor:
-        k = x[:, None].expand(-1, 3, -1, -1).detach().requires_grad_()
-        result = scaled_dot_product_attention(k * 2, k, k * 1)
-        return torch.autograd.grad(result.square().sum(), k)[0]
+def by_gradient(x: Tensor) -> Tensor:
+    """What is made of the gradient by keys is no sum over heads."""
+    k = x[:, None].expand(-1, 3, -1, -1).detach().requires_grad_()
+    return torch.autograd.grad(scaled_dot_product_attention(k * 2, k, k * 1).square().sum(), k)[0]
 
-    module = import_step(by_keys if which == "keys" else by_gradient, (x,))
+
+def of_itself(x: Tensor) -> Tensor:
+    """Queries are the value that keys are."""
+    k = x[:, None].expand(-1, 3, -1, -1)
+    return scaled_dot_product_attention(k, k, k, is_causal=True)
+
+
+def gradient_of_itself(x: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(of_itself(x).square().sum(), x)[0]
+
+
+def grouped_already(x: Tensor) -> Tensor:
+    """Two heads of keys, which are one, for three of queries each."""
+    k, q = x[:, None].expand(-1, 2, -1, -1), torch.stack([x * i for i in range(1, 7)], 1)
+    return scaled_dot_product_attention(q, k, k * 2, enable_gqa=True)
+
+
+@pytest.mark.parametrize("function", [by_keys, by_gradient, of_itself, gradient_of_itself, grouped_already])
+def test_other_uses_of_repeated_keys_stay_equal(function: Callable[[Tensor], Tensor]) -> None:
+    module = import_step(function, (torch.ones(BATCH, TOKENS, DEPTH),))
     assert verify(module, grouped(module)).holds
