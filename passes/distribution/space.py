@@ -247,14 +247,14 @@ class AxisSpace:
         return changed
 
     def is_allowed(self, op: Operation, option: Option) -> bool:
-        """Every dim that the option cuts is one that the axis may cut."""
+        """Every dim that the option cuts is one that the axis may cut, those of constants left out: they are of nothing."""
         cuts = [
             (value, state.dim)
             for value, state in (
                 *zip(values_read(op), option.operands, strict=True),
                 *zip(op.results, option.results, strict=True),
             )
-            if isinstance(state, Sharded | Windowed)
+            if isinstance(state, Sharded | Windowed) and not is_stated(value)
         ]
         return all(self._allowed(value, dim) for value, dim in cuts)
 

@@ -18,7 +18,7 @@ import numpy as np
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
 
-from distir.dialects.sharding import Rule
+from distir.dialects.sharding import Gather, Rule
 from distir.interpreters.isolation import CPU_SECONDS, NoAnswer, answers
 from distir.interpreters.shared import Shared
 from distir.passes.shardcombine.cache import RuleCache, fits, parse_rule, rule_text
@@ -160,22 +160,19 @@ class Discovery:
         return json.dumps({**told, "cut_short": unknown.form in self._cut_short})
 
     def _rule(self, unknown: _Unknown) -> Rule:
-        """Of the op as it is and of the op on any operands, the rule of more factors: what cuts a constant or one use of a value is a
-        rule of the second alone."""
-        subjects = (unknown.subject, unknown.subject.general())
-        asked = [(each, small) for each in subjects if each is not None and (small := self._small(each)) is not None]
-        asked.sort(key=lambda each: len(each[1].factors), reverse=True)
-        if not asked:
-            return rule_without_factors(unknown.subject.op)
-        best, complete = self._rule_at(*asked[0])
-        for subject, small in asked[1:]:
-            if len(best.combines) < len(small.factors):
-                found, is_complete = self._rule_at(subject, small)
-                best = max(best, found, key=lambda rule: len(rule.combines))
-                complete &= is_complete
-        if complete:
+        """Of the op on any operands and of the op as it is, the rule of more factors: what cuts a constant or one use of a value is a
+        rule of the first alone. The other is not asked, which may be large, where all dims of results are cut, or where what is special about it
+        is, as any operand is."""
+        best, complete, asked = rule_without_factors(unknown.subject.op), True, False
+        for subject in (unknown.subject.general(), unknown.subject):
+            if subject is None or (asked and _is_all_cut(best, subject)) or (small := self._small(subject)) is None:
+                continue
+            (found, is_complete), asked = self._rule_at(subject, small), True
+            best = max(found, best, key=lambda rule: len(rule.combines))
+            complete &= is_complete
+        if complete and asked:
             self.cache.put(unknown.subject.op, unknown.text, best)
-        else:
+        elif asked:
             self._cut_short.add(unknown.form)
         return best
 
@@ -204,6 +201,16 @@ class Discovery:
         if small is not None:
             alike.append(small)
         return small
+
+
+def _is_all_cut(rule: Rule, subject: Subject) -> bool:
+    """Whether all dims of results are cut, or all dims of operands that are not any of their types."""
+    special = [dim for i in subject.special for dim in rule.inputs[i]]
+    if special and all(dim.factors for dim in special):
+        return True
+    shapes = [type_.get_shape() if isinstance(type_, TensorType) else () for type_ in subject.op.result_types]
+    dims = [(i, dim) for i, shape in enumerate(shapes) for dim, n in enumerate(shape) if n > 1]
+    return all(any(combines[i] == Gather(dim) for combines in rule.combines.values()) for i, dim in dims)
 
 
 @contextmanager

@@ -153,12 +153,14 @@ class Subject:
     def general(self) -> Subject | None:
         """The subject on any operands of its types: integer constants that are no sizes are drawn like others, and what is used twice is two
         values. None if it is that already."""
-        kept = any(
-            isinstance(o, np.ndarray) and o.dtype.kind != "f" and i not in self.size_operands
-            for i, o in enumerate(self.operands)
-        )
-        is_special = kept or any(i != source for i, source in enumerate(self.source))
-        return Subject(self.op, self.domains, is_general=True) if is_special else None
+        return Subject(self.op, self.domains, is_general=True) if self.special else None
+
+    @property
+    def special(self) -> set[int]:
+        """The operands that are not any of their types: integer constants that are no sizes, and what is used twice."""
+        constants = [(i, o) for i, o in enumerate(self.operands) if isinstance(o, np.ndarray)]
+        tables = {i for i, o in constants if o.dtype.kind != "f" and i not in self.size_operands}
+        return tables.union(*({i, source} for i, source in enumerate(self.source) if i != source))
 
     # --- operands ---
 
