@@ -157,7 +157,7 @@ class DtpParallelizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
-        from distir.passes.distribution.batch.batch_axis import BatchRefused, parse_batch
+        from distir.passes.distribution.batch.batch_axis import BatchRefused, left_out, parse_batch
         from distir.passes.distribution.pipeline.layout import Layout
         from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.recompute_activations import RecomputeActivationsPass
@@ -167,13 +167,15 @@ class DtpParallelizePass(ModulePass):
         machine = load_machine(self.machine)
         machine.check_devices(self.dp * self.cp * self.tp * self.pp)
         prepare(ctx, op, self.cp > 1)
+        batch = parse_batch(self.batch, entry_function(op))
+        if not self.batch and self.dp * self.microbatches > 1 and (whole := left_out(batch, entry_function(op))):
+            print(f"distir: note: dtp-parallelize: {whole}", file=sys.stderr)
         if self.is_pipeline:
             for each in self.planning():
                 each.apply(ctx, op)
             return
         for each in (*self._typing, *self._decomposing):
             each.apply(ctx, op)
-        batch = parse_batch(self.batch, entry_function(op))
         layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
         converts = self.sharding == "auto"
         untouched = op.clone() if converts else None

@@ -169,7 +169,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     """The search, its configurations, and the model. Raises DistirError for a mistake in the options."""
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine, with_settings
-    from distir.passes.distribution.batch.batch_axis import parse_batch
+    from distir.passes.distribution.batch.batch_axis import left_out, parse_batch
     from distir.passes.distribution.pipeline.tasks import USUAL, is_plain, numbers_on_each
     from distir.passes.recomputation.policies import Policy
     from distir.passes.search.configurations import PAPER_MICROBATCHES, grid
@@ -195,6 +195,8 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     batch = parse_batch(args.batch, entry)
     if not batch:
         raise DistirError(f"{name} has no input with a batch dim: say which with --batch ARG:DIM")
+    if not args.batch and (whole := left_out(batch, entry)):
+        say(f"distir: note: {whole}: --batch says otherwise", sys.stderr)
     bind = _binder(model, name, shapes, batch, args)
     batches = batch_sizes_of(args.batch_sizes) if args.batch_sizes else [_own_batch(name, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))

@@ -70,32 +70,51 @@ class BatchRefused(DistirError):
         self.why = why
 
 
+ROLES = ("input", "label", "seed")
+"""Of arguments that may have rows of the batch."""
+
+
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
     """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one, but for those whose
     extent is no multiple of that of most (a list of edges of a graph, beside features and labels of its nodes)."""
-    attributes = argument_attributes(entry)
-    roles = ("input", "label", "seed")
     if not text_:
-        rows = {
-            i: shape_of(arg)[0]
-            for i, (a, arg) in enumerate(zip(attributes, entry.body.block.args, strict=True))
-            if text(a, "dist.role", "input") in roles and len(shape_of(arg)) > 0
-        }
+        rows = _first_dims(entry)
         (usual, count), *_ = Counter(rows.values()).most_common(1) or [(0, 0)]
         is_told = 2 * count > len(rows) and usual > 0
         return {i: 0 for i, extent in rows.items() if not is_told or extent % usual == 0}
+    attributes = argument_attributes(entry)
     names = {text(a, "dist.name", f"arg{i}"): i for i, a in enumerate(attributes)}
     batch: dict[int, int] = {}
     for item in text_.split(","):
         name, _, dim = item.strip().partition(":")
         if name not in names:
-            given = [known for known, i in names.items() if text(attributes[i], "dist.role", "input") in roles]
+            given = [known for known, i in names.items() if text(attributes[i], "dist.role", "input") in ROLES]
             raise DistirError(f"batch: no argument '{name}': {expected(name, given)}")
         index = names[name]
         if not dim.isdecimal() or int(dim) >= len(shape_of(entry.body.block.args[index])):
             raise DistirError(f"batch: expected {name}:DIM with a dim of '{name}', got '{item.strip()}'")
         batch[index] = int(dim)
     return batch
+
+
+def left_out(batch: Mapping[int, int], entry: FuncOp) -> str:
+    """What to say of arguments that could have rows of the batch, and are taken whole; nothing if there is none."""
+    attributes = argument_attributes(entry)
+    others = {text(attributes[i], "dist.name", f"arg{i}"): n for i, n in _first_dims(entry).items() if i not in batch}
+    if not others or not batch:
+        return ""
+    whole = ", ".join(f"'{name}' ({rows})" for name, rows in others.items())
+    return f"not cut with the batch, as the first dim is no multiple of that of other inputs: {whole}"
+
+
+def _first_dims(entry: FuncOp) -> dict[int, int]:
+    """Of each argument that may have some, those of its first dim."""
+    arguments = enumerate(zip(argument_attributes(entry), entry.body.block.args, strict=True))
+    return {
+        i: shape_of(arg)[0]
+        for i, (attributes, arg) in arguments
+        if text(attributes, "dist.role", "input") in ROLES and len(shape_of(arg)) > 0
+    }
 
 
 def batch_states(entry: FuncOp, batch: Mapping[int, int], shards: int) -> list[State]:
