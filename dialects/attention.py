@@ -2,7 +2,8 @@
 queries, keys, values and a mask, what comes out is the result and the logarithm of each row's sum. Scores are never a value.
 
 Dims before the last two are shared by all operands; queries may have one more, the last of them, which counts the query heads of one
-key head (grouped-query attention). Shapes are checked here; what the operators compute is in `distir.interpreters.attention`.
+key head (grouped-query attention). With dropout, weights are drawn as the `random` dialect draws, by a key and positions. Shapes are
+checked here; what the operators compute is in `distir.interpreters.attention`.
 
 Lifecycle: frontends create them at level 1 where a model states attention as one operation, `recognise-attention` where it is spelled
 out, `ring-attention` that of chunks; every pass treats them like any operator.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from xdsl.dialects.builtin import Float64Type, FloatAttr, IntegerAttr, TensorType, f64, i64
 from xdsl.ir import Attribute, Dialect, SSAValue
@@ -20,11 +21,11 @@ from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
     operand_def,
-    opt_operand_def,
     opt_prop_def,
     prop_def,
     result_def,
     traits_def,
+    var_operand_def,
 )
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
@@ -42,6 +43,15 @@ def is_grouped(query: int, key: int) -> bool:
     return query == key + 1
 
 
+class Dropout(NamedTuple):
+    """Which weights are zero: with this probability, as `random.bernoulli` with the contrary's draws what is kept."""
+
+    probability: float
+    key: SSAValue
+    positions: Sequence[SSAValue]
+    """One vector for each dim of the scores."""
+
+
 class AttentionOp(IRDLOperation, ABC):
     """Base: softmax(scale query key^T + mask) value. A row of queries sees the keys whose position is at most its own plus
     `diagonal`, or all without one; a mask of truths says which it sees of these, a mask of numbers is added to the scores."""
@@ -52,11 +62,32 @@ class AttentionOp(IRDLOperation, ABC):
     """(..., keys, depth)"""
     value = operand_def(TensorType)
     """(..., keys, columns)"""
-    mask = opt_operand_def(TensorType)
-    """Broadcasts to (..., [group,] rows, keys), with as many dims."""
+    rest = var_operand_def(TensorType)
+    """The mask, if there is one; with dropout the key of its draw, and positions for each dim of the scores."""
     scale = prop_def(FloatAttr[Float64Type])
     diagonal = opt_prop_def(IntegerAttr)
+    dropout = opt_prop_def(FloatAttr[Float64Type])
+    """The probability with which a weight is zero; the others are divided by that of the contrary."""
     traits = traits_def(Pure())
+
+    @property
+    def mask(self) -> SSAValue | None:
+        """Broadcasts to (..., [group,] rows, keys), with as many dims."""
+        return self.rest[0] if len(self.rest) > self._drawn_by else None
+
+    @property
+    def draw(self) -> Sequence[SSAValue]:
+        """With dropout, the key and positions by which `random.bernoulli` draws what is kept."""
+        return self.rest[len(self.rest) - self._drawn_by :]
+
+    @property
+    def before_keys(self) -> Sequence[SSAValue]:
+        """The operands before keys and values, each with a row, or a number, for each query."""
+        return self.operands[: len(self.operands) - len(self.rest) - 2]
+
+    @property
+    def _drawn_by(self) -> int:
+        return 0 if self.dropout is None else 1 + len(_shape(self.query))
 
     def verify_(self) -> None:
         query, key, value = _shape(self.query), _shape(self.key), _shape(self.value)
@@ -65,11 +96,28 @@ class AttentionOp(IRDLOperation, ABC):
             raise VerifyException(f"expected keys of shape {[*shared, 'keys', query[-1]]}, got {key}")
         if len(value) < 2 or value[:-1] != key[:-1]:
             raise VerifyException(f"expected values of shape {[*key[:-1], 'columns']}, got {value}")
-        if self.mask is not None:
-            mask, scores = _shape(self.mask), [*query[:-1], key[-2]]
+        scores = [*query[:-1], key[-2]]
+        if (others := len(self.rest) - self._drawn_by) not in (0, 1):
+            raise VerifyException(
+                f"expected a mask at most, and with dropout a key and {len(scores)} vectors of positions, got {len(self.rest)} operands "
+                "after the values"
+            )
+        if others:
+            mask = _shape(self.rest[0])
             if len(mask) != len(scores) or any(m not in (1, n) for m, n in zip(mask, scores, strict=True)):
                 raise VerifyException(f"expected a mask that broadcasts to {scores}, got {mask}")
+        self._verify_draw(scores)
         self.verify_rest([*query[:-1], value[-1]])
+
+    def _verify_draw(self, scores: list[int]) -> None:
+        if self.dropout is None:
+            return
+        if not 0 < (p := self.dropout.value.data) < 1:
+            raise VerifyException(f"expected a dropout of more than 0 and less than 1, got {p}")
+        for value, expected in zip(self.draw, [[], *([n] for n in scores)], strict=True):
+            type_ = cast(TensorType[Any], value.type)
+            if type_.element_type != i64 or _shape(value) != expected:
+                raise VerifyException(f"expected a key of i64, and positions of the dims of {scores}, got {type_}")
 
     def verify_rest(self, result: list[int]) -> None:
         """Subclass hook: the other values, where the forward's result has this shape."""
@@ -98,11 +146,12 @@ class ForwardOp(AttentionOp):
         scale: float,
         diagonal: int | None,
         result_types: list[Attribute],
+        dropout: Dropout | None = None,
     ):
         super().__init__(
-            operands=[query, key, value, [mask] if mask is not None else []],
+            operands=[query, key, value, _rest(mask, dropout)],
             result_types=result_types,
-            properties=_properties(scale, diagonal),
+            properties=_properties(scale, diagonal, dropout),
         )
 
     def verify_rest(self, result: list[int]) -> None:
@@ -133,11 +182,12 @@ class BackwardOp(AttentionOp):
         mask: SSAValue | None,
         scale: float,
         diagonal: int | None,
+        dropout: Dropout | None = None,
     ):
         super().__init__(
-            operands=[gradient, output, logsumexp, query, key, value, [mask] if mask is not None else []],
+            operands=[gradient, output, logsumexp, query, key, value, _rest(mask, dropout)],
             result_types=[query.type, key.type, value.type],
-            properties=_properties(scale, diagonal),
+            properties=_properties(scale, diagonal, dropout),
         )
 
     def verify_rest(self, result: list[int]) -> None:
@@ -173,9 +223,17 @@ class CombineOp(IRDLOperation):
             _expect(value, shape[:-1], "logarithms of sums")
 
 
-def _properties(scale: float, diagonal: int | None) -> dict[str, Attribute]:
+def _rest(mask: SSAValue | None, dropout: Dropout | None) -> list[SSAValue]:
+    return [*([] if mask is None else [mask]), *([] if dropout is None else [dropout.key, *dropout.positions])]
+
+
+def _properties(scale: float, diagonal: int | None, dropout: Dropout | None) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {"scale": FloatAttr(scale, f64)}
-    return found if diagonal is None else found | {"diagonal": IntegerAttr(diagonal, i64)}
+    if diagonal is not None:
+        found["diagonal"] = IntegerAttr(diagonal, i64)
+    if dropout is not None:
+        found["dropout"] = FloatAttr(dropout.probability, f64)
+    return found
 
 
 Attention = Dialect("attention", [ForwardOp, BackwardOp, CombineOp])

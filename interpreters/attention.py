@@ -1,36 +1,54 @@
-"""What the `attention` operators compute, as numpy functions that also run on object arrays of exact scalars, the types of their
+"""What the `attention` operators compute, as numpy functions that also run on arrays of exact scalars, the types of their
 results, and their work: matrix products of which no score is read or written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from xdsl.dialects.builtin import Float64Type, TensorType, f32
 from xdsl.ir import Attribute, Operation
 
 from distir.dialects.attention import UNSEEN, AttentionOp, BackwardOp, CombineOp, ForwardOp, is_grouped
+from distir.interpreters.exact.ndarray import ExactArray, exact_array, from_exact
+from distir.interpreters.random import bernoulli
 from distir.interpreters.work import Contraction, Kind, Work, attention_work, moved_bytes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
+class Kept(NamedTuple):
+    """Which weights dropout leaves, and their factor."""
+
+    where: np.ndarray[Any, np.dtype[np.bool_]]
+    factor: float
+
+    def of(self, weights: Array) -> Array:
+        return _where(self.where, weights * self.factor, 0)
+
+
 def forward(
-    query: Array, key: Array, value: Array, mask: Array | None, scale: float, diagonal: int | None
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None,
+    scale: float,
+    diagonal: int | None,
+    kept: Kept | None = None,
 ) -> tuple[Array, Array]:
     """The result and the logarithm of each row's sum."""
     scores, seen = _scores(query, key, mask, scale, diagonal)
     # Exact scalars have no order that subtraction keeps, nor do they overflow.
-    largest = np.zeros_like(scores[..., :1]) if scores.dtype == object else _largest(scores, seen)
+    largest = np.zeros_like(scores[..., :1]) if isinstance(scores, ExactArray) else _largest(scores, seen)
     weights = _where(seen, np.exp(scores - largest), 0)
     sums = weights.sum(-1, keepdims=True)
-    result = np.matmul(weights, _per_group(value, query))
+    result = np.matmul(weights if kept is None else kept.of(weights), _per_group(value, query))
     any_seen = np.broadcast_to(seen.any(-1, keepdims=True), sums.shape)
     result = _where(any_seen, result / _where(any_seen, sums, 1), 0)
     logarithms = np.log(_where(any_seen, sums, 1)) + largest
-    return result, _where(any_seen, logarithms, 0 if scores.dtype == object else UNSEEN)[..., 0]
+    return result, _where(any_seen, logarithms, 0 if isinstance(scores, ExactArray) else UNSEEN)[..., 0]
 
 
 def backward(
@@ -43,15 +61,17 @@ def backward(
     mask: Array | None,
     scale: float,
     diagonal: int | None,
+    kept: Kept | None = None,
 ) -> tuple[Array, Array, Array]:
     """Gradients by queries, keys and values (Dao et al., FlashAttention, 2022, algorithm 4)."""
     scores, seen = _scores(query, key, mask, scale, diagonal)
     weights = _where(seen, np.exp(scores - logsumexp[..., None]), 0)
     of_weights = np.matmul(gradient, np.swapaxes(_per_group(value, query), -1, -2))
+    of_weights = of_weights if kept is None else kept.of(of_weights)
     of_scores = weights * (of_weights - (gradient * output).sum(-1, keepdims=True)) * scale
     of_query = np.matmul(of_scores, _per_group(key, query))
     of_key = np.matmul(np.swapaxes(of_scores, -1, -2), query)
-    of_value = np.matmul(np.swapaxes(weights, -1, -2), gradient)
+    of_value = np.matmul(np.swapaxes(weights if kept is None else kept.of(weights), -1, -2), gradient)
     if is_grouped(query.ndim, key.ndim):
         of_key, of_value = of_key.sum(-3), of_value.sum(-3)
     return of_query, of_key, of_value
@@ -59,7 +79,7 @@ def backward(
 
 def combine(output: Array, logsumexp: Array, other_output: Array, other_logsumexp: Array) -> tuple[Array, Array]:
     """The forward's results for the keys of both."""
-    largest = np.zeros_like(logsumexp) if logsumexp.dtype == object else np.maximum(logsumexp, other_logsumexp)
+    largest = np.zeros_like(logsumexp) if isinstance(logsumexp, ExactArray) else np.maximum(logsumexp, other_logsumexp)
     weights = np.exp(logsumexp - largest), np.exp(other_logsumexp - largest)
     total = weights[0] + weights[1]
     result = output * (weights[0] / total)[..., None] + other_output * (weights[1] / total)[..., None]
@@ -79,7 +99,7 @@ def _scores(
         seen &= mask
     elif mask is not None:
         scores = scores + mask
-        seen &= np.ones(scores.shape, np.bool_) if scores.dtype == object else scores != -np.inf
+        seen &= np.ones(scores.shape, np.bool_) if isinstance(scores, ExactArray) else scores != -np.inf
     return scores, seen
 
 
@@ -94,25 +114,26 @@ def _largest(scores: Array, seen: Array) -> Array:
 
 
 def _where(condition: Array, array: Array, otherwise: float) -> Array:
-    return np.where(
-        condition, array, np.asarray(0 * array if otherwise == 0 and array.dtype == object else otherwise, array.dtype)
-    )
+    return np.where(condition, array, np.asarray(otherwise, array.dtype)).view(type(array))
+
+
+def run_exactly(op: Operation, operands: Sequence[Any]) -> tuple[Array, ...]:
+    """The results of one op on arrays of exact scalars, of type `EXACT`."""
+    assert isinstance(op, AttentionOp | CombineOp)
+    return tuple(map(from_exact, _results(op, [exact_array(np.asarray(each)) for each in operands])))
 
 
 def run_attention(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Array, ...]:
     """The results of one op. Halves are computed in single precision, as kernels do; with `floats`, everything is of that type."""
     assert isinstance(op, AttentionOp | CombineOp)
     arrays = [np.asarray(each) for each in operands]
-    exact = any(array.dtype == object for array in arrays)
-    width = max((a.dtype.itemsize for a in arrays if a.dtype.kind != "b"), default=4)
+    own = [each.dtype for each in arrays]
+    width = max((each.itemsize for each in own if each.kind not in "bi"), default=4)
     wide = floats or np.dtype(np.float64 if width > 4 else np.float32)
-    if not exact:
-        arrays = [a if a.dtype.kind == "b" else a.astype(wide) for a in arrays]
     with np.errstate(over="ignore", invalid="ignore"):
-        found = _results(op, arrays)
-    if exact or floats is not None:
+        found = _results(op, [a if a.dtype.kind in "bi" else a.astype(wide) for a in arrays])
+    if floats is not None:
         return found
-    own = [np.asarray(each).dtype for each in operands]
     types = own[3:6] if isinstance(op, BackwardOp) else [own[0], wide]
     return tuple(result.astype(type_) for result, type_ in zip(found, types, strict=True))
 
@@ -121,9 +142,18 @@ def _results(op: AttentionOp | CombineOp, arrays: list[Array]) -> tuple[Array, .
     if isinstance(op, CombineOp):
         first, second, third, fourth = arrays
         return combine(first, second, third, fourth)
-    mask = arrays.pop() if op.mask is not None else None
+    given, drawn_by = arrays[: len(arrays) - len(op.draw)], arrays[len(arrays) - len(op.draw) :]
+    mask = given.pop() if op.mask is not None else None
     function: Any = forward if isinstance(op, ForwardOp) else backward
-    return function(*arrays, mask, float(op.scale.value.data), _diagonal(op))
+    return function(*given, mask, float(op.scale.value.data), _diagonal(op), _kept(op, drawn_by))
+
+
+def _kept(op: AttentionOp, drawn_by: list[Array]) -> Kept | None:
+    if op.dropout is None:
+        return None
+    probability = 1 - float(op.dropout.value.data)
+    key, *positions = drawn_by
+    return Kept(bernoulli(key, positions, probability), 1 / probability)
 
 
 def _diagonal(op: AttentionOp) -> int | None:

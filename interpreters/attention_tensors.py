@@ -4,23 +4,45 @@ definition. `interpreters.attention` is the same on arrays."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from distir.dialects.attention import UNSEEN, is_grouped
+from distir.interpreters import random_tensors
 
 MOST_SCORES = 1 << 26
 """Where nothing fused has the case, rows are taken in blocks of at most so many scores."""
 
 
+class Dropout(NamedTuple):
+    """Which weights are zero: with this probability, drawn by the key at one position for each dim of the scores."""
+
+    probability: float
+    key: Tensor
+    positions: Sequence[Tensor]
+
+    def of(self, weights: Tensor, start: int, stop: int) -> Tensor:
+        """What becomes of the weights of some rows."""
+        *batch, rows, keys = self.positions
+        probability = 1 - self.probability
+        kept = random_tensors.bernoulli(self.key, [*batch, rows[start:stop], keys], probability)
+        return weights * kept * (1 / probability)
+
+
 def forward(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, diagonal: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    diagonal: int | None,
+    dropout: Dropout | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The result in the queries' type, and the logarithm of each row's sum in single precision (double for doubles)."""
     wide = _wide(query)
-    if (fused := _fused(query, key, value, mask, diagonal)) is not None:
+    if dropout is None and (fused := _fused(query, key, value, mask, diagonal)) is not None:
         output, logarithms = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             *fused, 0.0, diagonal is not None, scale=scale
         )
@@ -32,6 +54,7 @@ def forward(
         scores, seen = _scores(query, key, mask, scale, diagonal, start, stop)
         logarithms = scores.logsumexp(-1)
         weights = (scores - logarithms[..., None]).exp().masked_fill(~seen, 0)
+        weights = weights if dropout is None else dropout.of(weights, start, stop)
         outputs.append(weights @ _per_group(value, query).to(wide))
         sums.append(logarithms.masked_fill(~seen.any(-1), UNSEEN))
     return torch.cat(outputs, -2).to(query.dtype), torch.cat(sums, -1)
@@ -47,6 +70,7 @@ def backward(
     mask: Tensor | None,
     scale: float,
     diagonal: int | None,
+    dropout: Dropout | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients by queries, keys and values, each in the type of its own."""
     wide = _wide(query)
@@ -58,11 +82,14 @@ def backward(
         weights = (scores - logsumexp[..., rows, None]).exp().masked_fill(~seen, 0)
         of_rows, own = gradient[..., rows, :].to(wide), query[..., rows, :].to(wide)
         of_weights = of_rows @ _per_group(value, query).to(wide).mT
+        kept = weights
+        if dropout is not None:
+            kept, of_weights = (dropout.of(each, start, stop) for each in (weights, of_weights))
         own_sum = (of_rows * output[..., rows, :].to(wide)).sum(-1, keepdim=True)
         of_scores = weights * (of_weights - own_sum) * scale
         of_query.append(of_scores @ _per_group(key, query).to(wide))
         of_key += _over_group(of_scores.mT @ own, key)
-        of_value += _over_group(weights.mT @ of_rows, value)
+        of_value += _over_group(kept.mT @ of_rows, value)
     return torch.cat(of_query, -2).to(query.dtype), of_key.to(key.dtype), of_value.to(value.dtype)
 
 

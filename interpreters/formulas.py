@@ -34,7 +34,7 @@ class Formula(NamedTuple):
 
     kind: str
     """same, scale (by `number`), exp, inverse_square, add, subtract, multiply, divide, larger, select (`condition ? first : second`), fill (the same, of a number), sum,
-    maximum, softmax, softmax_gradient (of a gradient, and what the softmax gave), not_a_number."""
+    maximum, softmax, softmax_gradient (of a gradient, and what the softmax gave), not_a_number, zero_or_one (of truths)."""
     operands: tuple[int, ...]
     """Positions, in the formula's order."""
     number: float = 0.0
@@ -133,6 +133,8 @@ def _candidates(arrays: Sequence[Array], free: Sequence[int], found: Array) -> I
     floats = [i for i in free if arrays[i].dtype.kind == "f"]
     truths = [i for i in free if arrays[i].dtype.kind == "b"]
     x = arrays[floats[0]] if floats else None
+    if len(free) == len(truths) == 1 and found.dtype.kind == "f":
+        yield Formula("zero_or_one", (truths[0],)), arrays[truths[0]]
     if x is None or len(free) > 3:
         return
     if found.dtype.kind == "b":
@@ -164,6 +166,7 @@ def _candidates(arrays: Sequence[Array], free: Sequence[int], found: Array) -> I
     if len(truths) == 1 and len(floats) == 1 and (differs := found != x).any():
         number = float(found[differs].flat[0])
         yield Formula("fill", (truths[0], floats[0]), number), np.where(arrays[truths[0]], number, x)
+        yield Formula("multiply", (floats[0], truths[0])), x * arrays[truths[0]]
     if len(truths) == 1 and len(floats) == 2:
         for first, second in (floats, floats[::-1]):
             yield (

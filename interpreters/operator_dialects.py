@@ -55,6 +55,7 @@ MEANINGS: Registry[Meaning] = Registry(
         ),
         "attention": Meaning(
             reference="distir.interpreters.attention:run_attention",
+            exact="distir.interpreters.attention:run_exactly",
             types="distir.interpreters.attention:attention_types",
             work="distir.interpreters.attention:work_of_attention",
         ),

@@ -50,15 +50,18 @@ def threshold(probability: float) -> int:
     return round(probability * 2**PROBABILITY_BITS)
 
 
+def bernoulli(key: Array, positions: Sequence[Array], probability: float) -> Array:
+    """True with this probability."""
+    return np.asarray(bits(key, positions) >> np.uint64(64 - PROBABILITY_BITS) < np.uint64(threshold(probability)))
+
+
 def run_random(op: Operation, operands: Sequence[Any], floats: np.dtype[Any] | None = None) -> tuple[Array, ...]:
     """The result of one op. With `floats`, uniform numbers are of that type; they are the same numbers."""
     key, *positions = (cast(Array, np.asarray(v)) for v in operands)
-    drawn = bits(key, positions)
     if isinstance(op, BernoulliOp):
-        upper = drawn >> np.uint64(64 - PROBABILITY_BITS)
-        return (np.asarray(upper < np.uint64(threshold(op.probability.value.data))),)
+        return (bernoulli(key, positions, op.probability.value.data),)
     assert isinstance(op, UniformOp)
-    upper = (drawn >> np.uint64(64 - UNIFORM_BITS)).astype(floats or np.float32)
+    upper = (bits(key, positions) >> np.uint64(64 - UNIFORM_BITS)).astype(floats or np.float32)
     return (upper * upper.dtype.type(2.0**-UNIFORM_BITS),)
 
 

@@ -35,6 +35,6 @@ class ContextParallelPass(ModulePass):
             raise DistirError('axis: expected the name of an axis such as "cp", got ""')
         if not pin_sequences(op, self.axis.strip(), self.size):
             raise DistirError(
-                "context-parallel: the program has no attention whose queries can be cut along their sequence: with dropout of its "
-                "weights, or where these are used for anything else, attention stays spelled out"
+                "context-parallel: the program has no attention whose queries can be cut along their sequence: where weights are used "
+                "for anything else than their product with values, attention stays spelled out"
             )

@@ -48,7 +48,7 @@ class RecogniseAttentionPass(ModulePass):
     the heads of a group. Operations are known by what they compute, in programs from ONNX, PyTorch and JAX.
 
     Requires: static shapes. Ensures: equal values, up to rounding (zeros in rows of which a mask hides everything by minus infinity, where there was no
-    number); where any part is needed elsewhere (weights that are returned, dropout, a mask
+    number). Dropout of weights is drawn by the operation, as it was. Where any part is needed elsewhere (weights that are returned, a mask
     with a gradient), nothing is changed."""
 
     name = "recognise-attention"

@@ -160,11 +160,14 @@ def _compile_attention(op: AttentionOp | CombineOp) -> Compute:
         return lambda operands: attention_tensors.combine(*operands)
     compute = attention_tensors.forward if isinstance(op, ForwardOp) else attention_tensors.backward
     scale, diagonal = op.scale.value.data, None if op.diagonal is None else op.diagonal.value.data
-    masked = op.mask is not None
+    masked, drawn_by = op.mask is not None, len(op.draw)
+    probability = 0.0 if op.dropout is None else op.dropout.value.data
 
     def attend(operands: list[Any]) -> Sequence[Any]:
-        given = operands if masked else [*operands, None]
-        return cast(Any, compute)(*given, scale, diagonal)
+        given = operands[: len(operands) - drawn_by]
+        key, *positions = operands[len(given) :] or [None]
+        dropout = None if key is None else attention_tensors.Dropout(probability, key, positions)
+        return cast(Any, compute)(*given, *([] if masked else [None]), scale, diagonal, dropout)
 
     return attend
 

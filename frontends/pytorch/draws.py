@@ -61,18 +61,18 @@ class Draws:
         return bool(self._numbers)
 
     def bernoulli(self, shape: Sequence[int], probability: float) -> Tensor:
-        key, positions = self._key(), self._positions(shape)
+        key, positions = self.key(), self.positions(shape)
         return torch.ops.distir.bernoulli(key, positions, float(probability)).reshape(shape)
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
-        return torch.ops.distir.uniform(self._key(), self._positions(shape)).reshape(shape)
+        return torch.ops.distir.uniform(self.key(), self.positions(shape)).reshape(shape)
 
     def normal(self, shape: Sequence[int]) -> Tensor:
         """By the method of Box and Muller."""
         radius = (-2.0 * torch.log(1.0 - self.uniform(shape))).sqrt()
         return radius * torch.cos(self.uniform(shape) * (2.0 * math.pi))
 
-    def _key(self) -> Tensor:
+    def key(self) -> Tensor:
         """The key of this draw. What is computed again (activation checkpointing) finds PyTorch's generator as it was, and
         has the key that it had: by a number that is drawn there."""
         if torch.initial_seed() != _KNOWN_SEED:
@@ -84,7 +84,7 @@ class Draws:
             ticket = int(torch.randint(2**62, ()).item())
         return self.seed + self._numbers.setdefault(ticket, len(self._numbers))
 
-    def _positions(self, shape: Sequence[int]) -> list[Tensor]:
+    def positions(self, shape: Sequence[int]) -> list[Tensor]:
         """One vector per dim; two for the dim that the batch is merged in."""
         rows = 0 if self.rows is None else len(self.rows)
         batch = next((d for d, n in enumerate(shape) if n == rows), None)
@@ -204,6 +204,7 @@ def replacements(draws: Callable[[], Draws]) -> dict[Any, Callable[..., Any]]:
         aten.bernoulli.default: bernoulli,
         aten.bernoulli.p: bernoulli,
         aten.native_dropout.default: native_dropout,
+        aten.native_dropout_backward.default: lambda gradient, kept, scale: gradient * kept * scale,
         aten.rand.default: creating(Draws.uniform),
         aten.rand_like.default: like(Draws.uniform),
         aten.randn.default: creating(Draws.normal),

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_arg
 from xdsl.dialects.builtin import (
     ArrayAttr,
     BoolAttr,
@@ -153,7 +154,7 @@ class GraphImporter:
 
     def _attention(self, node: fx.Node) -> list[SSAValue]:
         """Attention as one operation (`attention`)."""
-        given = [self.values[each] if isinstance(each, fx.Node) else each for each in node.args]
+        given = map_arg(node.args, lambda each: self.values[each])
         op = attention_operation(node.target, given, node.meta["val"])
         self.block.add_op(op)
         name_values(op.results, node.name)

@@ -16,6 +16,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
+from distir.frontends.pytorch.attention import drawn_by, is_attention
+
 
 def without_writes(graph: fx.GraphModule) -> None:
     """An operator that writes to a tensor becomes the one that gives a new tensor, where nothing reads later, by another name
@@ -224,10 +226,10 @@ def draws_first(graph: fx.GraphModule) -> None:
     keys, are alike."""
     wanted: set[fx.Node] = set()
     for node in reversed(graph.graph.nodes):
-        if is_draw(node):
+        if is_draw(node) or node in wanted:
             wanted.update(node.all_input_nodes)
-        elif node in wanted:
-            wanted.update(node.all_input_nodes)
+        elif is_attention(node.target):
+            wanted.update(drawn_by(node))
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     last = placeholders[-1]
     for node in list(graph.graph.nodes):

@@ -113,7 +113,7 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         restored_generator(),
         without_draws_of_python(function.name),
         autocast_on_cpu(),
-        whole_attention(),
+        whole_attention(lambda: drawing[0]),
         bags_by_row(),
         sequence_losses(),
         _without_checks(),

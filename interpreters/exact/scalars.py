@@ -64,11 +64,15 @@ def order(value: int) -> int:
 
 def field_element(number: float | int | Fraction) -> int:
     """The number as a field element, exactly; infinities and nan are opaque constants."""
-    if isinstance(number, float):
-        if not math.isfinite(number):
-            return uninterpreted("nan" if math.isnan(number) else "inf" if number > 0 else "-inf")
-        number = Fraction(number)
-    return number.numerator * pow(number.denominator, -1, PRIME) % PRIME
+    if isinstance(number, float) and not math.isfinite(number):
+        return uninterpreted("nan" if math.isnan(number) else "inf" if number > 0 else "-inf")
+    return _ratio(number)
+
+
+@lru_cache(1024)
+def _ratio(number: float | int | Fraction) -> int:
+    exact = Fraction(number)
+    return exact.numerator * pow(exact.denominator, -1, PRIME) % PRIME
 
 
 @lru_cache(1024)

@@ -32,6 +32,8 @@ def rule_of_parts(op: Operation, rule: Rule) -> Rule | None:
     dims = [(KEY, -2), (VALUE, -2)]
     if op.mask is not None and op.mask.type.get_shape()[-1] != 1:  # pyright: ignore
         dims.append((MASK, -1))
+    if op.draw:
+        dims.append((len(op.operands) - 1, 0))
     for operand, dim in dims:
         if not inputs[operand] or inputs[operand][dim] != InputDim():
             return None

@@ -51,6 +51,8 @@ class Repeated:
     @classmethod
     def of(cls, op: AttentionOp) -> Repeated | None:
         """None where nothing is repeated."""
+        if op.draw:  # at a position for each head
+            return None
         found = cls(op)
         key, value = (traced(_before_casts(v)[0]) for v in (op.key, op.value))
         for i, both in enumerate(zip(key[1][:-2], value[1][:-2], strict=True)):
@@ -130,8 +132,7 @@ class Repeated:
     def _operand_roles(self) -> list[tuple[str, ...]]:
         """The names of each operand's dims after those that are shared. By position: a value may be queries and keys."""
         of_mask = [(ROWS, KEYS)] if self.op.mask is not None else []
-        by_row = self.op.operands[: len(self.op.operands) - 2 - len(of_mask)]
-        return [*map(self._role_by_row, by_row), *OF_KEYS, *of_mask]
+        return [*map(self._role_by_row, self.op.before_keys), *OF_KEYS, *of_mask]
 
     @property
     def _result_roles(self) -> list[tuple[str, ...]]:

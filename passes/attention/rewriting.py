@@ -17,10 +17,11 @@ from distir.dialects.attention import BackwardOp, ForwardOp
 from distir.interpreters.formulas import Formula, formula_of
 from distir.interpreters.model_names import NAMES
 from distir.interpreters.moves import contraction_of, element, shape
+from distir.passes.attention.dropout import SpelledDropout, drawn_of, dropout_of
 from distir.passes.attention.layouts import Dim, Named, Part, converts, named, regroup, traced
 from distir.passes.attention.masks import Seen, seen_by
 from distir.passes.attention.softmaxes import SpelledGradient, gradient_of
-from distir.passes.attention.spelled import FREE, Product, Spelled, hidden_by, reach
+from distir.passes.attention.spelled import FREE, Product, Reach, Spelled, hidden_by, reach
 
 TOLERANCE = 1e-6
 """Of the factors of scores and of their gradients."""
@@ -48,6 +49,7 @@ class Whole:
     of_value: Product | None
     gradient: Gradient | None
     inner: list[Operation]
+    dropout: SpelledDropout | None
 
     @property
     def ends(self) -> list[Operation]:
@@ -68,11 +70,17 @@ class Whole:
 
 def whole_of(found: Spelled) -> Whole | None:
     """The attention with its gradient. None where its weights are used for something else."""
-    seen = seen_by(found)
-    weights = reach(found.softmax.ops[0].results[0], found.dims, passes=_is_guard)
+    softmax = found.softmax.ops[0].results[0]
+    dropout = dropout_of(found, reach(softmax, found.dims, passes=_is_guard))
+    seen, weights = seen_by(found), reach(softmax, found.dims, passes=_is_guard)
+    gradients = {use.operation for use in weights.others}
+    if dropout is not None:
+        drops = {op for op in gradients if dropout.is_of(op)}
+        if weights.products or (weights := _dropped(weights, drops, dropout)) is None:
+            return None
+        gradients -= drops
     results = [each for each, _ in weights.products if each.contracted == [found.keys]]
     values = [each for each, _ in weights.products if each.contracted == [found.rows]]
-    gradients = {use.operation for use in weights.others}
     apart = gradient_of(found.softmax)
     if (
         seen is None
@@ -89,12 +97,28 @@ def whole_of(found: Spelled) -> Whole | None:
         if apart is None:
             (op,) = gradients
             apart = _softmax_gradient(found, op, weights.values)
-        gradient = None if apart is None else _gradient(found, apart, value, result)
+        gradient = None if apart is None else _gradient(found, apart, value, result, dropout)
         if gradient is None:
             return None
         inner += gradient.inner
-    whole = Whole(found, seen, result, value, gradient, inner)
+    whole = Whole(found, seen, result, value, gradient, inner, dropout)
     return whole if whole.is_closed else None
+
+
+def _dropped(weights: Reach, drops: set[Operation], dropout: SpelledDropout) -> Reach | None:
+    """With what is made of the weights that are left. None where it is anything but products with them."""
+    ops, products = [*weights.ops, *drops], list[tuple[Product, float]]()
+    for op in drops:
+        drawn = drawn_of(op)
+        assert drawn is not None
+        own = reach(op.results[0], weights.values[drawn.value][0], numbers=True, passes=_is_guard)
+        if own.others or any(
+            not isclose(scale * drawn.number, dropout.factor, rel_tol=TOLERANCE) for _, scale in own.products
+        ):
+            return None
+        ops += own.ops
+        products += own.products
+    return weights._replace(ops=ops, products=products)
 
 
 def _is_guard(op: Operation, formula: Formula, position: int, dims: list[Dim]) -> bool:
@@ -125,9 +149,17 @@ def _softmax_gradient(
 
 
 def _gradient(
-    found: Spelled, of_softmax: SpelledGradient, of_value: Product, result: Product | None
+    found: Spelled,
+    of_softmax: SpelledGradient,
+    of_value: Product,
+    result: Product | None,
+    dropout: SpelledDropout | None,
 ) -> Gradient | None:
-    incoming, dims = of_softmax.incoming, found.dims
+    incoming, dims, drops = of_softmax.incoming, found.dims, list[Operation]()
+    if dropout is not None:
+        if (before := dropout.before(incoming)) is None:
+            return None
+        incoming, drops = before
     product, moved, between = traced(incoming, converts)
     if not isinstance(product.owner, Operation) or (operands := _operands(product, moved, dims, found)) is None:
         return None
@@ -151,7 +183,7 @@ def _gradient(
                 or not isclose(scale, found.scale, rel_tol=TOLERANCE)
             ):
                 return None
-    inner = [product.owner, *between, *of_softmax.ops, *scores.ops]
+    inner = [product.owner, *between, *drops, *of_softmax.ops, *scores.ops]
     query, key = (products[0][0] if products else None for products in (queries, keys))
     return Gradient(of_result, value, inner, product.owner, query, key)
 
@@ -208,7 +240,8 @@ def replace(whole: Whole, rewriter: PatternRewriter) -> bool:
     )
     if query is None or key is None or value is None or len({element(each.source) for each in (query, key, value)}) > 1:
         return False
-    batch = [[part] for part in found.batch]
+    batch = [[part] for part in found.batch] if whole.dropout is None else whole.dropout.batch
+    dropout = None if whole.dropout is None else whole.dropout.operands
     rows, keys, free = [found.rows], [found.keys], [FREE]
     wanted = [(query, [*batch, rows, free]), (key, [*batch, keys, free]), (value, [*batch, keys, free])]
     given = [_placed(each, target, dialect) for each, target in wanted]
@@ -229,14 +262,14 @@ def replace(whole: Whole, rewriter: PatternRewriter) -> bool:
         TensorType(number, [*shape(q)[:-1], columns]),
         TensorType(number if isinstance(number, Float64Type) else f32, shape(q)[:-1]),
     ]
-    forward = ForwardOp(q, k, v, mask, found.scale, whole.seen.diagonal, list(types))
+    forward = ForwardOp(q, k, v, mask, found.scale, whole.seen.diagonal, list(types), dropout)
     backward, of_result = None, None
     if whole.gradient is not None:
         of_result = _placed(whole.gradient.of_result, [*batch, rows, free], dialect)
         if of_result is None:
             return False
         sums, diagonal = forward.logsumexp, whole.seen.diagonal
-        backward = BackwardOp(of_result[1], forward.output, sums, q, k, v, mask, found.scale, diagonal)
+        backward = BackwardOp(of_result[1], forward.output, sums, q, k, v, mask, found.scale, diagonal, dropout)
     replaced: list[tuple[Product, SSAValue, list[list[Any]]]] = []
     if whole.result is not None:
         replaced.append((whole.result, forward.output, [*batch, rows, free]))

@@ -142,17 +142,13 @@ class Ring:
         """Queries of each device."""
         return _shape(self.op.query)[-2]
 
-    @property
-    def _by_row(self) -> Sequence[SSAValue]:
-        """The operands before keys and values, each with a row for each query."""
-        return self.op.operands[: len(self.op.operands) - (self.op.mask is not None) - 2]
-
     def _queries(self, rewriter: PatternRewriter) -> list[_Queries]:
         """The queries of each piece."""
         mask = self.op.mask
         masks = [mask] * self.pieces if mask is None or _shape(mask)[-2] == 1 else self._cut(mask, -2, rewriter)
-        by_row = zip(*(self._cut(v, self._dim_of_rows(_shape(v)), rewriter) for v in self._by_row), strict=True)
-        return [_Queries(i, rows, own) for i, (rows, own) in enumerate(zip(by_row, masks, strict=True))]
+        by_row = [*self.op.before_keys, *self.op.draw[-2:-1]]
+        rows = zip(*(self._cut(v, self._dim_of_rows(_shape(v)), rewriter) for v in by_row), strict=True)
+        return [_Queries(i, own, mask) for i, (own, mask) in enumerate(zip(rows, masks, strict=True))]
 
     def _chunks(self, rewriter: PatternRewriter) -> Iterator[_Chunk]:
         """Those that every device has, one after the other; the next is on its way while one is used."""
@@ -212,13 +208,17 @@ class Ring:
     def _attention(self, block: _Block, rewriter: PatternRewriter) -> Operation:
         """The operation for some queries and some keys."""
         queries, key, value = block.queries, block.key, block.value
-        masks = () if queries.mask is None else (self._mask(queries.mask, block, rewriter),)
+        masks = () if queries.mask is None else (self._of_keys(queries.mask, block, rewriter),)
+        by_row, draw = queries.by_row, self.op.draw
+        if draw:
+            *by_row, rows = by_row
+            draw = [*draw[:-2], rows, self._of_keys(draw[-1], block, rewriter)]
         of_keys = [key.type, value.type] if isinstance(self.op, BackwardOp) else []
         types = self.op.result_types[: len(self.op.results) - len(of_keys)]
         types = [self._with_rows(cast("TensorType[Any]", t), self._rows // self.pieces) for t in types]
         kept = {name: each for name, each in self.op.attributes.items() if name != BY_RANK}
         op = type(self.op).create(
-            operands=[*queries.by_row, key, value, *masks],
+            operands=[*by_row, key, value, *masks, *draw],
             result_types=[*types, *of_keys],
             properties=dict(self.op.properties),
             attributes=kept,
@@ -261,13 +261,13 @@ class Ring:
         shape[self._dim_of_rows(shape)] = rows
         return TensorType(type_.element_type, shape, type_.encoding)
 
-    def _mask(self, mask: SSAValue, block: _Block, rewriter: PatternRewriter) -> SSAValue:
-        """That of the block's keys."""
-        shape, keys = _shape(mask), _shape(block.key)[-2]
+    def _of_keys(self, value: SSAValue, block: _Block, rewriter: PatternRewriter) -> SSAValue:
+        """What a mask, or positions, have for the block's keys."""
+        shape, keys = _shape(value), _shape(block.key)[-2]
         if shape[-1] == 1:
-            return mask
+            return value
         starts = [self._first_key(block, at) for at in self.group.coordinates()]
-        slices = [SliceOp(mask, [*((0, n) for n in shape[:-1]), (first, first + keys)]) for first in starts]
+        slices = [SliceOp(value, [*((0, n) for n in shape[:-1]), (first, first + keys)]) for first in starts]
         vary(slices[0], self.group.sizes, [each.properties for each in slices])
         for other in slices[1:]:
             other.erase()
@@ -277,7 +277,7 @@ class Ring:
 
 @dataclass(frozen=True)
 class _Queries:
-    """Queries of a piece, and what else has a row for each: operands before keys and values, and the mask."""
+    """Queries of a piece, and what else has a row for each: operands before keys and values, positions of dropout, and the mask."""
 
     piece: int
     by_row: Sequence[SSAValue]

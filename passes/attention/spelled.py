@@ -131,6 +131,11 @@ class Spelled:
         free = [i for i, letter in enumerate(letters.result) if letter not in letters[1 - self.position]]
         return tuple(part for dim in self.dims for part in dim if part.origin in free)
 
+    def refine(self, others: Sequence[Sequence[Dim]]) -> None:
+        """Cuts parts of the scores' dims where they are cut in other values' dims."""
+        self.dims = _refined(self.dims, [self.dims, *others])
+        self.masks = [mask._replace(dims=_refined(mask.dims, [mask.dims, *others])) for mask in self.masks]
+
     @property
     def batch(self) -> list[Part]:
         return [part for dim in self.dims for part in dim if part not in (self.rows, self.keys)]
@@ -189,8 +194,8 @@ def _follow(found: Spelled, path: Sequence[tuple[Operation, int]]) -> bool:
         formula = formula_of(op)
         if formula is None or not _apply(found, op, formula, position, dims):
             return False
-    found.dims = _refined(dims, [dims, *(mask.dims for mask in found.masks)])
-    found.masks = [mask._replace(dims=_refined(mask.dims, [dims, mask.dims])) for mask in found.masks]
+    found.dims = dims
+    found.refine([dims, *(mask.dims for mask in found.masks)])
     found.inner = [found.scores, *(op for op, _ in path), *found.softmax.ops]
     return True
 

@@ -49,6 +49,8 @@ class Case(NamedTuple):
     trains: bool
     axes: str
     ranks: int
+    drops: bool = False
+    """Whether weights are dropped."""
 
     @property
     def text(self) -> str:
@@ -64,8 +66,16 @@ class Case(NamedTuple):
             lead = lead if own else "1x" * bool(self.heads)
             type_ = f"tensor<{lead}{'1x' if group else ''}{self.rows if own else 1}x{self.keys}x{element}>"
             given, operand, type_ = f", %m: {type_} {port('m', False, -1)}", ", %m", f", {type_}"
+        if self.drops:
+            scores = [*([self.heads] if self.heads else []), *([self.group] if group else []), self.rows, self.keys]
+            for i, of in enumerate(["tensor<i64>", *(f"tensor<{n}xi64>" for n in scores)]):
+                given, operand, type_ = (
+                    f"{given}, %p{i}: {of} {port(f'p{i}', False, -1)}",
+                    f"{operand}, %p{i}",
+                    f"{type_}, {of}",
+                )
         diagonal = "" if self.diagonal is None else f", diagonal = {self.diagonal} : i64"
-        options = f"<{{scale = 0.5 : f64{diagonal}}}>"
+        options = f"<{{scale = 0.5 : f64{diagonal}{', dropout = 0.375 : f64' * self.drops}}}>"
         lines = [
             f'%o, %s = "attention.forward"(%q, %k, %v{operand}) {options} : ({q}, {k}, {v}{type_}) -> ({o}, {sums})'
         ]
@@ -109,6 +119,7 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.booleans()),
         draw(st.sampled_from(["cp={}", "dp=2,cp={}", "cp={},tp=2"])).format(ranks),
         ranks,
+        draw(st.booleans()),
     )
 
 
@@ -152,6 +163,8 @@ def drawn(case: Case, module: ModuleOp, random: np.random.Generator) -> dict[str
         name = text(attributes, "dist.name", "")
         if name == "m":
             values = values > 0.3 if case.mask and case.mask[1] == "i1" else np.where(values > 0.5, -np.inf, values)
+        if name.startswith("p"):
+            values = np.arange(values.size).reshape(values.shape)
         found[name] = values
     return found
 

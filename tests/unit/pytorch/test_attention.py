@@ -13,7 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from xdsl.dialects.builtin import ModuleOp, TensorType
 
 from distir.dialects.attention import BackwardOp, ForwardOp
-from distir.frontends.pytorch import import_step
+from distir.frontends.eager import verify_against_eager
+from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters import reference
 from distir.interpreters.cost_models.analytic import AnalyticCostModel
 from distir.interpreters.costs import Costs
@@ -92,6 +93,31 @@ def test_masks(grouped: bool) -> None:
             lambda q, k, v, m=mask: F.scaled_dot_product_attention(q, k, v, m, enable_gqa=grouped), [q, k, v]
         )
         assert names(module).count("attention.forward") == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"enable_gqa": True}, {"attn_mask": True}])
+def test_dropout_is_drawn_inside(options: dict[str, Any]) -> None:
+    """The program is what eager PyTorch computes with the program's draws, over three steps."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.kv = nn.Linear(32, 32), nn.Linear(32, 32 if "enable_gqa" in options else 64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q = self.q(x).unflatten(-1, (4, 8)).transpose(1, 2)
+            k, v = (each.unflatten(-1, (-1, 8)).transpose(1, 2) for each in self.kv(x).chunk(2, -1))
+            given = options | ({"attn_mask": torch.ones(6, 6).tril(2)} if "attn_mask" in options else {})
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=0.4, **given).transpose(1, 2).flatten(2)
+
+    torch.manual_seed(0)
+    model = Layer()
+    example = torch.ones(2, 6, 32), torch.ones(2, 6, 32)
+    step = training_step(model, F.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1), example_args=example)
+    module = import_step(step)
+    assert [n for n in names(module) if "attention" in n] == ["attention.forward", "attention.backward"]
+    assert not any(op.name.startswith("random.") for op in module.walk())
+    assert verify_against_eager(module).holds
 
 
 def test_rows_that_see_nothing_are_zero() -> None:

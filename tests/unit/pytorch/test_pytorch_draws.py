@@ -14,6 +14,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, i64
 
 from distir.backends.torch import execute
+from distir.dialects.attention import AttentionOp
 from distir.dialects.errors import DistirError
 from distir.dialects.random import BernoulliOp, UniformOp
 from distir.frontends.pytorch import counted_draws, import_step, training_step
@@ -24,6 +25,7 @@ from distir.interpreters.reference import run
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.outline_repeats import OutlineRepeatsPass
+from distir.passes.structure import shape_of
 
 ROWS = 8
 Arrays = dict[str, np.ndarray]
@@ -147,9 +149,11 @@ def test_every_plan_draws_what_the_whole_program_draws(plan: dict[str, int]) -> 
 def test_a_rank_draws_its_part_of_a_mask_alone() -> None:
     """Masks of attention weights are [rows, heads, tokens, tokens], and a rank has one head of two; those of activations are whole on each."""
     module = imported(transformer(layers=1))
-    DtpParallelizePass(tp=2).apply(Context(), module)
-    masks = [tuple(op.output.type.get_shape()) for op in module.walk() if isinstance(op, BernoulliOp)]  # pyright: ignore
-    assert sorted(masks) == sorted([(ROWS, 1, 5, 5), (ROWS, 5, 8), (ROWS, 5, 8)] * 2)
+    DtpParallelizePass(tp=2, divide=True).apply(Context(), module)
+    masks = [shape_of(op.output) for op in module.walk() if isinstance(op, BernoulliOp)]
+    assert masks == [(ROWS, 5, 8)] * 4
+    weights = [[shape_of(v) for v in op.draw] for op in module.walk() if isinstance(op, AttentionOp)]
+    assert weights == [[(), (ROWS,), (1,), (5,), (5,)]] * 4
 
 
 def test_processes_draw_the_same() -> None:
@@ -164,10 +168,10 @@ def test_processes_draw_the_same() -> None:
 
 
 def test_layers_that_draw_are_outlined() -> None:
-    """Each has its own keys, which are arguments. Of four layers with three draws each, three are calls of one function."""
+    """Each has its own keys, which are arguments. Of four layers with two draws each, beside those of attention, three are calls of one function."""
     module = imported(transformer(layers=4))
     OutlineRepeatsPass().apply(Context(), module)
-    assert sum(isinstance(op, BernoulliOp) for op in module.walk()) == 2 * 3
+    assert sum(isinstance(op, BernoulliOp) for op in module.walk()) == 2 * 2
 
 
 def test_rows_merged_with_heads_or_tokens_are_rows() -> None:

@@ -122,6 +122,71 @@ def test_training_step(core: Core) -> None:
     assert_equal(module, found)
 
 
+def dropped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return nn.functional.dropout(torch.softmax(causal(q @ k.transpose(-2, -1) / 2), -1), 0.3) @ v
+
+
+def native(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.native_dropout(torch.softmax(q @ k.transpose(-2, -1), -1), 0.3, True)[0] @ v
+
+
+def dropped_of_merged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Heads are rows of the batch: the draw has a position for each of both."""
+    q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+    weights = torch.softmax(torch.bmm(q * 0.5, k.transpose(1, 2)), -1)
+    return torch.bmm(nn.functional.dropout(weights, 0.3), v).view(BATCH, HEADS, LENGTH, -1)
+
+
+def dropped_guarded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = nn.functional.dropout(torch.softmax(causal(q @ k.transpose(-2, -1)), -1), 0.5)
+    return weights.to(torch.float64).float() @ v
+
+
+@pytest.mark.parametrize("core", [dropped, native, dropped_of_merged, dropped_guarded])
+def test_weights_that_are_dropped(core: Core) -> None:
+    """The operation draws what the program drew."""
+    module = training(Layer(core))
+    found = recognised(module)
+    assert names(found) == ["attention.forward", "attention.backward"]
+    assert not any("softmax" in op.name or op.name == "random.bernoulli" for op in found.walk())
+    assert_equal(module, found)
+
+
+def dropped_unscaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Weights that are left are not divided by their share."""
+    weights = torch.softmax(q @ k.transpose(-2, -1), -1)
+    return (weights * torch.bernoulli(torch.full_like(weights, 0.5), 0.7)) @ v
+
+
+def dropped_by_head(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """All weights of a head are dropped together."""
+    return nn.functional.dropout3d(torch.softmax(q @ k.transpose(-2, -1), -1)[None], 0.3)[0] @ v
+
+
+def dropped_across(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The draw has rows and keys in the other order."""
+    weights = torch.softmax(q @ k.transpose(-2, -1), -1)
+    return nn.functional.dropout(weights.transpose(-2, -1), 0.3).transpose(-2, -1) @ v
+
+
+def dropped_twice(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return nn.functional.dropout(nn.functional.dropout(torch.softmax(q @ k.transpose(-2, -1), -1), 0.3), 0.3) @ v
+
+
+def dropped_once_more(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What is not dropped is used too."""
+    weights = torch.softmax(q @ k.transpose(-2, -1), -1)
+    return nn.functional.dropout(weights, 0.3) @ v + weights @ v
+
+
+@pytest.mark.parametrize("core", [dropped_unscaled, dropped_by_head, dropped_across, dropped_twice, dropped_once_more])
+def test_what_is_dropped_otherwise_stays(core: Core) -> None:
+    module = training(Layer(core))
+    found = recognised(module)
+    assert not names(found)
+    assert_equal(module, found)
+
+
 def test_time_and_memory_fall() -> None:
     """Of a step with long sequences: scores of all heads are most of what it holds."""
     layer = Layer(lambda q, k, v: torch.softmax(causal(q @ k.transpose(-2, -1) / 8), -1) @ v)
