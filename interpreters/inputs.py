@@ -269,7 +269,8 @@ class IndexWalk(Walk):
         indices = cast(Array, arrays[position])
         if any(array is None and value is UNKNOWN for array, value in zip(arrays, operands, strict=True)):
             return None
-        extents = _extents(arrays, position)
+        largest = np.iinfo(indices.dtype).max  # int8 has no index beyond 128 rows
+        extents = [extent for extent in _extents(arrays, position) if extent <= largest]
         filled = [np.full(indices.shape, n, indices.dtype) for extent in extents for n in (extent - 1, extent)]
         tries = [[*arrays[:position], each, *arrays[position + 1 :]] for each in filled]
         with closing(_tries(op, tries)) as found:

@@ -57,6 +57,16 @@ func.func @main(%t: tensor<10x3xf32> {dist.name = "t", dist.role = "parameter"},
 GATHER = '%r = "onnx.Gather"(%t, %j) <{{axis = {} : si64}}> : (tensor<10x3xf32>, tensor<2x4xi64>) -> tensor<{}xf32>'
 
 
+def test_rows_of_a_table_of_small_integers_are_followed():
+    """Values of int8 go on to operations with more columns than int8 counts."""
+    text = INDEXING.replace("10x3xf32> {dist", "10x200xi8> {dist").replace("RESULT", "2x4x200")
+    body = """%z = "onnx.Gather"(%t, %i) <{axis = 0 : si64}> : (tensor<10x200xi8>, tensor<2x4xi64>) -> tensor<2x4x200xi8>
+  %b = "onnx.Gather"(%t, %c) <{axis = 0 : si64}> : (tensor<10x200xi8>, tensor<1xi64>) -> tensor<1x200xi8>
+  %a = "onnx.Add"(%z, %b) : (tensor<2x4x200xi8>, tensor<1x200xi8>) -> tensor<2x4x200xi8>
+  %r = "onnx.Cast"(%a) <{to = 1 : si64}> : (tensor<2x4x200xi8>) -> tensor<2x4x200xf32>"""
+    assert index_limit(parse(text.replace("BODY", body)), "i") == 10
+
+
 @pytest.mark.parametrize(
     ("body", "result", "limit"),
     [
