@@ -110,6 +110,12 @@ def _skip_norm(e: Expansion, is_simplified: bool) -> None:
         e.add("LayerNormalization", total, e.operand(2), e.operand(3), result=0, axis=-1, epsilon=epsilon)
 
 
+def _simplified_norm(e: Expansion) -> None:
+    e.take("stash_type", 1)
+    options = {"axis": e.take("axis", -1), "epsilon": e.take("epsilon", 1e-5)}
+    e.add("RMSNormalization", e.operand(0), e.operand(1), result=0, **options)
+
+
 def _embed_norm(e: Expansion) -> None:
     ids, segments, words, positions, kinds, gamma, beta, _, numbers = (e.operand(i) for i in range(9))
     if e.node.output[1:2] not in ([], [""]) and e.operand(7):
@@ -125,16 +131,18 @@ def _embed_norm(e: Expansion) -> None:
 
 
 def _fused_matmul(e: Expansion) -> None:
-    if e.take("transBatchA", 0) or e.take("transBatchB", 0):
-        raise e.refuse("transposed batches are not supported")
-    left, right = e.operand(0), e.operand(1)
-    if e.take("transA", 0):
-        left = e.add("Einsum", left, equation="...ij->...ji")
-    if e.take("transB", 0):
-        right = e.add("Einsum", right, equation="...ij->...ji")
+    left, right = (_matrices(e, i, side) for i, side in enumerate("AB"))
     product = e.add("MatMul", left, right, result=None if (alpha := e.take("alpha", 1.0)) != 1 else 0)
     if alpha != 1:
         e.add("Mul", product, e.constant(alpha, np.float32), result=0)
+
+
+def _matrices(e: Expansion, index: int, side: str) -> str:
+    """An operand as matrices: with `transBatch`, its first dim comes after those of the batch."""
+    batch_first = "i...j" if e.take(f"transBatch{side}", 0) else "...ij"
+    matrix = "...ji" if e.take(f"trans{side}", 0) else "...ij"
+    operand = e.operand(index)
+    return operand if batch_first == matrix else e.add("Einsum", operand, equation=f"{batch_first}->{matrix}")
 
 
 def _fused_conv(e: Expansion) -> None:
@@ -309,17 +317,28 @@ EXPANSIONS: Mapping[str, Callable[[Expansion], None]] = {
     "QuantizeLinear": _plain("QuantizeLinear"),
     "QuickGelu": _quick_gelu,
     "RotaryEmbedding": _rotary,
+    "SimplifiedLayerNormalization": _simplified_norm,
     "SkipLayerNormalization": lambda e: _skip_norm(e, False),
     "SkipSimplifiedLayerNormalization": lambda e: _skip_norm(e, True),
 }
 
-SIMPLIFIED = "SimplifiedLayerNormalization"
-"""ONNX Runtime writes this one without a domain."""
+WITHOUT_DOMAIN = "SimplifiedLayerNormalization"
+"""ONNX Runtime writes this one as if it were of ONNX."""
 
 
 def is_contributed(node: NodeProto) -> bool:
     """Whether standard operators are put in the node's place."""
-    return (node.domain == DOMAIN and node.op_type in EXPANSIONS) or (not node.domain and node.op_type == SIMPLIFIED)
+    return node.domain == DOMAIN and node.op_type in EXPANSIONS
+
+
+def name_domains(model: ModelProto) -> None:
+    """Give contributed operators that were written without a domain their own."""
+    nodes = [node for graph in graphs_of(model.graph) for node in graph.node]
+    strays = [node for node in nodes if not node.domain and node.op_type == WITHOUT_DOMAIN]
+    for node in strays:
+        node.domain = DOMAIN
+    if strays and all(opset.domain != DOMAIN for opset in model.opset_import):
+        model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
 
 
 def expand_contributed(model: ModelProto, where: str) -> None:
@@ -337,12 +356,7 @@ def _expand(graph: GraphProto, where: str) -> None:
             nodes.append(NodeProto.FromString(node.SerializeToString()))
             continue
         expansion = Expansion(node, where)
-        if node.op_type == SIMPLIFIED:
-            given = {name: value for name, value in expansion.attributes.items() if name in ("axis", "epsilon")}
-            expansion.attributes.clear()
-            expansion.add("RMSNormalization", *node.input, result=0, **given)
-        else:
-            EXPANSIONS[node.op_type](expansion)
+        EXPANSIONS[node.op_type](expansion)
         if unknown := [name for name in expansion.attributes if not name.startswith("__")]:
             raise expansion.refuse(f"attribute {unknown[0]} is not supported")
         missing = set(node.output) - {""} - {name for new in expansion.nodes for name in new.output}

@@ -18,7 +18,7 @@ from onnx import ModelProto, TensorProto, helper
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPSET_VERSION, SCHEMAS
 from distir.dialects.onnx.protos import is_floating, is_quantised
-from distir.frontends.onnx.contrib import expand_contributed, is_contributed
+from distir.frontends.onnx.contrib import expand_contributed, is_contributed, name_domains
 from distir.frontends.onnx.domains import ONNX_DOMAINS
 from distir.frontends.onnx.fixed_inputs import fix_inputs
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
@@ -88,6 +88,7 @@ def load_model(
         (declared := onnx.TypeProto()).CopyFrom(value.type)
         loaded.declared[value.name] = declared
     _take_tensors(loaded)
+    name_domains(loaded.proto)
     _refuse_unknown_domains(loaded)
     _inline_functions(loaded)
     _refuse_unknown_domains(loaded)

@@ -66,6 +66,16 @@ def test_normalisations_of_sums() -> None:
     agrees(y, functional.rms_norm(torch.tensor(x), [8], torch.tensor(scale), 1e-5))
 
 
+def test_an_operator_without_its_domain_in_a_file_that_is_converted() -> None:
+    """ONNX Runtime's optimizer writes it so, and the reduction has changed since opset 17."""
+    x, scale = drawn(2, 8), drawn(8)
+    file = model("SimplifiedLayerNormalization", [x, scale], epsilon=1e-5)
+    file.graph.node[0].output[0] = "n"
+    file.graph.node.append(helper.make_node("ReduceMax", ["n"], ["y"], axes=[1], keepdims=0))
+    (y,) = run(import_model(file), {"i0": x}).values()
+    agrees(y, functional.rms_norm(torch.tensor(x), [8], torch.tensor(scale), 1e-5).amax(1))
+
+
 def test_embeddings_are_summed_and_normalised() -> None:
     ids, kinds = RANDOM.integers(0, 9, (2, 5)).astype(np.int32), RANDOM.integers(0, 2, (2, 5)).astype(np.int32)
     words, places, sorts, scale, shift = drawn(10, 8), drawn(12, 8), drawn(2, 8), drawn(8), drawn(8)
@@ -77,6 +87,9 @@ def test_embeddings_are_summed_and_normalised() -> None:
 def test_fused_products() -> None:
     x, w = drawn(2, 4, 3), drawn(2, 4, 5)
     agrees(computed("FusedMatMul", x, w, transA=1, alpha=0.5)[0], 0.5 * x.transpose(0, 2, 1) @ w)
+    rows = drawn(4, 2, 3)  # batches of 2 after the first dim
+    agrees(computed("FusedMatMul", rows, w, transBatchA=1, transA=1)[0], rows.transpose(1, 2, 0) @ w)
+    agrees(computed("FusedMatMul", w, rows, transA=1, transBatchB=1)[0], w.transpose(0, 2, 1) @ rows.transpose(1, 0, 2))
     a, b, c = drawn(2, 3), drawn(3, 4), drawn(4)
     agrees(
         computed("FusedGemm", a, b, c, activation="LeakyRelu", activation_alpha=0.2)[0],
