@@ -1,4 +1,4 @@
-"""Control flow that is known, written out: an `If` becomes the branch that is taken, a `Loop` its iterations.
+"""Control flow, written out: an `If` becomes the branch that is taken, or both and a selection, a `Loop` or `Scan` its iterations.
 
 Part of `onnx-fold-shapes`, which says what is known of each value. Programs of distir are straight-line; what cannot be
 written out stays one operation on one device, and `note_opaque` says so: on the operation (`onnx.opaque`, with the
@@ -10,8 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from xdsl.dialects.builtin import IntegerAttr, IntegerType, ModuleOp, Signedness, StringAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    IntegerAttr,
+    IntegerType,
+    ModuleOp,
+    Signedness,
+    StringAttr,
+    TensorType,
+)
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from distir.dialects.onnx import OPERATORS, Constant, TensorAttr, Yield
@@ -65,73 +74,223 @@ class KnownLoopIsUnrolled(RewritePattern):
             return  # nothing is left to compute: constants follow
         count = trip_count(op, _known_operands(op, self.values))
         collected = op.results[len(op.operands) - 2 :]
-        if count is None or not all(self._can_be_stacked(value, count) for value in collected):
+        if count is None or not all(_can_be_stacked(_known_type(value, self.values), count) for value in collected):
             return
         rewriter.replace(op, [], self._unrolled(op, count, rewriter))
-
-    def _can_be_stacked(self, collected: SSAValue, count: int) -> bool:
-        type = self.values.get(collected, collected.type) if count == 0 else collected.type
-        return isinstance(type, TensorType) and (count > 0 or cast(TensorType[Attribute], type).has_static_shape())
 
     def _unrolled(self, op: Operation, count: int, rewriter: PatternRewriter) -> list[SSAValue]:
         """The results of all iterations, which are inserted before the loop."""
         import numpy as np
 
-        (body,) = op.regions
         _, condition, *state = op.operands
-        collected: list[list[SSAValue]] = [[] for _ in op.results[len(state) :]]
-
-        def add(new: Operation) -> SSAValue:
-            rewriter.insert(new)
-            return new.results[0]
-
+        carried = len(state)
+        collected: list[list[SSAValue]] = [[] for _ in op.results[carried:]]
         if isinstance(self.values.get(condition), type(None)):
-            condition = add(Constant(TensorAttr.from_numpy(np.array(True))))
+            condition = _constant(np.array(True), rewriter)
         for i in range(count):
-            number = add(Constant(TensorAttr.from_numpy(np.array(i, np.int64))))
-            mapped: dict[SSAValue, SSAValue] = dict(zip(body.block.args, [number, condition, *state], strict=True))
-            for inner in body.block.ops:
-                if isinstance(inner, Yield):
-                    condition, *results = (mapped.get(value, value) for value in inner.operands)
-                    carried = len(state)
-                    state = results[:carried]
-                    for values, value in zip(collected, results[carried:], strict=True):
-                        values.append(value)
-                    break
-                clone = inner.clone(mapped)
-                if isinstance(name := clone.attributes.get("onnx_node_name"), StringAttr):
-                    clone.attributes["onnx_node_name"] = StringAttr(f"{name.data}.{i}")
-                rewriter.insert(clone)
+            number = _constant(np.array(i, np.int64), rewriter)
+            condition, *results = _iteration(op.regions[0], [number, condition, *state], i, rewriter)
+            state = results[:carried]
+            for values, value in zip(collected, results[carried:], strict=True):
+                values.append(value)
         stacks = [
-            self._stack(values, result, rewriter)
-            for values, result in zip(collected, op.results[len(state) :], strict=True)
+            _stacked(values, _known_type(result, self.values), 0, rewriter)
+            for values, result in zip(collected, op.results[carried:], strict=True)
         ]
         return [*state, *stacks]
 
-    def _stack(self, values: Sequence[SSAValue], result: SSAValue, rewriter: PatternRewriter) -> SSAValue:
-        """The values along a new first dim."""
+
+@dataclass
+class KnownScanIsUnrolled(RewritePattern):
+    """An `onnx.Scan` over a known number of slices is replaced by its iterations."""
+
+    values: Values
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        from distir.interpreters.mixed_bodies import LARGEST_LOOP
+
+        if not isinstance(op, OPERATORS["Scan"]):
+            return
+        if (length := _length_of_scan(op, self.values)) is None or length * len(list(op.walk())) > LARGEST_LOOP:
+            return
+        collected = (_known_type(result, self.values) for result in op.results)
+        if all(_can_be_stacked(type, length) for type in collected):
+            rewriter.replace(op, [], self._unrolled(op, length, rewriter))
+
+    def _unrolled(self, op: Operation, length: int, rewriter: PatternRewriter) -> list[SSAValue]:
+        """The results of all iterations, which are inserted before the operation."""
+        from distir.interpreters.onnx.bodies import scan_shape
+
+        types = [_known_type(value, self.values) for value in op.operands]
+        how = scan_shape(op, [len(cast(TensorType[Attribute], type).get_shape()) for type in types])
+        state, scanned = list(op.operands[: how.carried]), op.operands[how.carried :]
+        collected: list[list[SSAValue]] = [[] for _ in how.output_axes]
+        for i in range(length):
+            slices = [
+                _slice(value, type, length - 1 - i if backwards else i, axis, rewriter)
+                for value, type, axis, backwards in zip(
+                    scanned, types[how.carried :], how.input_axes, how.backwards, strict=True
+                )
+            ]
+            results = _iteration(op.regions[0], [*state, *slices], i, rewriter)
+            state = results[: how.carried]
+            for values, value in zip(collected, results[how.carried :], strict=True):
+                values.append(value)
+        stacks: list[SSAValue] = []
+        for result, values, axis, prepended in zip(
+            op.results[how.carried :], collected, how.output_axes, how.prepended, strict=True
+        ):
+            type = _known_type(result, self.values)
+            rank = len(cast(TensorType[Attribute], type).get_shape())
+            stacks.append(_stacked(values[::-1] if prepended else values, type, axis % rank, rewriter))
+        return [*state, *stacks]
+
+
+@dataclass
+class BothBranchesAreComputed(RewritePattern):
+    """An `onnx.If` on a condition that is not known is replaced by the operations of both branches, of whose results the condition selects: where
+    these have the same static types, and nothing inside iterates."""
+
+    values: Values
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        if not isinstance(op, OPERATORS["If"]) or not isinstance(op.parent_op(), FuncOp):
+            return
+        iterates = any(each.regions and not isinstance(each, OPERATORS["If"]) for each in op.walk())
+        if iterates or not self._are_alike(op):
+            return
+        print(f"distir: note: {_named(op)}: both branches are computed: its condition is not known", file=sys.stderr)
+        else_results, then_results = (self._inlined(region, rewriter) for region in op.regions)
+        condition = self._scalar(op.operands[0], rewriter)
+        results: list[SSAValue] = []
+        for one, other, result in zip(then_results, else_results, op.results, strict=True):
+            selected = OPERATORS["Where"].create(
+                operands=[condition, one, other], result_types=[_known_type(result, self.values)]
+            )
+            rewriter.insert(selected)
+            results.append(selected.results[0])
+        rewriter.replace(op, [], results)
+
+    def _are_alike(self, op: Operation) -> bool:
+        yields = [cast(Yield, region.block.last_op) for region in op.regions]
+        for results in zip(*(each.operands for each in yields), strict=True):
+            types = {_known_type(value, self.values) for value in results}
+            type = next(iter(types))
+            if len(types) > 1 or not isinstance(type, TensorType):
+                return False
+            if not cast(TensorType[Attribute], type).has_static_shape():
+                return False
+        return True
+
+    def _inlined(self, branch: Region, rewriter: PatternRewriter) -> list[SSAValue]:
+        terminator = branch.block.last_op
+        assert isinstance(terminator, Yield)
+        results = list(terminator.operands)
+        rewriter.erase(terminator)
+        rewriter.inline_block(branch.block, rewriter.insertion_point)
+        return results
+
+    def _scalar(self, condition: SSAValue, rewriter: PatternRewriter) -> SSAValue:
+        """A condition has one element; where it has dims, without them."""
         import numpy as np
 
-        from distir.dialects.onnx import numpy_dtype
+        type = cast(TensorType[Attribute], _known_type(condition, self.values))
+        if not type.get_shape():
+            return condition
+        scalar = OPERATORS["Reshape"].create(
+            operands=[condition, _constant(np.zeros(0, np.int64), rewriter)],
+            result_types=[TensorType(type.element_type, [])],
+        )
+        rewriter.insert(scalar)
+        return scalar.results[0]
 
-        if not values:
-            type = cast(TensorType[Attribute], self.values.get(result, result.type))
-            empty = Constant(TensorAttr.from_numpy(np.zeros(type.get_shape(), numpy_dtype(type.element_type))))
-            rewriter.insert(empty)
-            return empty.output
-        axes = Constant(TensorAttr.from_numpy(np.zeros(1, np.int64)))
-        new: list[Operation] = [axes]
-        for value in values:
-            row = cast(TensorType[Attribute], value.type)
-            type = TensorType(row.element_type, [1, *row.get_shape()])
-            new.append(OPERATORS["Unsqueeze"].create(operands=[value, axes.output], result_types=[type]))
-        rows = [op.results[0] for op in new[1:]]
-        row = cast(TensorType[Attribute], rows[0].type)
-        type = TensorType(row.element_type, [len(rows), *row.get_shape()[1:]])
-        axis = IntegerAttr(0, IntegerType(64, Signedness.SIGNED))
-        new.append(OPERATORS["Concat"].create(operands=rows, result_types=[type], properties={"axis": axis}))
-        rewriter.insert(new)
-        return new[-1].results[0]
+
+def _known_type(value: SSAValue, values: Values) -> Attribute:
+    from distir.interpreters.mixed import abstract, type_of
+
+    known = values.get(value)
+    return cast(Attribute, abstract(value.type) if known is None else type_of(known))
+
+
+def _can_be_stacked(type: Attribute, count: int) -> bool:
+    return isinstance(type, TensorType) and (count > 0 or cast(TensorType[Attribute], type).has_static_shape())
+
+
+def _length_of_scan(op: Operation, values: Values) -> int | None:
+    from distir.interpreters.onnx.bodies import scan_shape
+
+    types = [_known_type(value, values) for value in op.operands]
+    if not all(isinstance(type, TensorType) for type in types):
+        return None
+    shapes = [cast(TensorType[Attribute], type).get_shape() for type in types]
+    how = scan_shape(op, [len(shape) for shape in shapes])
+    lengths = {shape[axis] for shape, axis in zip(shapes[how.carried :], how.input_axes, strict=True)}
+    return lengths.pop() if len(lengths) == 1 and DYNAMIC_INDEX not in lengths else None
+
+
+def _constant(array: Any, rewriter: PatternRewriter) -> SSAValue:
+    constant = Constant(TensorAttr.from_numpy(array))
+    rewriter.insert(constant)
+    return constant.output
+
+
+def _iteration(body: Region, arguments: Sequence[SSAValue], number: int, rewriter: PatternRewriter) -> list[SSAValue]:
+    """What a body yields; its operations are inserted, with the number of the iteration in their names."""
+    mapped: dict[SSAValue, SSAValue] = dict(zip(body.block.args, arguments, strict=True))
+    for inner in body.block.ops:
+        if isinstance(inner, Yield):
+            return [mapped.get(value, value) for value in inner.operands]
+        clone = inner.clone(mapped)
+        if isinstance(name := clone.attributes.get("onnx_node_name"), StringAttr):
+            clone.attributes["onnx_node_name"] = StringAttr(f"{name.data}.{number}")
+        rewriter.insert(clone)
+    raise AssertionError("a body ends in onnx.Yield")
+
+
+def _slice(value: SSAValue, type: Attribute, index: int, axis: int, rewriter: PatternRewriter) -> SSAValue:
+    """One index of a dim, which goes."""
+    import numpy as np
+
+    tensor = cast(TensorType[Attribute], type)
+    shape = list(tensor.get_shape())
+    del shape[axis]
+    taken = OPERATORS["Gather"].create(
+        operands=[value, _constant(np.array(index), rewriter)],
+        result_types=[TensorType(tensor.element_type, shape)],
+        properties={"axis": _integer(axis)},
+    )
+    rewriter.insert(taken)
+    return taken.results[0]
+
+
+def _stacked(values: Sequence[SSAValue], type: Attribute, axis: int, rewriter: PatternRewriter) -> SSAValue:
+    """The values along a new dim; `type` is that of the result, whose extent there may be open."""
+    import numpy as np
+
+    from distir.dialects.onnx import numpy_dtype
+
+    whole = cast(TensorType[Attribute], type)
+    before, after = whole.get_shape()[:axis], whole.get_shape()[axis + 1 :]
+    if not values:
+        return _constant(np.zeros(whole.get_shape(), numpy_dtype(whole.element_type)), rewriter)
+    axes = _constant(np.array([axis]), rewriter)
+    rows = [
+        OPERATORS["Unsqueeze"].create(
+            operands=[value, axes], result_types=[TensorType(whole.element_type, [*before, 1, *after])]
+        )
+        for value in values
+    ]
+    joined = OPERATORS["Concat"].create(
+        operands=[row.results[0] for row in rows],
+        result_types=[TensorType(whole.element_type, [*before, len(values), *after])],
+        properties={"axis": _integer(axis)},
+    )
+    rewriter.insert([*rows, joined])
+    return joined.results[0]
+
+
+def _integer(value: int) -> IntegerAttr[IntegerType]:
+    return IntegerAttr(value, IntegerType(64, Signedness.SIGNED))
 
 
 def _known_operands(op: Operation, values: Values) -> list[Any]:
@@ -149,17 +308,22 @@ def note_opaque(module: ModuleOp, values: Values) -> None:
             continue
         reason = _why_opaque(op, values)
         op.attributes[OPAQUE] = StringAttr(reason)
-        name = op.attributes.get("onnx_node_name")
-        which = f"{op.name} '{name.data}'" if isinstance(name, StringAttr) else op.name
-        print(f"distir: note: {which} stays one operation on one device: {reason}", file=sys.stderr)
+        print(f"distir: note: {_named(op)} stays one operation on one device: {reason}", file=sys.stderr)
+
+
+def _named(op: Operation) -> str:
+    name = op.attributes.get("onnx_node_name")
+    return f"{op.name} '{name.data}'" if isinstance(name, StringAttr) else op.name
 
 
 def _why_opaque(op: Operation, values: Values) -> str:
     from distir.interpreters.mixed_bodies import unknown_trip_count
 
     if isinstance(op, OPERATORS["If"]):
-        return "its condition is not known"
+        return "its condition is not known, and its branches do not give the same types, or iterate"
     if isinstance(op, OPERATORS["Loop"]):
         reason = unknown_trip_count(op, _known_operands(op, values))
         return reason or "what it collects cannot be stacked"
-    return "only If and Loop are written out"
+    if isinstance(op, OPERATORS["Scan"]):
+        return "its length is not known, or it would be too many operations"
+    return "its iterations are not written out"

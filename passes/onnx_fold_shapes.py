@@ -2,7 +2,8 @@
 
 Interprets the program in the mixed domain, then rewrites it by what was found: an operation whose results are all known
 becomes constants, other results get the types that were inferred, an `If` on a known condition becomes the branch that
-is taken, a `Loop` of known length its iterations (`onnx_control_flow`), and what is left without uses goes.
+is taken, another both branches and a selection, a `Loop` or `Scan` of known length its iterations (`onnx_control_flow`),
+and what is left without uses goes.
 Constants that broadcasting operators repeat keep one slice (`onnx_narrow`).
 
 Requires: a level 1 program whose inputs are static, or made so by `shape`. Ensures: no open dimension in any type of
@@ -32,7 +33,13 @@ from xdsl.transforms.dead_code_elimination import is_trivially_dead
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPERATORS, Constant, NoValue, TensorAttr
 from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
-from distir.passes.onnx_control_flow import KnownBranchIsTaken, KnownLoopIsUnrolled, note_opaque
+from distir.passes.onnx_control_flow import (
+    BothBranchesAreComputed,
+    KnownBranchIsTaken,
+    KnownLoopIsUnrolled,
+    KnownScanIsUnrolled,
+    note_opaque,
+)
 from distir.passes.onnx_narrow import BROADCASTING, RepeatedConstantsAreNarrow
 
 if TYPE_CHECKING:
@@ -74,7 +81,7 @@ def _fold(module: ModuleOp, main: FuncOp, functions: Sequence[FuncOp]) -> None:
 
     require_static_arguments(main)
     values = infer(module)
-    while _write_out_control_flow(module, functions, values):
+    while any(_write_out_control_flow(module, functions, patterns) for patterns in _control_flow(values)):
         values = infer(module)
     note_opaque(module, values)
     for function in functions:
@@ -88,11 +95,16 @@ def _fold(module: ModuleOp, main: FuncOp, functions: Sequence[FuncOp]) -> None:
         _make_signature_static(function, values)
 
 
-def _write_out_control_flow(module: ModuleOp, functions: Sequence[FuncOp], values: Mapping[SSAValue, object]) -> bool:
+def _control_flow(values: Mapping[SSAValue, object]) -> Sequence[Sequence[RewritePattern]]:
+    """What writes out control flow; both branches of an `If` only when nothing else does, as its condition may come to be known."""
+    known = [KnownBranchIsTaken(values), KnownLoopIsUnrolled(values), KnownScanIsUnrolled(values)]
+    return known, [BothBranchesAreComputed(values)]
+
+
+def _write_out_control_flow(module: ModuleOp, functions: Sequence[FuncOp], patterns: Sequence[RewritePattern]) -> bool:
     if not any(op.regions for function in functions for block in function.body.blocks for op in block.ops):
         return False
-    patterns = GreedyRewritePatternApplier([KnownBranchIsTaken(values), KnownLoopIsUnrolled(values)])
-    return PatternRewriteWalker(patterns).rewrite_module(module)
+    return PatternRewriteWalker(GreedyRewritePatternApplier(list(patterns))).rewrite_module(module)
 
 
 class Folding:

@@ -137,12 +137,79 @@ def test_types_inside_a_graph_become_static_and_its_open_dims_are_refused() -> N
     }}"""
     known = import_model(model(branches.format(then="h = Relu (x)")), {"x": (4, 3)})
     assert "?" not in str(fold(known))
-    assert names(known) == ["If", "Neg", "Yield", "Relu", "Identity", "Yield"]
+    assert names(known) == ["Neg", "Relu", "Identity", "Where"]
     x = -np.ones((4, 3), np.float32)
     np.testing.assert_array_equal(run(known, {"x": x, "c": np.array(True)})["y"], 0 * x)
     unknown = "t = NonZero (x) u = Shape (t) k = Slice (u, u, u) f = Cast <to = 1> (t) r = ReduceSum (f) h = Mul (x, r)"
     with pytest.raises(DistirError, match=r"onnx.NonZero in @main: dimension 1 of result 0 is unknown"):
         fold(import_model(model(branches.format(then=unknown)), {"x": (4, 3)}))
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_branches_of_one_type_are_both_computed(condition: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """The condition comes in, with a dim of 1; the second `If` is inside a branch of the first."""
+    module = import_model(
+        model("""
+        main (float[2] x, bool[1] c) => (float[2] y, float z) {
+          y, z = If (c) <then_branch = yes () => (float[2] a, float b) {
+                           n = Not (c)
+                           a = If (n) <then_branch = never () => (float[2] i) { i = Neg (x) },
+                                       else_branch = always () => (float[2] j) { j = Add (x, x) }>
+                           b = ReduceSum <keepdims = 0> (x)
+                         },
+                         else_branch = no () => (float[2] f, float g) {
+                           f = Exp (x)
+                           g = ReduceMax <keepdims = 0> (x)
+                         }>
+        }""")
+    )
+    x = np.array([1, 2], np.float32)
+    feeds = {"x": x, "c": np.array([condition])}
+    before, after = run(module, feeds), run(fold(module), feeds)
+    assert "If" not in names(module)
+    np.testing.assert_array_equal(after["y"], 2 * x if condition else np.exp(x))
+    np.testing.assert_array_equal(before["z"], after["z"])
+    assert after["z"].shape == ()
+    assert after["z"] == (3 if condition else 2)
+    assert "onnx.If: both branches are computed: its condition is not known" in capsys.readouterr().err
+
+
+def test_scan_is_unrolled() -> None:
+    """By hand: the state is 1, 3, 6; what is collected is the state before, times a value from outside."""
+    module = import_model(
+        model("""
+        main (float[2,3] x, float[2] z, float[2] f) => (float[2] y, float[2,3] all) {
+          y, all = Scan <num_scan_inputs = 1, scan_input_axes = [-1], scan_output_axes = [-1],
+                         body = step (float[2] s, float[2] v) => (float[2] t, float[2] u) {
+            t = Add (s, v)
+            u = Mul (s, f)
+          }> (z, x)
+        }""")
+    )
+    x = np.array([[1, 2, 3], [10, 20, 30]], np.float32)
+    feeds = {"x": x, "z": np.zeros(2, np.float32), "f": np.array([1, -1], np.float32)}
+    results = run(fold(module), feeds)
+    assert names(module).count("Add") == 3
+    assert "Scan" not in names(module)
+    np.testing.assert_array_equal(results["y"], [6, 60])
+    np.testing.assert_array_equal(results["all"], [[0, 1, 3], [0, -10, -30]])
+
+
+def test_scan_of_no_slices_keeps_its_state() -> None:
+    module = import_model(
+        model("""
+        main (float[2] z, float[0,2] x) => (float[2] y, float[0,2] all) {
+          y, all = Scan <num_scan_inputs = 1, body = step (float[2] s, float[2] v) => (float[2] t, float[2] u) {
+            t = Add (s, v)
+            u = Identity (t)
+          }> (z, x)
+        }""")
+    )
+    feeds = {"z": np.ones(2, np.float32), "x": np.zeros((0, 2), np.float32)}
+    results = run(fold(module), feeds)
+    assert "Scan" not in names(module)
+    np.testing.assert_array_equal(results["y"], [1, 1])
+    assert results["all"].shape == (0, 2)
 
 
 def test_scan_along_any_axis_in_any_direction() -> None:

@@ -32,7 +32,7 @@ WEIGHTS = initializer("w", 1, 8, 16), initializer("v", 2, 16, 8), initializer("u
 
 
 def loop_and_branch() -> ModuleOp:
-    """An MLP, a loop whose graph uses a parameter and the MLP's result, a branch that uses the loop's, an MLP. Nothing
+    """An MLP, a loop whose graph uses a parameter and the MLP's result, a branch with a loop inside that uses the first loop's, an MLP. Nothing
     says that `x` is a batch: `z` keeps its rows together."""
     body = """
       h = MatMul (x, w)
@@ -45,7 +45,12 @@ def loop_and_branch() -> ModuleOp:
         t = Tanh (a)
       }>
       e = If (c) <then_branch = yes () => (float[4,8] a) { a = Mul (z, x) },
-                  else_branch = no () => (float[4,8] b) { b = Sub (z, g) }>
+                  else_branch = no () => (float[4,8] b) {
+        b = Loop (n, , z) <body = inner (int64 i, bool k, float[4,8] s) => (bool d, float[4,8] t) {
+          d = Identity (k)
+          t = Sub (s, g)
+        }>
+      }>
       p = MatMul (e, w)
       y = MatMul (p, v)"""
     return model("(float[4,8] x, int64 n, bool c) => (float[4,8] y)", body, *WEIGHTS)
@@ -83,7 +88,7 @@ def opaque(module: ModuleOp) -> list[str]:
 def test_each_device_of_the_stage_runs_it_on_whole_values(options: dict[str, int], branch: bool) -> None:
     source = loop_and_branch()
     module = distributed(source, batch="", **options)
-    assert opaque(module) == ["onnx.Loop"] * options.get("tp", 1) + ["onnx.If"] * options.get("tp", 1)
+    assert opaque(module) == ["onnx.Loop"] * options.get("tp", 1) + ["onnx.If", "onnx.Loop"] * options.get("tp", 1)
     inputs = {"x": floats(0, 4, 8), "n": np.array(3), "c": np.array(branch)}
     assert_equal(source, module, inputs)
 
@@ -96,9 +101,14 @@ def test_batch_that_enters_an_operand_is_refused_by_name() -> None:
 def test_batch_that_enters_a_graph_is_refused_by_name() -> None:
     body = """
       e = If (c) <then_branch = yes () => (float[4,8] a) { a = Relu (x) },
-                  else_branch = no () => (float[4,8] b) { b = Neg (x) }>
+                  else_branch = no () => (float[4,8] b) {
+        b = Loop (n, , x) <body = step (int64 i, bool k, float[4,8] s) => (bool d, float[4,8] t) {
+          d = Identity (k)
+          t = Neg (s)
+        }>
+      }>
       y = MatMul (e, w)"""
-    source = model("(float[4,8] x, bool c) => (float[4,16] y)", body, WEIGHTS[0])
+    source = model("(float[4,8] x, int64 n, bool c) => (float[4,16] y)", body, WEIGHTS[0])
     with pytest.raises(DistirError, match=r"onnx.If needs the whole of %x \[4, 8\] inside its graphs, which the batch"):
         distributed(source, dp=2, batch="x:0")
 
