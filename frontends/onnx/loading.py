@@ -230,12 +230,24 @@ def _has_changed(model: str, node: onnx.NodeProto, versions: dict[str, int]) -> 
         )
     if not node.domain:
         return schema.since_version > versions.get("", OPSET_VERSION)
-    if schema.since_version > versions.get(node.domain, schema.since_version):
+    if not _means_the_same(node, versions.get(node.domain, schema.since_version)):
         raise DistirError(
             f"{model}: operator {node.op_type} of domain '{node.domain}' needs version {schema.since_version} of the "
             f"domain, the model has {versions[node.domain]}: export it with a newer converter"
         )
     return False
+
+
+def _means_the_same(node: onnx.NodeProto, version: int) -> bool:
+    """Whether the operator of this version of its domain is one of the newest: none of its operands, results and attributes is gone."""
+    newest = SCHEMAS[node.op_type]
+    if version >= newest.since_version:
+        return True
+    if not onnx.defs.has(node.op_type, version, node.domain):
+        return False
+    own = onnx.defs.get_schema(node.op_type, version, node.domain)
+    arity = (len(own.inputs), len(own.outputs)) == (len(newest.inputs), len(newest.outputs))
+    return arity and all(newest.attribute(name) is not None for name in own.attributes)
 
 
 def _first_line(error: Exception) -> str:

@@ -64,8 +64,11 @@ def _without_shape(type: Attribute) -> Attribute:
 
 
 def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | None]:
+    version = (
+        op.schema.since_version - op.schema.deprecated
+    )  # what came to be deprecated has types in the version before
     if (schema := _schemas.get(type(op))) is None:
-        schema = onnx.defs.get_schema(op.schema.name, op.schema.since_version, op.schema.domain)
+        schema = onnx.defs.get_schema(op.schema.name, version, op.schema.domain)
         _schemas[type(op)] = schema
     names = {value: f"v{i}" for i, value in enumerate(dict.fromkeys((*op.operands, *op.results)))}
     types: dict[str, onnx.TypeProto] = {}
@@ -77,7 +80,7 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
             data[names[value]] = numpy_helper.from_array(known)
         elif known is not None:
             types[names[value]] = type_proto(known)
-    opsets = [helper.make_opsetid(op.schema.domain, op.schema.since_version)]
+    opsets = [helper.make_opsetid(op.schema.domain, version)]
     node = node_proto(op, names.__getitem__)
 
     def infer() -> dict[str, onnx.TypeProto]:

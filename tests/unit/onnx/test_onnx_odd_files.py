@@ -203,6 +203,45 @@ def test_what_metadata_names_is_a_parameter() -> None:
     assert sorted(weights_of(import_model(updated))) == ["s", "shift"]
 
 
+def of_learning(operator: NodeProto, version: int) -> ModelProto:
+    proto = model([operator], x=tensor("x", [2, 2]))
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", version))
+    return proto
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_older_operator_that_lost_nothing_since_is_read(version: int) -> None:
+    """Ensembles of trees as converters write them: one tree of one branch. The newest version is deprecated, and otherwise the same."""
+    tree = node(
+        "TreeEnsembleRegressor",
+        ["x"],
+        ["y"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2],
+        nodes_featureids=[1, 0, 0],
+        nodes_values=[0.5, 0.0, 0.0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+        nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0],
+        target_treeids=[0, 0],
+        target_nodeids=[1, 2],
+        target_ids=[0, 0],
+        target_weights=[3.0, -7.0],
+    )
+    module = import_model(of_learning(tree, version))
+    OnnxFoldShapesPass().apply(Context(), module)
+    (y,) = run(module, {"x": np.array([[9, 0], [0, 9]], np.float32)}).values()
+    np.testing.assert_array_equal(y, [[3], [-7]])
+
+
+def test_older_operator_whose_attributes_are_gone_is_refused() -> None:
+    labels = node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", classes_strings=["a", "b"])
+    with pytest.raises(DistirError, match="operator LabelEncoder of domain 'ai.onnx.ml' needs version 4 of the domain"):
+        import_model(of_learning(labels, 1))
+
+
 # What is refused, and where it is.
 
 
