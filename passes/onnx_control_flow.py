@@ -6,16 +6,13 @@ reason) and on stderr.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.dialects.builtin import (
     DYNAMIC_INDEX,
-    IntegerAttr,
-    IntegerType,
     ModuleOp,
-    Signedness,
     StringAttr,
     TensorType,
 )
@@ -23,13 +20,12 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from distir.dialects.onnx import OPERATORS, Constant, TensorAttr, Yield
+from distir.dialects.onnx import OPERATORS, Yield
 from distir.interpreters.walk import values_read
+from distir.passes.onnx_building import Values, axis_attribute, constant, known_type, stacked
 
 OPAQUE = "onnx.opaque"
 """On an operation with graphs inside: why it stays one operation."""
-
-Values = Mapping[SSAValue, Any]
 
 
 @dataclass
@@ -74,7 +70,7 @@ class KnownLoopIsUnrolled(RewritePattern):
             return  # nothing is left to compute: constants follow
         count = trip_count(op, _known_operands(op, self.values))
         collected = op.results[len(op.operands) - 2 :]
-        if count is None or not all(_can_be_stacked(_known_type(value, self.values), count) for value in collected):
+        if count is None or not all(_can_bestacked(known_type(value, self.values), count) for value in collected):
             return
         rewriter.replace(op, [], self._unrolled(op, count, rewriter))
 
@@ -86,15 +82,15 @@ class KnownLoopIsUnrolled(RewritePattern):
         carried = len(state)
         collected: list[list[SSAValue]] = [[] for _ in op.results[carried:]]
         if isinstance(self.values.get(condition), type(None)):
-            condition = _constant(np.array(True), rewriter)
+            condition = constant(np.array(True), rewriter)
         for i in range(count):
-            number = _constant(np.array(i, np.int64), rewriter)
+            number = constant(np.array(i, np.int64), rewriter)
             condition, *results = _iteration(op.regions[0], [number, condition, *state], i, rewriter)
             state = results[:carried]
             for values, value in zip(collected, results[carried:], strict=True):
                 values.append(value)
         stacks = [
-            _stacked(values, _known_type(result, self.values), 0, rewriter)
+            stacked(values, known_type(result, self.values), 0, rewriter)
             for values, result in zip(collected, op.results[carried:], strict=True)
         ]
         return [*state, *stacks]
@@ -113,15 +109,15 @@ class KnownScanIsUnrolled(RewritePattern):
             return
         if (length := _length_of_scan(op, self.values)) is None or length * len(list(op.walk())) > LARGEST_LOOP:
             return
-        collected = (_known_type(result, self.values) for result in op.results)
-        if all(_can_be_stacked(type, length) for type in collected):
+        collected = (known_type(result, self.values) for result in op.results)
+        if all(_can_bestacked(type, length) for type in collected):
             rewriter.replace(op, [], self._unrolled(op, length, rewriter))
 
     def _unrolled(self, op: Operation, length: int, rewriter: PatternRewriter) -> list[SSAValue]:
         """The results of all iterations, which are inserted before the operation."""
         from distir.interpreters.onnx.bodies import scan_shape
 
-        types = [_known_type(value, self.values) for value in op.operands]
+        types = [known_type(value, self.values) for value in op.operands]
         how = scan_shape(op, [len(cast(TensorType[Attribute], type).get_shape()) for type in types])
         state, scanned = list(op.operands[: how.carried]), op.operands[how.carried :]
         collected: list[list[SSAValue]] = [[] for _ in how.output_axes]
@@ -140,9 +136,9 @@ class KnownScanIsUnrolled(RewritePattern):
         for result, values, axis, prepended in zip(
             op.results[how.carried :], collected, how.output_axes, how.prepended, strict=True
         ):
-            type = _known_type(result, self.values)
+            type = known_type(result, self.values)
             rank = len(cast(TensorType[Attribute], type).get_shape())
-            stacks.append(_stacked(values[::-1] if prepended else values, type, axis % rank, rewriter))
+            stacks.append(stacked(values[::-1] if prepended else values, type, axis % rank, rewriter))
         return [*state, *stacks]
 
 
@@ -165,7 +161,7 @@ class BothBranchesAreComputed(RewritePattern):
         results: list[SSAValue] = []
         for one, other, result in zip(then_results, else_results, op.results, strict=True):
             selected = OPERATORS["Where"].create(
-                operands=[condition, one, other], result_types=[_known_type(result, self.values)]
+                operands=[condition, one, other], result_types=[known_type(result, self.values)]
             )
             rewriter.insert(selected)
             results.append(selected.results[0])
@@ -174,7 +170,7 @@ class BothBranchesAreComputed(RewritePattern):
     def _are_alike(self, op: Operation) -> bool:
         yields = [cast(Yield, region.block.last_op) for region in op.regions]
         for results in zip(*(each.operands for each in yields), strict=True):
-            types = {_known_type(value, self.values) for value in results}
+            types = {known_type(value, self.values) for value in results}
             type = next(iter(types))
             if len(types) > 1 or not isinstance(type, TensorType):
                 return False
@@ -194,44 +190,31 @@ class BothBranchesAreComputed(RewritePattern):
         """A condition has one element; where it has dims, without them."""
         import numpy as np
 
-        type = cast(TensorType[Attribute], _known_type(condition, self.values))
+        type = cast(TensorType[Attribute], known_type(condition, self.values))
         if not type.get_shape():
             return condition
         scalar = OPERATORS["Reshape"].create(
-            operands=[condition, _constant(np.zeros(0, np.int64), rewriter)],
+            operands=[condition, constant(np.zeros(0, np.int64), rewriter)],
             result_types=[TensorType(type.element_type, [])],
         )
         rewriter.insert(scalar)
         return scalar.results[0]
 
 
-def _known_type(value: SSAValue, values: Values) -> Attribute:
-    from distir.interpreters.mixed import abstract, type_of
-
-    known = values.get(value)
-    return cast(Attribute, abstract(value.type) if known is None else type_of(known))
-
-
-def _can_be_stacked(type: Attribute, count: int) -> bool:
+def _can_bestacked(type: Attribute, count: int) -> bool:
     return isinstance(type, TensorType) and (count > 0 or cast(TensorType[Attribute], type).has_static_shape())
 
 
 def _length_of_scan(op: Operation, values: Values) -> int | None:
     from distir.interpreters.onnx.bodies import scan_shape
 
-    types = [_known_type(value, values) for value in op.operands]
+    types = [known_type(value, values) for value in op.operands]
     if not all(isinstance(type, TensorType) for type in types):
         return None
     shapes = [cast(TensorType[Attribute], type).get_shape() for type in types]
     how = scan_shape(op, [len(shape) for shape in shapes])
     lengths = {shape[axis] for shape, axis in zip(shapes[how.carried :], how.input_axes, strict=True)}
     return lengths.pop() if len(lengths) == 1 and DYNAMIC_INDEX not in lengths else None
-
-
-def _constant(array: Any, rewriter: PatternRewriter) -> SSAValue:
-    constant = Constant(TensorAttr.from_numpy(array))
-    rewriter.insert(constant)
-    return constant.output
 
 
 def _iteration(body: Region, arguments: Sequence[SSAValue], number: int, rewriter: PatternRewriter) -> list[SSAValue]:
@@ -255,42 +238,12 @@ def _slice(value: SSAValue, type: Attribute, index: int, axis: int, rewriter: Pa
     shape = list(tensor.get_shape())
     del shape[axis]
     taken = OPERATORS["Gather"].create(
-        operands=[value, _constant(np.array(index), rewriter)],
+        operands=[value, constant(np.array(index), rewriter)],
         result_types=[TensorType(tensor.element_type, shape)],
-        properties={"axis": _integer(axis)},
+        properties={"axis": axis_attribute(axis)},
     )
     rewriter.insert(taken)
     return taken.results[0]
-
-
-def _stacked(values: Sequence[SSAValue], type: Attribute, axis: int, rewriter: PatternRewriter) -> SSAValue:
-    """The values along a new dim; `type` is that of the result, whose extent there may be open."""
-    import numpy as np
-
-    from distir.dialects.onnx import numpy_dtype
-
-    whole = cast(TensorType[Attribute], type)
-    before, after = whole.get_shape()[:axis], whole.get_shape()[axis + 1 :]
-    if not values:
-        return _constant(np.zeros(whole.get_shape(), numpy_dtype(whole.element_type)), rewriter)
-    axes = _constant(np.array([axis]), rewriter)
-    rows = [
-        OPERATORS["Unsqueeze"].create(
-            operands=[value, axes], result_types=[TensorType(whole.element_type, [*before, 1, *after])]
-        )
-        for value in values
-    ]
-    joined = OPERATORS["Concat"].create(
-        operands=[row.results[0] for row in rows],
-        result_types=[TensorType(whole.element_type, [*before, len(values), *after])],
-        properties={"axis": _integer(axis)},
-    )
-    rewriter.insert([*rows, joined])
-    return joined.results[0]
-
-
-def _integer(value: int) -> IntegerAttr[IntegerType]:
-    return IntegerAttr(value, IntegerType(64, Signedness.SIGNED))
 
 
 def _known_operands(op: Operation, values: Values) -> list[Any]:

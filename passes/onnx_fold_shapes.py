@@ -31,7 +31,7 @@ from xdsl.traits import ConstantLike
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import OPERATORS, Constant, NoValue, TensorAttr
+from distir.dialects.onnx import OPERATORS, Constant, NoValue, SequenceType, TensorAttr
 from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
 from distir.passes.onnx_control_flow import (
     BothBranchesAreComputed,
@@ -41,6 +41,7 @@ from distir.passes.onnx_control_flow import (
     note_opaque,
 )
 from distir.passes.onnx_narrow import BROADCASTING, RepeatedConstantsAreNarrow
+from distir.passes.onnx_sequences import KnownSequencesAreWrittenOut
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,13 +97,14 @@ def _fold(module: ModuleOp, main: FuncOp, functions: Sequence[FuncOp]) -> None:
 
 
 def _control_flow(values: Mapping[SSAValue, object]) -> Sequence[Sequence[RewritePattern]]:
-    """What writes out control flow; both branches of an `If` only when nothing else does, as its condition may come to be known."""
+    """What writes out control flow and sequences; both branches of an `If` only when nothing else does, as its condition may come to be known."""
     known = [KnownBranchIsTaken(values), KnownLoopIsUnrolled(values), KnownScanIsUnrolled(values)]
-    return known, [BothBranchesAreComputed(values)]
+    return known, [KnownSequencesAreWrittenOut(values)], [BothBranchesAreComputed(values)]
 
 
 def _write_out_control_flow(module: ModuleOp, functions: Sequence[FuncOp], patterns: Sequence[RewritePattern]) -> bool:
-    if not any(op.regions for function in functions for block in function.body.blocks for op in block.ops):
+    ops = (op for function in functions for block in function.body.blocks for op in block.ops)
+    if not any(op.regions or any(isinstance(result.type, SequenceType) for result in op.results) for op in ops):
         return False
     return PatternRewriteWalker(GreedyRewritePatternApplier(list(patterns))).rewrite_module(module)
 
