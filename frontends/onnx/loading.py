@@ -214,6 +214,19 @@ def _convert_to_newest(loaded: LoadedModel) -> None:
             f"operators that changed: {', '.join(changed)}: export it for a newer opset"
         ) from error
     restore_scans(loaded.proto)
+    if version < 11:
+        _keep_positions(loaded.proto)
+
+
+def _keep_positions(model: ModelProto) -> None:
+    """Before opset 11 an element of a resized value lies at its index divided by the scale, as ONNX Runtime and exporters have it; the converter leaves it
+    to the default of opset 11, where it lies half a pixel further."""
+    for node in _nodes(model):
+        if node.op_type == "Resize" and not node.domain:
+            given = {attribute.name for attribute in node.attribute}
+            for name, value in (("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")):
+                if name not in given:
+                    node.attribute.append(helper.make_attribute(name, value))
 
 
 def _has_changed(model: str, node: onnx.NodeProto, versions: dict[str, int]) -> bool:

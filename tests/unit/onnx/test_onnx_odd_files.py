@@ -203,6 +203,20 @@ def test_what_metadata_names_is_a_parameter() -> None:
     assert sorted(weights_of(import_model(updated))) == ["s", "shift"]
 
 
+@pytest.mark.parametrize(("operator", "opset"), [("Upsample", 9), ("Resize", 10)])
+def test_positions_before_opset_11_are_indices_divided_by_the_scale(operator: str, opset: int) -> None:
+    """By hand: at 0, 0.5, 1 and 1.5 of two elements, beyond the last of which is the last; at 0, 0.8, 1.6, 2.4 and 3.2 of four the one before."""
+    scales = {"s": np.float32([1, 2])}
+    proto = model([node(operator, ["x", "s"], ["y"], mode="linear")], scales, x=tensor("x", [1, 2]), opset=opset)
+    x = np.array([[0, 8]], np.float32)
+    (y,) = run(import_model(proto), {"x": x}).values()
+    np.testing.assert_array_equal(y, [[0, 4, 8, 8]])
+    scales = {"s": np.float32([1, 1.25])}
+    proto = model([node(operator, ["x", "s"], ["y"], mode="nearest")], scales, x=tensor("x", [1, 4]), opset=opset)
+    (y,) = run(import_model(proto), {"x": np.array([[1, 2, 3, 4]], np.float32)}).values()
+    np.testing.assert_array_equal(y, [[1, 1, 2, 3, 4]])
+
+
 def of_learning(operator: NodeProto, version: int) -> ModelProto:
     proto = model([operator], x=tensor("x", [2, 2]))
     proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", version))
