@@ -31,7 +31,7 @@ from xdsl.traits import ConstantLike
 from xdsl.transforms.dead_code_elimination import is_trivially_dead
 
 from distir.dialects.errors import DistirError
-from distir.dialects.onnx import OPERATORS, Constant, NoValue, SequenceType, TensorAttr
+from distir.dialects.onnx import OPERATORS, Constant, NoValue, OptionalType, SequenceType, TensorAttr
 from distir.frontends.shapes import bind_arguments, parse_shape, require_static_arguments
 from distir.passes.onnx_control_flow import (
     BothBranchesAreComputed,
@@ -104,7 +104,9 @@ def _control_flow(values: Mapping[SSAValue, object]) -> Sequence[Sequence[Rewrit
 
 def _write_out_control_flow(module: ModuleOp, functions: Sequence[FuncOp], patterns: Sequence[RewritePattern]) -> bool:
     ops = (op for function in functions for block in function.body.blocks for op in block.ops)
-    if not any(op.regions or any(isinstance(result.type, SequenceType) for result in op.results) for op in ops):
+    if not any(
+        op.regions or any(isinstance(result.type, SequenceType | OptionalType) for result in op.results) for op in ops
+    ):
         return False
     return PatternRewriteWalker(GreedyRewritePatternApplier(list(patterns))).rewrite_module(module)
 
@@ -206,6 +208,7 @@ class Folding:
 def _simplify(function: FuncOp) -> bool:
     """Rewrites the operations that look at what their operands are made of, each one after those; whether any was."""
     patterns: Mapping[type[Operation], RewritePattern] = {
+        OPERATORS["Dropout"]: DropoutKeepsAll(),
         OPERATORS["Reshape"]: RowOperatorNeedsNoFlatten(),
         **dict.fromkeys(BROADCASTING, RepeatedConstantsAreNarrow()),
     }
@@ -263,6 +266,17 @@ class RowOperatorNeedsNoFlatten(RewritePattern):
             attributes=dict(row_op.attributes),
         )
         rewriter.replace(op, whole)
+
+
+class DropoutKeepsAll(RewritePattern):
+    """A `Dropout` that is not in training gives its operand, and draws nothing."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+        training = op.operands[2].owner if len(op.operands) > 2 else None
+        is_off = isinstance(training, Constant) and not training.value.to_numpy().any()
+        is_alone = all(result.first_use is None for result in op.results[1:])
+        if is_alone and (training is None or isinstance(training, NoValue) or is_off):
+            rewriter.replace(op, [], [op.operands[0], *[None] * len(op.results[1:])])
 
 
 def _shape(value: SSAValue) -> tuple[int, ...]:

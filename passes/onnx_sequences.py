@@ -1,4 +1,5 @@
-"""Sequences whose elements are values of the program, written out: what takes an element takes the value, what joins all joins these.
+"""Sequences and optional values whose elements are values of the program, written out: what takes an element takes the value, what joins all
+joins these.
 
 Part of `onnx-fold-shapes`, which says what is known of each value. A sequence that an opaque `Loop` fills, or that comes in, stays one."""
 
@@ -6,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, TensorType
+from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, NoneType, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from distir.dialects.onnx import OPERATORS
+from distir.dialects.onnx import OPERATORS, OptionalType
 from distir.passes.onnx_building import Values, axis_attribute, constant, known_type, stacked
 
 
@@ -29,7 +30,13 @@ class KnownSequencesAreWrittenOut(RewritePattern):
                 rewriter.replace(op, [], [elements[place]])
         elif isinstance(op, OPERATORS["SequenceLength"]):
             if (elements := self._elements(op.operands[0])) is not None:
-                rewriter.replace(op, [], [self._count(len(elements), rewriter)])
+                rewriter.replace(op, [], [_count(len(elements), rewriter)])
+        elif isinstance(op, OPERATORS["OptionalHasElement"]):
+            if (element := _of_optional(op)) is not None:
+                rewriter.replace(op, [], [_true(rewriter)])
+        elif isinstance(op, OPERATORS["OptionalGetElement"]):
+            if (element := _of_optional(op)) is not None:
+                rewriter.replace(op, [], [element])
         elif isinstance(op, OPERATORS["ConcatFromSequence"]) and (elements := self._elements(op.operands[0])):
             rewriter.replace(op, [], [self._joined(op, elements, rewriter)])
 
@@ -74,11 +81,6 @@ class KnownSequencesAreWrittenOut(RewritePattern):
         if known is None:
             return absent
         return int(cast("ndarray[Any, Any]", known).reshape(-1)[0]) if isinstance(known, ndarray) else None
-
-    def _count(self, count: int, rewriter: PatternRewriter) -> SSAValue:
-        import numpy as np
-
-        return constant(np.array(count, np.int64), rewriter)
 
     def _split(self, op: Operation, rewriter: PatternRewriter) -> None:
         """A split into parts, of which the sequence is made."""
@@ -141,6 +143,29 @@ class KnownSequencesAreWrittenOut(RewritePattern):
         )
         rewriter.insert(joined)
         return joined.results[0]
+
+
+def _of_optional(op: Operation) -> SSAValue | None:
+    """The element of an optional value: what it was made of, or itself, if it is no optional."""
+    if not op.operands:
+        return None
+    value = op.operands[0]
+    if not isinstance(value.type, OptionalType):
+        return None if isinstance(value.type, NoneType) else value
+    made = value.owner
+    return made.operands[0] if isinstance(made, OPERATORS["Optional"]) and made.operands else None
+
+
+def _count(count: int, rewriter: PatternRewriter) -> SSAValue:
+    import numpy as np
+
+    return constant(np.array(count, np.int64), rewriter)
+
+
+def _true(rewriter: PatternRewriter) -> SSAValue:
+    import numpy as np
+
+    return constant(np.array(True), rewriter)
 
 
 def _integer(op: Operation, name: str, default: int) -> int:

@@ -94,3 +94,18 @@ def test_list_that_a_loop_appends_to() -> None:
     }"""
     (y,) = results(body, x=X)
     np.testing.assert_array_equal(y, np.stack([X, 2 * X, 4 * X]))
+
+
+def test_optional_values_are_what_they_are_made_of() -> None:
+    body = """main (float[2,5] x) => (float[2,5] y, float[2,5] z, bool b) {
+      h = Neg (x)
+      o = Optional (h)
+      b = OptionalHasElement (o)
+      g = OptionalGetElement (o)
+      y = Relu (g)
+      z = OptionalGetElement (h)
+    }"""
+    y, z, b = run(folded(body), {"x": -X}).values()
+    np.testing.assert_array_equal(y, X)
+    np.testing.assert_array_equal(z, X)
+    assert b
