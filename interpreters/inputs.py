@@ -18,6 +18,7 @@ from math import prod
 from typing import Any, cast
 from zlib import crc32
 
+import ml_dtypes
 import numpy as np
 from xdsl.dialects import func
 from xdsl.dialects.builtin import DYNAMIC_INDEX, IntegerAttr, ModuleOp, TensorType, TupleType, i1
@@ -269,7 +270,7 @@ class IndexWalk(Walk):
         indices = cast(Array, arrays[position])
         if any(array is None and value is UNKNOWN for array, value in zip(arrays, operands, strict=True)):
             return None
-        largest = np.iinfo(indices.dtype).max  # int8 has no index beyond 128 rows
+        largest = int(ml_dtypes.iinfo(indices.dtype).max)  # int8 has no index beyond 128 rows
         extents = [extent for extent in _extents(arrays, position) if extent <= largest]
         filled = [np.full(indices.shape, n, indices.dtype) for extent in extents for n in (extent - 1, extent)]
         tries = [[*arrays[:position], each, *arrays[position + 1 :]] for each in filled]

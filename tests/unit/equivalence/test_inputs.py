@@ -57,13 +57,13 @@ func.func @main(%t: tensor<10x3xf32> {dist.name = "t", dist.role = "parameter"},
 GATHER = '%r = "onnx.Gather"(%t, %j) <{{axis = {} : si64}}> : (tensor<10x3xf32>, tensor<2x4xi64>) -> tensor<{}xf32>'
 
 
-def test_rows_of_a_table_of_small_integers_are_followed():
-    """Values of int8 go on to operations with more columns than int8 counts."""
-    text = INDEXING.replace("10x3xf32> {dist", "10x200xi8> {dist").replace("RESULT", "2x4x200")
-    body = """%z = "onnx.Gather"(%t, %i) <{axis = 0 : si64}> : (tensor<10x200xi8>, tensor<2x4xi64>) -> tensor<2x4x200xi8>
-  %b = "onnx.Gather"(%t, %c) <{axis = 0 : si64}> : (tensor<10x200xi8>, tensor<1xi64>) -> tensor<1x200xi8>
-  %a = "onnx.Add"(%z, %b) : (tensor<2x4x200xi8>, tensor<1x200xi8>) -> tensor<2x4x200xi8>
-  %r = "onnx.Cast"(%a) <{to = 1 : si64}> : (tensor<2x4x200xi8>) -> tensor<2x4x200xf32>"""
+@pytest.mark.parametrize("small", ["i8", "i4"])
+def test_rows_of_a_table_of_small_integers_are_followed(small: str):
+    """They go on to an operation that has an operand of more elements than their type counts."""
+    text = INDEXING.replace("10x3xf32> {dist", f"10x200x{small}> {{dist").replace("RESULT", "2x4x200")
+    body = f"""%z = "onnx.Gather"(%t, %i) <{{axis = 0 : si64}}> : (tensor<10x200x{small}>, tensor<2x4xi64>) -> tensor<2x4x200x{small}>
+  %f = onnx.Constant dense<0.5> : tensor<200xf32>
+  %r = "onnx.DequantizeLinear"(%z, %f) <{{axis = 2 : si64}}> : (tensor<2x4x200x{small}>, tensor<200xf32>) -> tensor<2x4x200xf32>"""
     assert index_limit(parse(text.replace("BODY", body)), "i") == 10
 
 
