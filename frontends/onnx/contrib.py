@@ -254,6 +254,45 @@ def _dynamic_matmul(e: Expansion) -> None:
     _integer_matmul(e, rows, f"{rows[:-1]}2", f"{rows[:-1]}1", e.operand(2), e.operand(3), e.operand(4))
 
 
+def _unpacked(e: Expansion, packed: str, bits: int) -> str:
+    """Bytes of several numbers, the first one in the lowest bits, as numbers along a new last dim."""
+    mask, last = e.constant(2**bits - 1, np.uint8), e.constant([-1])
+    shifted = [
+        e.add("BitShift", packed, e.constant(shift, np.uint8), direction="RIGHT") if shift else packed
+        for shift in range(0, 8, bits)
+    ]
+    numbers = [e.add("Unsqueeze", e.add("BitwiseAnd", each, mask), last) for each in shifted]
+    return e.add("Concat", *numbers, axis=-1)
+
+
+def _blocked_matmul(e: Expansion) -> None:
+    """Weights of few bits, [N, blocks, bytes], with a scale and a zero point for each block of a row."""
+    e.without(4)
+    bits, size, columns, rows = (
+        e.take(name, default) for name, default in (("bits", 4), ("block_size", 32), ("K", 0), ("N", 0))
+    )
+    e.take("accuracy_level", 0)
+    if bits not in (2, 4, 8):
+        raise e.refuse(f"numbers of {bits} bits are not supported")
+    blocks = -(-columns // size)
+    scales = e.add("Reshape", e.operand(2), e.constant([rows, blocks, 1]))
+    numbers = e.add("Reshape", _unpacked(e, e.operand(1), bits), e.constant([rows, blocks, size]))
+    if e.operand(3):
+        packed = e.add("Reshape", e.operand(3), e.constant([rows, -1]))
+        zeros = e.add("Reshape", _unpacked(e, packed, bits), e.constant([rows, -1, 1]))
+        zeros = e.add("Slice", zeros, e.constant([0]), e.constant([blocks]), e.constant([1]))
+        zeros = e.add("CastLike", zeros, scales)
+    else:
+        zeros = e.add("CastLike", e.constant(2 ** (bits - 1), np.uint8), scales)
+    whole = e.add("Mul", e.add("Sub", e.add("CastLike", numbers, scales), zeros), scales)
+    whole = e.add("Reshape", whole, e.constant([rows, blocks * size]))
+    if columns % size:
+        whole = e.add("Slice", whole, e.constant([0]), e.constant([columns]), e.constant([1]))
+    product = e.add("MatMul", e.operand(0), e.add("Transpose", whole, perm=[1, 0]), result=None if e.operand(5) else 0)
+    if e.operand(5):
+        e.add("Add", product, e.operand(5), result=0)
+
+
 def _dynamic_lstm(e: Expansion) -> None:
     """Weights are stored transposed; activations, which are quantised step by step there, are not here."""
     weights: list[str] = []
@@ -302,6 +341,7 @@ EXPANSIONS: Mapping[str, Callable[[Expansion], None]] = {
     "FusedMatMul": _fused_matmul,
     "Gelu": _gelu,
     "MatMulIntegerToFloat": lambda e: _integer_matmul(e, e.operand(0), *(e.operand(i) for i in (4, 2, 3, 5, 6))),
+    "MatMulNBits": _blocked_matmul,
     "MultiHeadAttention": _multi_head_attention,
     "QGemm": _quantised_gemm,
     "QLinearAdd": _quantised_pair("Add"),

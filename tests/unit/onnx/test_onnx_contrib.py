@@ -76,6 +76,26 @@ def test_an_operator_without_its_domain_in_a_file_that_is_converted() -> None:
     agrees(y, functional.rms_norm(torch.tensor(x), [8], torch.tensor(scale), 1e-5).amax(1))
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("has_zeros", [True, False])
+def test_products_with_weights_of_few_bits(bits: int, has_zeros: bool) -> None:
+    """Three rows of 20 columns in blocks of 16; a byte has its first number in the lowest bits, and what is beyond the columns counts for nothing."""
+    x, numbers = drawn(2, 20), RANDOM.integers(0, 2**bits, (3, 2, 16))
+    scales, bias = drawn(3, 2), drawn(3)
+    zeros = RANDOM.integers(0, 2**bits, (3, 2)) if has_zeros else np.full((3, 2), 2 ** (bits - 1))
+
+    def packed(values: Array) -> Array:
+        values = np.pad(values, [*[(0, 0)] * (values.ndim - 1), (0, -values.shape[-1] % (8 // bits))])
+        parts = values.reshape(*values.shape[:-1], -1, 8 // bits)
+        return (parts << (np.arange(8 // bits) * bits)).sum(-1).astype(np.uint8)
+
+    given = packed(zeros) if has_zeros else None
+    operands = [x, packed(numbers), scales, given, None, bias]
+    (y,) = computed("MatMulNBits", *operands, bits=bits, block_size=16, K=20, N=3)
+    weights = ((numbers - zeros[..., None]) * scales[..., None]).reshape(3, 32)[:, :20]
+    agrees(y, x @ weights.T + bias)
+
+
 def test_embeddings_are_summed_and_normalised() -> None:
     ids, kinds = RANDOM.integers(0, 9, (2, 5)).astype(np.int32), RANDOM.integers(0, 2, (2, 5)).astype(np.int32)
     words, places, sorts, scale, shift = drawn(10, 8), drawn(12, 8), drawn(2, 8), drawn(8), drawn(8)
