@@ -21,6 +21,7 @@ from distir.dialects.onnx.protos import is_floating, is_quantised
 from distir.frontends.onnx.contrib import expand_contributed, is_contributed, name_domains
 from distir.frontends.onnx.domains import ONNX_DOMAINS
 from distir.frontends.onnx.fixed_inputs import fix_inputs
+from distir.frontends.onnx.known_branches import take_known_branches
 from distir.frontends.onnx.old_scan import restore_scans, scans_over_batches
 from distir.frontends.onnx.protos import Array, array_of
 from distir.frontends.onnx.sparse import make_dense
@@ -81,6 +82,7 @@ def load_model(
     sort_nodes(model, name)
     if values:
         fix_inputs(model, values, name)
+    take_known_branches(model.graph)
     if until:
         cut_after(model, until, name)
     loaded.metadata = {entry.key: entry.value for entry in model.metadata_props}

@@ -229,3 +229,40 @@ def test_scan_along_any_axis_in_any_direction() -> None:
     results = run(fold(module), {"z": np.zeros(2, np.float32), "x": x})
     np.testing.assert_array_equal(results["y"], [6, 15])
     np.testing.assert_array_equal(results["all"], [[6, 5, 3], [15, 11, 6]])
+
+
+KNOWN = """
+    main (float[2,3] x) => (float[2,3] y, float[n,m] z) <bool yes = {1}, float[3] w = {1, 2, 3}> {
+      no = Constant <value = bool[1] {0}> ()
+      flat, t = If (no) <
+        then_branch = first () => (float[6] a, float[2,3] b) {
+          shape = Constant <value = int64[1] {6}> ()
+          a = Reshape (x, shape)
+          b = Identity (x)
+        },
+        else_branch = second () => (float[2,3] a, float[2,3] b) {
+          t = Neg (x)
+          a = Add (t, w)
+          b = If (yes) <
+            then_branch = third () => (float[2,3] c) { shape = Mul (a, t)  c = Sub (shape, x) },
+            else_branch = fourth () => (float[6] c) { c = Flatten (x) }
+          >
+        }
+      >
+      y = Identity (t)
+      columns = Transpose <perm = [1, 0]> (x)
+      z = MatMul (flat, columns)
+    }
+"""
+
+
+def test_a_branch_on_a_constant_is_taken_before_types_are_inferred() -> None:
+    """As exporters write what depends on a rank: the other branch is of another rank. Names inside are those of another branch and of outside; by hand:
+    flat is w - x, t is (w - x) (-x) - x."""
+    module = import_model(model(KNOWN))
+    assert "If" not in names(module)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    w = np.array([1, 2, 3], np.float32)
+    results = run(module, {"x": x})
+    np.testing.assert_array_equal(results["y"], (w - x) * -x - x)
+    np.testing.assert_array_equal(results["z"], (w - x) @ x.T)
