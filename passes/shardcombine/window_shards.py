@@ -14,7 +14,7 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Anchor, Steps
 from distir.passes.shardcombine.arithmetic import reduces
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.draws import Trial
+from distir.passes.shardcombine.draws import SHARDS, Trial
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
 from distir.passes.shardcombine.window_candidates import Window
@@ -86,13 +86,16 @@ class WindowShards:
         return found
 
     def holds(self, probe: Probe, trials: Iterable[Trial]) -> bool:
-        """Whether shards without their margins are the parts of the whole, or their results its addends."""
+        """Whether shards without their margins are the parts of the whole, or their results its addends; not of a single row."""
         steps = self.steps(probe.small.point, probe.small.shapes)
+        if min(anchor.extent for anchor in steps.anchors) < len(SHARDS):
+            return False
         of_anchors = [_cuts(anchor.extent) for anchor in steps.anchors]
         for trial in trials:
             seen: dict[object, list[Array] | None] = {}
             for cuts in zip(*of_anchors, strict=True):
-                shards = list(zip(*(pairwise(cut) for cut in cuts), strict=True))
+                every = zip(*(pairwise(cut) for cut in cuts), strict=True)
+                shards = [own for own in every if all(first < last for first, last in own)]
                 for own in shards:
                     if own not in seen:
                         seen[own] = self._shard(probe, trial, steps, own)

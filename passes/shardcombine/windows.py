@@ -264,7 +264,7 @@ class _Windowed(WindowShards):
         rows there that lie further inside. False if it takes too many."""
         probe, trial = tried.probe, tried.trials[0]
         most = self.window.steps(probe.small.point, probe.small.shapes) // 2
-        while max(map(max, self.margins)) <= most:
+        while max(self._margin_steps()) <= most:
             steps = self.steps(probe.small.point, probe.small.shapes)
             first = self._shard(probe, trial, steps, tuple((0, 1) for _ in steps.anchors))
             last = self._shard(probe, trial, steps, tuple((each.extent - 1, each.extent) for each in steps.anchors))

@@ -1,6 +1,6 @@
 """Rules of operators at extreme numbers, against the executor of `shard_executor`.
 
-    python -m tests.unit.rule_sweep [aten] [onnx] [jax] [--seed N] [--seconds S] [--only PREFIX]
+    python -m tests.unit.rule_sweep [aten] [onnx] [jax] [--seed N] [--seconds S] [--most N] [--only PREFIX] [--json]
 
 Instances are not drawn as discovery draws: primitives of JAX, calls of torch's own samples, and the node tests of ONNX, with one or two of
 their numbers, lists, extents, indices, types or operands changed (`changed_calls`). Each is asked for its rule and run whole and in two and three uneven shards in doubles, on its own operands, on
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
 import warnings
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -332,18 +334,32 @@ def sweep(
 SOURCES = {"aten": of_aten, "onnx": of_onnx, "jax": of_jax}
 
 
+def swept(dialect: str, seed: int, seconds: float, most: int) -> Outcome:
+    """A sweep in a process of its own: a fork of one in which JAX has compiled anything waits for threads that it has not."""
+    numbers = ["--seed", str(seed), "--seconds", str(seconds), "--most", str(most)]
+    given = [sys.executable, "-m", __name__, dialect, *numbers, "--json"]
+    ended = subprocess.run(given, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True, check=True)
+    return Outcome(**json.loads(ended.stdout.splitlines()[-1]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="rules at extreme numbers")
     parser.add_argument("dialects", nargs="*", choices=[*SOURCES, []], default=["aten", "onnx"])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=300.0, help="CPU seconds for each dialect")
+    parser.add_argument("--most", type=int, default=10**9, help="instances of each dialect")
     parser.add_argument("--only", default="")
+    parser.add_argument("--json", action="store_true", help="print what came out as one line of JSON")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     for dialect in options.dialects:
         with np.errstate(all="ignore"):
-            outcome = sweep(SOURCES[dialect](np.random.default_rng(options.seed), options.only), options.seconds)
+            instances = SOURCES[dialect](np.random.default_rng(options.seed), options.only)
+            outcome = sweep(instances, options.seconds, options.most)
+        if options.json:
+            print(json.dumps(vars(outcome)))
+            continue
         for line in outcome.false:
             print("false:", line)
         for line, count in Counter(outcome.without).most_common():

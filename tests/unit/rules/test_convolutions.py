@@ -85,6 +85,10 @@ HARD: dict[str, Convolution] = {
     "windows side by side in a few rows": Convolution(
         BY_WEIGHT, (Spatial(60, 8, 1, 0, 4), Spatial(79, 8, 2, 0, 3)), 1, 2, 6, 1
     ),
+    "three rows for each of the operand, many of which overlap": Convolution(
+        TRANSPOSED, (Spatial(20, 9, 3, 0, 3),), 2, 1, 3, 2
+    ),
+    "three rows, of which a third is one": Convolution(FORWARD, (Spatial(14, 3, 4),), 2, 1, 3, 2),
 }
 """Of which a class says too little: their rules are found with all numbers that they state. Of the last, rows of the operand and of
 the kernel could be cut together if there were only as many rows as the dilation."""

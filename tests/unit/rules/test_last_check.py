@@ -24,7 +24,7 @@ from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.tools.distir import main
 from tests.unit.aten_instances import Call, operation
 from tests.unit.onnx_operations import onnx_operation
-from tests.unit.rule_sweep import SOURCES, sweep
+from tests.unit.rule_sweep import SOURCES, swept
 from tests.unit.rules.test_offsets import triangle
 from tests.unit.shard_executor import violations
 
@@ -301,7 +301,7 @@ def test_the_cache_is_shown_and_cleared(
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dialect", SOURCES)
 def test_rules_at_extreme_numbers_hold(dialect: str) -> None:
-    outcome = sweep(SOURCES[dialect](np.random.default_rng(1), ""), 3600, 1500)
+    outcome = swept(dialect, seed=1, seconds=3600, most=1500)
     assert not outcome.false
     assert not outcome.slow
     assert outcome.tried > 10_000

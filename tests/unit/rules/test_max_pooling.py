@@ -114,6 +114,11 @@ WINDOWS = 1, 2, 3, 3, 4, 5, 7
 STRIDES, DILATIONS = (1, 1, 2, 2, 3, 4), (1, 1, 1, 2, 3)
 
 
+def pooling(operator: Any, operands: list[torch.Tensor], *window: Any) -> Operation:
+    module = import_step(lambda *operands: operator(*operands, *window), tuple(operands))
+    return next(op for op in module.walk() if op.name == f"aten.{operator.__name__}")
+
+
 def drawn(rng: np.random.Generator) -> tuple[Operation, list[torch.Tensor]]:
     """A pooling or its gradient, with operands of which many are equal."""
     while True:
@@ -126,9 +131,7 @@ def drawn(rng: np.random.Generator) -> tuple[Operation, list[torch.Tensor]]:
         if any(rows + 2 * p < 3 * r for rows, p, r in zip(x.shape[2:], padding, reach, strict=True)):
             continue
         operands = [torch.randn_like(aten.max_pool2d(x, *window)), x] if is_gradient else [x]
-        operator = aten.max_pool2d_backward if is_gradient else aten.max_pool2d
-        module = import_step(lambda *operands: operator(*operands, *window), tuple(operands))
-        return next(op for op in module.walk() if op.name == f"aten.{operator.__name__}"), operands
+        return pooling(aten.max_pool2d_backward if is_gradient else aten.max_pool2d, operands, *window), operands
 
 
 def check_drawn(count: int, seed: int) -> None:
@@ -139,6 +142,15 @@ def check_drawn(count: int, seed: int) -> None:
         rule = Discovery(InterpreterDomains()).rule(op)
         assert all(dim.factors for dim in rule.inputs[-1]), (rule, op)
         assert not violations(op, rule, [each.numpy() for each in operands], rng).violations, (rule, op)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_few_rows_are_cut_like_many(rows: int) -> None:
+    x = few_values(2, 3, 4 * rows + 2, 21)
+    op = pooling(aten.max_pool2d, [x], [3, 2], [4, 2])
+    rule = Discovery(InterpreterDomains()).rule(op)
+    assert all(dim.factors for dim in rule.inputs[0]), rule
+    assert not violations(op, rule, [x.numpy()], np.random.default_rng(0)).violations
 
 
 def test_rows_and_columns_of_drawn_poolings() -> None:
