@@ -4,6 +4,7 @@ this a program that cannot run has types, and rules are looked for at shapes at 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from math import prod
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import IntegerAttr, NoneType
@@ -33,6 +34,7 @@ _SIGNATURES: Mapping[str, Sequence[str | tuple[str, str]]] = {
     "NegativeLogLikelihoodLoss": _LOSS,
     "SoftmaxCrossEntropyLoss": _LOSS,
     "InstanceNormalization": ("batch channels ...", "channels", "channels"),
+    "AffineGrid": ("batch rows columns", "batch channels ..."),
     "RNN": (
         _SEQUENCE,
         "directions hidden inputs",
@@ -62,13 +64,18 @@ _SIGNATURES: Mapping[str, Sequence[str | tuple[str, str]]] = {
 }
 """What the dims of each operand are, in the words of the definition; equal words are equal extents."""
 
+_SHAPES_BY_VALUE: Mapping[str, int] = {"AffineGrid": 1}
+"""The operand that is a shape, as integers: its words are of those."""
 
-def disagreement(op: OnnxOperation, shapes: Shapes) -> str | None:
-    """What does not fit in operands of these shapes, in words; None if nothing is known to be wrong."""
-    if op.schema.domain:
+
+def disagreement(op: OnnxOperation, shapes: Shapes, integers: Shapes) -> str | None:
+    """What does not fit in operands of these shapes, in words; None if nothing is known to be wrong. `integers` are the values of operands
+    that are vectors of known integers."""
+    if op.schema.domain or (check := _CHECKS.get(op.schema.name)) is None:
         return None
-    check = _CHECKS.get(op.schema.name)
-    return None if check is None else next(check(op, shapes), None)
+    by_value = _SHAPES_BY_VALUE.get(op.schema.name)
+    both = enumerate(zip(shapes, integers, strict=True))
+    return next(check(op, [value if i == by_value else shape for i, (shape, value) in both]), None)
 
 
 def _is_present(op: OnnxOperation, place: int) -> bool:
@@ -222,10 +229,55 @@ def _of_rotary(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
             yield from _compared([-1 if n == 1 else n for n in shape], words, place, known)
 
 
+# --- operators that are told where, or how far ---
+
+
+def _of_lengths(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    """A sequence of each entry of the batch has a length."""
+    x, lengths = shapes
+    axis = _stated(op, "batch_axis")
+    if x is not None and lengths is not None and len(lengths) == 1 and len(x) > 1:
+        if 0 <= lengths[0] != x[1 if axis is None else axis] >= 0:
+            yield f"there are {lengths[0]} lengths for a batch of {x[1 if axis is None else axis]}"
+
+
+def _of_scatter_nd(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    """Updates are one for each index, of the dims of the data that an index leaves."""
+    data, indices, updates = shapes
+    if data is None or not indices or indices[-1] < 0:
+        return
+    if indices[-1] > len(data):
+        yield f"an index of {indices[-1]} numbers is none of {len(data)} dims"
+    elif updates is not None:
+        wanted = (*indices[:-1], *data[indices[-1] :])
+        if any(a is None or b is None or 0 <= a != b >= 0 for a, b in zip_longest(updates, wanted)):
+            yield f"updates of shape {list(updates)} are not {list(wanted)}"
+
+
+def _of_deformed(op: OnnxOperation, shapes: Shapes) -> Iterator[str]:
+    """Places of every row and column of the kernel, and what counts there, are those of as many entries of the batch, for groups of
+    channels that share them."""
+    x, w, offsets, bias, mask = (*shapes, None, None)[:5]
+    if x is None or w is None or len(x) < 2 or len(w) != len(x):
+        return
+    shared = _stated(op, "offset_group") or 1
+    yield from _channels(x[1], w, bias[0] if bias else -1, _stated(op, "group") or 1, False)
+    if x[1] % shared:
+        yield f"{x[1]} channels are not {shared} groups"
+    known = {"batch": x[0], "places": prod(w[2:]) if min(w[2:]) >= 0 else -1}
+    known = {name: extent for name, extent in known.items() if extent >= 0}
+    for place, (shape, times) in enumerate(((offsets, shared * (len(x) - 2)), (None, 1), (mask, shared)), 2):
+        if shape is not None:
+            yield from _compared(shape, f"batch {times}*places ...", place, known)
+
+
 _CHECKS: Mapping[str, Callable[[OnnxOperation, Shapes], Iterator[str]]] = {
     **dict.fromkeys(_SIGNATURES, _of_signature),
     **dict.fromkeys(_CONVOLUTIONS, _of_convolution),
+    "DeformConv": _of_deformed,
     "PRelu": _of_slope,
+    "ReverseSequence": _of_lengths,
+    "ScatterND": _of_scatter_nd,
     "LayerNormalization": _of_scale,
     "RMSNormalization": _of_scale,
     "Attention": _of_attention,

@@ -12,6 +12,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_reverse_sequence
 
+from distir.interpreters.onnx.deformed import DeformConv
 from distir.interpreters.onnx.losses import LOSSES
 from distir.interpreters.onnx.recurrent import RECURRENT
 from distir.interpreters.onnx.windows import WINDOWS
@@ -226,6 +227,7 @@ class Pad(OpRun):
 REPLACED: list[type[OpRun]] = [
     *(
         ConvTranspose,
+        DeformConv,
         Flatten,
         GatherElements,
         GlobalAveragePool,

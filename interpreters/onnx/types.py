@@ -87,7 +87,7 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
         return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
 
     _try_apart(op, operands, infer)
-    if (reason := disagreement(op, [_shape(value) for value in operands])) is not None:
+    if (reason := disagreement(op, *_extents(operands))) is not None:
         raise _refusal(op, operands, reason)
     try:
         inferred = infer()
@@ -120,6 +120,13 @@ def _try_apart(op: OnnxOperation, operands: Sequence[Operand], infer: Callable[[
 
 def _refusal(op: OnnxOperation, operands: Sequence[Operand], reason: str) -> DistirError:
     return DistirError(f"{op.name} does not accept {', '.join(map(_described, operands))}: {reason}")
+
+
+def _extents(operands: Sequence[Operand]) -> tuple[list[tuple[int, ...] | None], list[tuple[int, ...] | None]]:
+    """The shapes of operands, and the values of those that are vectors of known integers."""
+    vectors = [isinstance(each, np.ndarray) and each.ndim == 1 and each.dtype.kind in "iu" for each in operands]
+    values = [tuple(cast(Array, v).tolist()) if is_one else None for v, is_one in zip(operands, vectors, strict=True)]
+    return [_shape(value) for value in operands], values
 
 
 def _shape(value: Operand) -> tuple[int, ...] | None:

@@ -198,24 +198,28 @@ def _bounded_sets(
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
 ) -> list[CoScaling]:
     """A dim that may not grow alone because another bounds it, with those: the rows of the indices of a gather, which may
-    be fewer than those of the table, and both grow together; or because others are multiples of it (heads that share keys)."""
+    be fewer than those of the table, and both grow together; those of the indices of a scatter, with what is scattered; or because others
+    are multiples of it (heads that share keys)."""
     found: list[CoScaling] = []
     taken: set[int] = set()
     for seed in pool:
         if slots[seed].is_size or seed in covered or seed in taken or alone[seed] is not None:
             continue
         at_its_place = [i for i, slot in enumerate(slots) if slot.position == slots[seed].position and not slot.is_size]
+        equal = [i for i in at_its_place if point[i] == point[seed]]
         multiples = [i for i in at_its_place if point[i] % point[seed] == 0]
         of_its_rank = [i for i in multiples if slots[i].length == slots[seed].length]
-        for members in ([i for i in at_its_place if point[i] == point[seed]], multiples, of_its_rank):
-            if any(alone[i] is not None for i in members) and effect_of(*members):
+        for members in (equal, multiples, of_its_rank):
+            effect = effect_of(*members)
+            if any(alone[i] is not None for i in members) and (effect or (members is equal and effect is not None)):
                 break
         else:
             continue
         for i in members[::-1]:
-            if i != seed and effect_of(*(m for m in members if m != i)):
+            rest = [m for m in members if m != i]
+            if i != seed and len(rest) > 1 and effect_of(*rest) is not None:
                 members.remove(i)
-        if effect := effect_of(*members):
+        if (effect := effect_of(*members)) is not None:
             found.append(CoScaling(tuple(members), effect))
             taken |= set(members)
     return found

@@ -86,15 +86,17 @@ def shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: Readin
 
 def divided(subject: Subject) -> StandIn | None:
     """The op with its sizes divided, all that are equal together and those of two values where types want it, until it is
-    small; without factors, which running it will show. None if it does not run there."""
-    point = subject.point
-    while (smaller := _divided_once(subject, point)) is not None:
-        point = smaller
-    shapes = subject.infer(point)
-    if shapes is None or elements(subject, point, shapes) > LARGEST_STAND_IN or runs(subject, point) is None:
-        return None
-    altered = frozenset(i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new)
-    return StandIn(point, shapes, (), point, tied=True, evident=False, shown=False, altered=altered)
+    small, or as it is where it does not run so; without factors, which running it will show. None if it does not run."""
+    divided = subject.point
+    while (smaller := _divided_once(subject, divided)) is not None:
+        divided = smaller
+    for point in dict.fromkeys((divided, subject.point)):
+        shapes = subject.infer(point)
+        if shapes is None or elements(subject, point, shapes) > LARGEST_STAND_IN or runs(subject, point) is None:
+            continue
+        altered = frozenset(i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new)
+        return StandIn(point, shapes, (), point, tied=True, evident=False, shown=False, altered=altered)
+    return None
 
 
 def _divided_once(subject: Subject, point: Point) -> Point | None:

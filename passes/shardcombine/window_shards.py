@@ -14,7 +14,7 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Anchor, Steps
 from distir.passes.shardcombine.arithmetic import reduces
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.draws import SHARDS, Trial
+from distir.passes.shardcombine.draws import Trial
 from distir.passes.shardcombine.probing import Probe
 from distir.passes.shardcombine.subject import Point, Shapes, Subject
 from distir.passes.shardcombine.window_candidates import Window
@@ -86,16 +86,14 @@ class WindowShards:
         return found
 
     def holds(self, probe: Probe, trials: Iterable[Trial]) -> bool:
-        """Whether shards without their margins are the parts of the whole, or their results its addends; not of a single row."""
+        """Whether shards without their margins are the parts of the whole, or their results its addends, and some runs less than all steps."""
         steps = self.steps(probe.small.point, probe.small.shapes)
-        if min(anchor.extent for anchor in steps.anchors) < len(SHARDS):
+        ways = [_parts(cuts) for cuts in zip(*(_cuts(anchor.extent) for anchor in steps.anchors), strict=True)]
+        if all(steps.covering(own) == (0, steps.count) for shards in ways for own in shards):
             return False
-        of_anchors = [_cuts(anchor.extent) for anchor in steps.anchors]
         for trial in trials:
             seen: dict[object, list[Array] | None] = {}
-            for cuts in zip(*of_anchors, strict=True):
-                every = zip(*(pairwise(cut) for cut in cuts), strict=True)
-                shards = [own for own in every if all(first < last for first, last in own)]
+            for shards in ways:
                 for own in shards:
                     if own not in seen:
                         seen[own] = self._shard(probe, trial, steps, own)
@@ -132,6 +130,12 @@ class WindowShards:
 def equal(trial: Trial, results: Sequence[Array | None], expected: Sequence[Array | None]) -> bool:
     both = zip(results, expected, strict=True)
     return all(a is None or b is None or trial.arithmetic.equal(a, b) for a, b in both)
+
+
+def _parts(cuts: Sequence[Sequence[int]]) -> list[tuple[Range, ...]]:
+    """The ranges between cuts of several extents, those that have rows of each: a third of three rows is one, and between may be none."""
+    every = zip(*(pairwise(cut) for cut in cuts), strict=True)
+    return [own for own in every if all(first < last for first, last in own)]
 
 
 def _cuts(extent: int) -> tuple[tuple[int, ...], ...]:

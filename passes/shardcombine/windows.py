@@ -67,9 +67,9 @@ def windows(
 ) -> Windows:
     """The dims that no survivor carries and that can be cut with a halo. How far a window reaches depends on the op's own numbers:
     other operands have those that all ops of the class share, which is known by the stand-in `small` and by what the op has of
-    `stated` slots. Each is told as soon as it is found."""
+    `stated` slots. Each is told as soon as it is found. None of an op that takes indices, which say what rows it reads."""
     subject = probe.subject
-    if subject.recurrent:
+    if subject.recurrent or any(bounds is not None for bounds in probe.bounds.values()):
         return Windows()
     if (own := with_own_numbers(subject, probe.small, survivors)) is None:
         return Windows(

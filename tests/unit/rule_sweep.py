@@ -200,7 +200,10 @@ def asked(instance: Callable[[], Instance], seed: int) -> str:
     seconds = time.process_time() - start
     false, tried = list[str](), 0
     for number in range(5):
-        drawn = {value: _redrawn(array, number, rng) for value, array in zip(op.operands, operands, strict=True)}
+        drawn = {
+            value: array if isinstance(value.owner, Operation) else _redrawn(array, number, rng)
+            for value, array in zip(op.operands, operands, strict=True)
+        }  # constants (the scales of a resize) stay: the rule is theirs
         given = [drawn[value] for value in op.operands]
         try:
             for i, array in domains.kept(op, given).items():

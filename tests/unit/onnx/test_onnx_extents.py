@@ -17,11 +17,18 @@ CACHED = ["2x8x3x16xf32", "2x4x3x16xf32", "2x4x3x12xf32", "2x8x3x10xf32", "2x4x7
 ROTARY = ["2x8x3x16xf32", "2x3x8xf32", "2x3x8xf32"]
 ROTARY_OF_ALL = ["2x3x128xf32", "50x8xf32", "50x8xf32", "2x3xi64"]
 NORMALISED = ["2x4x6xf32", "4x6xf32", "1x6xf32"]
+SEQUENCES = ["6x5x4xf32", "5xi64"]
+SCATTERED = ["5x6x7xf32", "3x2x2xi64", "3x2x7xf32"]
+DEFORMED = ["2x4x8x9xf32", "6x4x3x2xf32", "2x24x6x8xf32", "6xf32", "2x12x6x8xf32"]
 HEADS = "num_heads = 8 : si64"
 
 COUNTS = {"LSTM": (8, 3), "Attention": (7, 4), "LayerNormalization": (3, 3), "RotaryEmbedding": (4, 1)}
 """Operands and results; of others, as many operands as are given and one result."""
-STATED = {"LSTM": "hidden_size = 7 : si64", "LayerNormalization": "axis = 1 : si64"}
+STATED = {
+    "LSTM": "hidden_size = 7 : si64",
+    "DeformConv": "offset_group = 2 : si64",
+    "LayerNormalization": "axis = 1 : si64",
+}
 
 
 def infer_one(operator: str, operands: list[str], properties: str = "") -> None:
@@ -57,12 +64,21 @@ def test_what_fits_has_types() -> None:
     infer_one("RotaryEmbedding", [*ROTARY_OF_ALL[:3], "1x3xi64"], HEADS)
     infer_one("RotaryEmbedding", [*ROTARY_OF_ALL[:3], "*xi64"], HEADS)
     infer_one("BatchNormalization", ["6xf32", *["1xf32"] * 4])
+    infer_one("ReverseSequence", SEQUENCES)
+    infer_one("ScatterND", SCATTERED)
+    infer_one("DeformConv", DEFORMED)
 
 
 @pytest.mark.parametrize(
     ("operator", "operands", "place", "other", "reason"),
     [
         ("NegativeLogLikelihoodLoss", SCORES, 2, "5xf32", "operand 2 is for 5 classes, and there are 4"),
+        ("ReverseSequence", SEQUENCES, 1, "6xi64", "there are 6 lengths for a batch of 5"),
+        ("ScatterND", SCATTERED, 2, "3x2x6xf32", "updates of shape [3, 2, 6] are not [3, 2, 7]"),
+        ("ScatterND", SCATTERED, 2, "3x7xf32", "updates of shape [3, 7] are not [3, 2, 7]"),
+        ("ScatterND", SCATTERED, 1, "3x2x4xi64", "an index of 4 numbers is none of 3 dims"),
+        ("DeformConv", DEFORMED, 2, "3x24x6x8xf32", "operand 2 is for 3 batch, and there are 2"),
+        ("DeformConv", DEFORMED, 4, "2x18x6x8xf32", "operand 4 is for 9 places, and there are 6"),
         ("SoftmaxCrossEntropyLoss", SCORES, 1, "2x7xi64", "operand 1 is for 7 spatial 0, and there are 6"),
         ("InstanceNormalization", ["2x4x6xf32", "4xf32", "4xf32"], 2, "2xf32", "operand 2 is for 2 channels"),
         ("LSTM", LSTM, 1, "1x27x3xf32", "27 in operand 1 are not 4*hidden"),

@@ -116,3 +116,19 @@ def test_means_broadcast_and_numbers_have_no_dims() -> None:
     one, other = drawn(1, 3), drawn(2, 1)
     np.testing.assert_allclose(computed("Mean", one, other)[0], (one + other) / 2, rtol=1e-6)
     assert computed("Softsign", np.float32(-3))[0] == np.float32(-0.75)
+
+
+@pytest.mark.parametrize(("groups", "shared"), [(1, 1), (2, 1), (2, 4)])
+def test_a_deformed_convolution_reads_between_pixels(groups: int, shared: int) -> None:
+    """Of places half a row further down, it is the convolution of the means of rows; of the mask, each product is a part."""
+    x, w, b = drawn(2, 4, 8, 9), drawn(6, 4 // groups, 3, 2), drawn(6)
+    window = {"strides": [1, 2], "dilations": [2, 1], "pads": [1, 0, 2, 1]}
+    offset = np.zeros((2, shared, 6, 2, 7, 5), np.float32)
+    offset[:, :, :, 0] = 0.5
+    mask = np.full((2, shared * 6, 7, 5), 0.25, np.float32)
+    given = x, w, offset.reshape(2, -1, 7, 5), b, mask
+    (found,) = computed("DeformConv", *given, group=groups, offset_group=shared, **window)
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 3), (0, 1)])
+    means = torch.tensor((padded[:, :, :-1] + padded[:, :, 1:]) / 2)
+    expected = functional.conv2d(means, 0.25 * torch.tensor(w), torch.tensor(b), (1, 2), 0, (2, 1), groups)
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)

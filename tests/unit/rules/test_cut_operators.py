@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from onnx import helper, numpy_helper
 from xdsl.ir import Operation
 
 from distir.passes.shardcombine.discovery import Discovery
@@ -16,6 +17,7 @@ from distir.passes.shardcombine.domains import InterpreterDomains
 from tests.unit.aten_instances import Call, operation
 from tests.unit.onnx_operations import onnx_operation
 from tests.unit.rule_record import parts
+from tests.unit.rule_sweep import imported
 from tests.unit.shard_executor import violations
 
 RANDOM = np.random.default_rng(0)
@@ -61,9 +63,73 @@ def convolution_of_integers() -> tuple[Operation, list[Any]]:
     return op, [integers(255, 2, 4, 9, 9), *scales, np.float32(3), np.uint8(100)]
 
 
+def scattered() -> tuple[Operation, list[Any]]:
+    """There are half as many indices as rows, so that both might grow together; a vector's types say even less."""
+    x, places, values = torch.randn(12), torch.tensor([3, 0, 11, 3, 5, 7]), torch.randn(6)
+    return operation(Call(torch.ops.aten.scatter_add.default, (x, 0, places, values), {}))
+
+
+def reversed_sequences() -> tuple[Operation, list[Any]]:
+    """Types do not say that there is a length for each sequence."""
+    op = onnx_operation(
+        "ReverseSequence", ["5x6x4xf32", "6xi64"], ["5x6x4xf32"], "batch_axis = 1 : si64, time_axis = 0 : si64"
+    )
+    return op, [floats(5, 6, 4), 1 + integers(5, 6, dtype=np.int64)]
+
+
+def scattered_slices() -> tuple[Operation, list[Any]]:
+    """Types do not say that updates have the columns of the data. Windows of rows are none: indices that are drawn for dims of two extents
+    are in both."""
+    op = onnx_operation("ScatterND", ["5x6x7x4xf32", "2x3x3xi64", "2x3x4xf32"], ["5x6x7x4xf32"], 'reduction = "add"')
+    return op, [floats(5, 6, 7, 4), integers(5, 2, 3, 3, dtype=np.int64), floats(2, 3, 4)]
+
+
+def powers_of_integers() -> tuple[Operation, list[Any]]:
+    """No exponent is negative."""
+    op = onnx_operation("Pow", ["4x5xi32", "5xi32"], ["4x5xi32"])
+    return op, [integers(9, 4, 5, dtype=np.int32), integers(4, 5, dtype=np.int32)]
+
+
+def grid() -> tuple[Operation, list[Any]]:
+    """Types do not say that the size has the batch of what is affine."""
+    theta, size = floats(4, 2, 3), numpy_helper.from_array(np.array([4, 3, 5, 7]), "size")
+    node = helper.make_node("AffineGrid", ["theta", "size"], ["grid"])
+    given, made = (
+        helper.make_tensor_value_info(name, 1, shape) for name, shape in (("theta", theta.shape), ("grid", None))
+    )
+    model = helper.make_model(helper.make_graph([node], "grid", [given], [made], [size]))
+    op, operands = imported(model, [theta])
+    return op, [*operands]
+
+
+def image_of_columns() -> tuple[Operation, list[Any]]:
+    """Padded at one side, and of too many elements for a stand-in: divided, sizes do not fit each other."""
+    patches = numpy_helper.from_array(np.array([9, 6]), "image"), numpy_helper.from_array(np.array([3, 3]), "block")
+    node = helper.make_node("Col2Im", ["x", "image", "block"], ["y"], strides=[2, 1], pads=[1, 1, 0, 0])
+    x = floats(3, 45, 20)
+    given, made = (helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", x.shape), ("y", None)))
+    op, operands = imported(helper.make_model(helper.make_graph([node], "image", [given], [made], patches)), [x])
+    return op, [*operands]
+
+
+def deformed() -> tuple[Operation, list[Any]]:
+    """Types do not say that offsets are those of a batch, for channels that share them."""
+    types = ["3x4x5x7xf32", "6x2x3x3xf32", "3x18x3x5xf32", "none", "3x9x3x5xf32"]
+    op = onnx_operation("DeformConv", types, ["3x6x3x5xf32"], "group = 2 : si64, offset_group = 1 : si64")
+    arrays = [floats(3, 4, 5, 7), floats(6, 2, 3, 3), floats(3, 18, 3, 5), None, floats(3, 9, 3, 5)]
+    return op, arrays
+
+
 @pytest.mark.parametrize(
     ("made", "cut"),
     [
+        (deformed, ["0.0+2.0+4.0", "0.1+1.0", "0.1+1.1", "1.0", "sum(0)", "sum(1)", "sum(4)"]),
+        (scattered, ["1.0+2.0", "offset(0.0)", "sum(0)@1.0+2.0", "sum(0,2)"]),
+        (reversed_sequences, ["0.1+1.0", "0.2", "max(0)", "min(0)", "sum(0)"]),
+        (scattered_slices, ["0.3+2.2", "1.0+2.0", "1.1+2.1", "sum(0)@1.0+2.0", "sum(0)@1.1+2.1", "sum(0,2)"]),
+        (powers_of_integers, ["0.0", "0.1+1.0"]),
+        (grid, ["0.0"]),
+        (image_of_columns, ["0.0", "0.1", "sum(0)"]),
         (rms_norm, ["0.0", "sum(1)"]),
         (regions, ["0.1", "1.0+2.0", "offset(0.0)", "sum(0)"]),
         (product_of_integers, ["0.0", "0.1+1.0", "1.1+3.0"]),
