@@ -153,6 +153,13 @@ def test_few_rows_are_cut_like_many(rows: int) -> None:
     assert not violations(op, rule, [x.numpy()], np.random.default_rng(0)).violations
 
 
+def test_a_cut_in_which_each_shard_runs_all_is_none() -> None:
+    """Of three rows, each with two before it that the pooling may have to have seen."""
+    x = few_values(2, 3, 3, 21)
+    op = pooling(aten.max_pool2d, [x], [5, 2], [1, 2], [2, 0])
+    assert not Discovery(InterpreterDomains()).rule(op).inputs[0][2].factors
+
+
 def test_rows_and_columns_of_drawn_poolings() -> None:
     check_drawn(3, seed=0)
 
