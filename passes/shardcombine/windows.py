@@ -67,10 +67,12 @@ def windows(
 ) -> Windows:
     """The dims that no survivor carries and that can be cut with a halo. How far a window reaches depends on the op's own numbers:
     other operands have those that all ops of the class share, which is known by the stand-in `small` and by what the op has of
-    `stated` slots. Each is told as soon as it is found. None of an op that takes indices, which say what rows it reads."""
+    `stated` slots. Each is told as soon as it is found. None overlap of an op that takes indices, which say what
+    rows it reads."""
     subject = probe.subject
-    if subject.recurrent or any(bounds is not None for bounds in probe.bounds.values()):
+    if subject.recurrent:
         return Windows()
+    takes_indices = any(bounds is not None for bounds in probe.bounds.values())
     if (own := with_own_numbers(subject, probe.small, survivors)) is None:
         return Windows(
             left_out=any(slot.is_size and i not in _slots_of(survivors) for i, slot in enumerate(subject.slots))
@@ -92,7 +94,7 @@ def windows(
             continue
         stand_ins = WindowStandIns.of(subject, own, window, candidates, survivors)
         survivor = None if stand_ins is None else _cut(_Windowed(stand_ins, probe.arithmetic.found))
-        if survivor is not None:
+        if survivor is not None and not (takes_indices and _overlaps(survivor)):
             found.append(survivor)
             tell(survivor)
             gathered |= dims
@@ -103,6 +105,10 @@ def windows(
 
 def _slots_of(survivors: Sequence[Survivor]) -> set[int]:
     return {slot for survivor in survivors for slot in survivor.cut.factor.slots}
+
+
+def _overlaps(survivor: Survivor) -> bool:
+    return any(any(layout.halo) for layout in survivor.cut.layouts.values())
 
 
 def _cut(window: _Windowed) -> Survivor | None:
