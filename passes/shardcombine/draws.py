@@ -66,7 +66,7 @@ class Draws:
         self.bounds = {i: (0, 1) if i in kept else self._index_bounds(i) for i in integers}
         self.divisors = {i for i in integers if self.bounds[i] is None and self._divides(i)}
         """Integer operands of which zeros are refused, or make results that are not finite."""
-        self.exponents = {i for i in integers if self.bounds[i] is None and not self._accepts_negative(i)}
+        self.not_negative = {i for i in integers if self.bounds[i] is None and not self._accepts_negative(i)}
         """Integer operands that take any but negative ones."""
         self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
         self.arithmetic: Arithmetic = Exact()
@@ -222,7 +222,7 @@ class Draws:
         largest = max((dim for shape in self.shapes.values() for dim in shape), default=1)
         dtype, stated = self.subject.integer_dtype(i), self.subject.stated_integers
         drawn = draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
-        drawn = np.abs(drawn) if i in self.exponents else drawn
+        drawn = np.abs(drawn) if i in self.not_negative else drawn
         return np.where(drawn == 0, dtype.type(1), drawn) if i in self.divisors else drawn
 
     def draw(self, arithmetic: Arithmetic, number: int) -> Draw:
