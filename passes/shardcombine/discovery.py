@@ -168,7 +168,7 @@ class Discovery:
             if subject is None or (asked and _is_all_cut(best, subject)) or (small := self._small(subject)) is None:
                 continue
             (found, is_complete), asked = self._rule_at(subject, small), True
-            best = max(found, best, key=lambda rule: len(rule.combines))
+            best = max(_of_whole_values(found, unknown.subject), best, key=lambda rule: len(rule.combines))
             complete &= is_complete
         if complete and asked:
             self.cache.put(unknown.subject.op, unknown.text, best)
@@ -201,6 +201,12 @@ class Discovery:
         if small is not None:
             alike.append(small)
         return small
+
+
+def _of_whole_values(rule: Rule, subject: Subject) -> Rule:
+    """Without the partial operands of which the op takes one value as a whole too."""
+    kept = [each for each in rule.partials if set(subject.uses(each.operands)) == set(each.operands)]
+    return replace(rule, partials=tuple(kept))
 
 
 def _is_all_cut(rule: Rule, subject: Subject) -> bool:

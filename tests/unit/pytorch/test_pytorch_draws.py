@@ -147,11 +147,11 @@ def test_every_plan_draws_what_the_whole_program_draws(plan: dict[str, int]) -> 
 
 
 def test_a_rank_draws_its_part_of_a_mask_alone() -> None:
-    """Masks of attention weights are [rows, heads, tokens, tokens], and a rank has one head of two; those of activations are whole on each."""
+    """A rank has one head of two, whose weights it drops at that head's position, and the masks of its columns of activations."""
     module = imported(transformer(layers=1))
     DtpParallelizePass(tp=2, divide=True).apply(Context(), module)
     masks = [shape_of(op.output) for op in module.walk() if isinstance(op, BernoulliOp)]
-    assert masks == [(ROWS, 5, 8)] * 4
+    assert masks == [(ROWS, 5, 4)] * 4
     weights = [[shape_of(v) for v in op.draw] for op in module.walk() if isinstance(op, AttentionOp)]
     assert weights == [[(), (ROWS,), (1,), (5,), (5,)]] * 4
 
