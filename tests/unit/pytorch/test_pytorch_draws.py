@@ -14,7 +14,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, i64
 
 from distir.backends.torch import execute
-from distir.dialects.attention import AttentionOp
 from distir.dialects.errors import DistirError
 from distir.dialects.random import BernoulliOp, UniformOp
 from distir.frontends.pytorch import counted_draws, import_step, training_step
@@ -147,13 +146,10 @@ def test_every_plan_draws_what_the_whole_program_draws(plan: dict[str, int]) -> 
 
 
 def test_a_rank_draws_its_part_of_a_mask_alone() -> None:
-    """A rank has one head of two, whose weights it drops at that head's position, and the masks of its columns of activations."""
+    """Masks of activations are [rows, tokens, columns], and a rank has half of the columns."""
     module = imported(transformer(layers=1))
-    DtpParallelizePass(tp=2, divide=True).apply(Context(), module)
-    masks = [shape_of(op.output) for op in module.walk() if isinstance(op, BernoulliOp)]
-    assert masks == [(ROWS, 5, 4)] * 4
-    weights = [[shape_of(v) for v in op.draw] for op in module.walk() if isinstance(op, AttentionOp)]
-    assert weights == [[(), (ROWS,), (1,), (5,), (5,)]] * 4
+    DtpParallelizePass(tp=2).apply(Context(), module)
+    assert [shape_of(op.output) for op in module.walk() if isinstance(op, BernoulliOp)] == [(ROWS, 5, 4)] * 4
 
 
 def test_processes_draw_the_same() -> None:
