@@ -204,9 +204,17 @@ class Discovery:
 
 
 def _of_whole_values(rule: Rule, subject: Subject) -> Rule:
-    """Without the partial operands of which the op takes one value as a whole too."""
-    kept = [each for each in rule.partials if set(subject.uses(each.operands)) == set(each.operands)]
-    return replace(rule, partials=tuple(kept))
+    """Without the partial operands of which the op takes one value as a whole too, cut alike: the value is one."""
+
+    def is_mixed(operands: Sequence[int]) -> bool:
+        others = set(subject.uses([subject.source[i] for i in operands])) - set(operands)
+        return any(
+            subject.source[i] == subject.source[j] and rule.inputs[i] == rule.inputs[j]
+            for i in operands
+            for j in others
+        )
+
+    return replace(rule, partials=tuple(each for each in rule.partials if not is_mixed(each.operands)))
 
 
 def _is_all_cut(rule: Rule, subject: Subject) -> bool:
