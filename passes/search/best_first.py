@@ -68,11 +68,19 @@ class BestFirst:
         """What to look at next, without the configurations that cannot be among the fastest; None if there is nothing."""
         while self._waiting:
             _, _, program, least_seconds = heappop(self._waiting)
-            slower = {c: s for c, s in least_seconds.items() if _throughput(c, s) < self._threshold}
-            self._slower.update(slower)
-            if configurations := [c for c in least_seconds if c not in slower]:
+            if configurations := self._without_slower(least_seconds):
                 return program, configurations
         return None
+
+    def close(self) -> None:
+        """Of what is not looked at any more, what cannot be among the fastest is slower."""
+        for _, _, _, least_seconds in self._waiting:
+            self._without_slower(least_seconds)
+
+    def _without_slower(self, least_seconds: Mapping[Configuration, float]) -> list[Configuration]:
+        slower = {c: s for c, s in least_seconds.items() if _throughput(c, s) < self._threshold}
+        self._slower.update(slower)
+        return [c for c in least_seconds if c not in slower]
 
     def note(self, outcome: Outcome) -> Outcome:
         """Counts a plan that was simulated."""

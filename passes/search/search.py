@@ -329,6 +329,7 @@ class Search:
 
     def evaluate_whole(self, configuration: Configuration) -> Outcome:
         """The same by the program of all devices."""
+        sweep()
         try:
             program = open_program(self.program(configuration), self.machine, self.cost_model, memo=self._memo)
             figures = figures_of_program(program, configuration.overlap)
@@ -338,6 +339,7 @@ class Search:
 
     def details(self, c: Configuration) -> Details:
         """What a plan's memory and communication are."""
+        sweep()
         memo = self._memo
         if not c.overlap:
             with suppress(DistirError), collector_paused():
@@ -419,10 +421,20 @@ def _least(bounds: Bounds, program: Program) -> dict[Configuration, Least]:
     return {c: found[c.rows] for c in configurations}
 
 
+MOST_UNSWEPT = 5_000_000
+"""Objects that may be made, and not freed, before garbage is looked for: about a gigabyte."""
+
+
 def leave_collector_off() -> None:
-    """No garbage collection until the process ends, nor then: for commands that end with a search, of which all stays."""
+    """No garbage collection until the process ends, nor then: for commands that end with a search, of which most stays (`sweep`)."""
     gc.disable()
     atexit.register(gc.freeze)
+
+
+def sweep() -> None:
+    """Frees programs that nothing needs any more, where many were made since the last time: before another is made."""
+    if gc.get_count()[0] > MOST_UNSWEPT:
+        gc.collect()
 
 
 @contextmanager

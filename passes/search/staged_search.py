@@ -44,6 +44,7 @@ from distir.passes.recompute_activations import RecomputeActivationsPass
 from distir.passes.search.best_first import BestFirst, Fastest
 from distir.passes.search.configurations import CUTS_LAYERS, UNSEEN, Configuration, Details, Outcome, ranked
 from distir.passes.search.representative import details_of, figures_of_program
+from distir.passes.search.search import sweep
 from distir.passes.sharding.search import NothingFits, NotInTime, TooSlow
 from distir.passes.structure import argument_attributes, text
 
@@ -228,6 +229,7 @@ class StagedSearch:
                 planning += monotonic() - now
                 del waiting[c]
                 yield outcome
+        queue.close()
         for outcome in queue.slower():
             del waiting[outcome.configuration]
             yield outcome
@@ -288,6 +290,7 @@ class StagedSearch:
         return beside if beside.dropped is None and beside.throughput > alone.throughput else alone
 
     def _evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
+        sweep()
         try:
             program = open_program(self.program(c, cutoff), self.machine, self.cost_model, memo=self._memo)
             figures = replace(figures_of_program(program, c.overlap), details=details_of(program))
@@ -311,6 +314,7 @@ class StagedSearch:
 
     def details(self, c: Configuration) -> Details:
         """What a plan's memory and communication are."""
+        sweep()
         return details_of(open_program(self.program(c), self.machine, self.cost_model, memo=self._memo))
 
     def least_seconds(self, c: Configuration) -> float:
