@@ -332,7 +332,7 @@ class Search:
         sweep()
         try:
             program = open_program(self.program(configuration), self.machine, self.cost_model, memo=self._memo)
-            figures = figures_of_program(program, configuration.overlap)
+            figures = replace(figures_of_program(program, configuration.overlap), details=details_of(program))
         except DistirError as error:
             return Outcome(configuration, None, str(error))
         return self._outcome(configuration, figures)
