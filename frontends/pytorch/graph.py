@@ -154,7 +154,8 @@ class GraphImporter:
 
     def _attention(self, node: fx.Node) -> list[SSAValue]:
         """Attention as one operation (`attention`)."""
-        given = map_arg(node.args, lambda each: self.values[each])
+        of: Any = self.values.__getitem__
+        given: Any = map_arg(node.args, of)
         op = attention_operation(node.target, given, node.meta["val"])
         self.block.add_op(op)
         name_values(op.results, node.name)
