@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import ceil
+from time import monotonic
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -423,6 +424,8 @@ def _least(bounds: Bounds, program: Program) -> dict[Configuration, Least]:
 
 MOST_UNSWEPT = 5_000_000
 """Objects that may be made, and not freed, before garbage is looked for: about a gigabyte."""
+_next_sweep = 0.0
+"""When garbage may be looked for again."""
 
 
 def leave_collector_off() -> None:
@@ -432,9 +435,12 @@ def leave_collector_off() -> None:
 
 
 def sweep() -> None:
-    """Frees programs that nothing needs any more, where many were made since the last time: before another is made."""
-    if gc.get_count()[0] > MOST_UNSWEPT:
+    """Frees programs that nothing needs any more, where many were made since the last time: before another is made, and in a tenth of the time at
+    most."""
+    global _next_sweep
+    if gc.get_count()[0] > MOST_UNSWEPT and (start := monotonic()) >= _next_sweep:
         gc.collect()
+        _next_sweep = monotonic() + 9 * (monotonic() - start)
 
 
 @contextmanager
