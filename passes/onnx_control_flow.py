@@ -70,7 +70,7 @@ class KnownLoopIsUnrolled(RewritePattern):
             return  # nothing is left to compute: constants follow
         count = trip_count(op, _known_operands(op, self.values))
         collected = op.results[len(op.operands) - 2 :]
-        if count is None or not all(_can_bestacked(known_type(value, self.values), count) for value in collected):
+        if count is None or not all(_can_be_stacked(known_type(value, self.values), count) for value in collected):
             return
         rewriter.replace(op, [], self._unrolled(op, count, rewriter))
 
@@ -110,7 +110,7 @@ class KnownScanIsUnrolled(RewritePattern):
         if (length := _length_of_scan(op, self.values)) is None or length * len(list(op.walk())) > LARGEST_LOOP:
             return
         collected = (known_type(result, self.values) for result in op.results)
-        if all(_can_bestacked(type, length) for type in collected):
+        if all(_can_be_stacked(type, length) for type in collected):
             rewriter.replace(op, [], self._unrolled(op, length, rewriter))
 
     def _unrolled(self, op: Operation, length: int, rewriter: PatternRewriter) -> list[SSAValue]:
@@ -201,7 +201,7 @@ class BothBranchesAreComputed(RewritePattern):
         return scalar.results[0]
 
 
-def _can_bestacked(type: Attribute, count: int) -> bool:
+def _can_be_stacked(type: Attribute, count: int) -> bool:
     return isinstance(type, TensorType) and (count > 0 or cast(TensorType[Attribute], type).has_static_shape())
 
 

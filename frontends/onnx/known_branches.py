@@ -15,9 +15,7 @@ def take_known_branches(graph: GraphProto, outer: Mapping[str, bool] | None = No
     for node in graph.node:
         if node.op_type == "Constant" and not node.domain:
             known.update(_stated(node))
-        if node.op_type == "If" and not node.domain and node.input[0] in known:
-            wanted = "then_branch" if known[node.input[0]] else "else_branch"
-            branch = next(each.g for each in node.attribute if each.name == wanted)
+        if (branch := _taken(node, known)) is not None:
             take_known_branches(branch, known)
             nodes += _in_place(node, branch)
             graph.initializer.extend(branch.initializer)
@@ -31,6 +29,23 @@ def take_known_branches(graph: GraphProto, outer: Mapping[str, bool] | None = No
         kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
         del graph.node[:]
         graph.node.extend(kept)
+
+
+def _taken(node: NodeProto, known: Mapping[str, bool]) -> GraphProto | None:
+    """The branch of an `If`; None of another node, on an unknown condition, and of what is no valid `If`, which others refuse."""
+    if (
+        node.op_type != "If"
+        or node.domain
+        or len(node.input) != 1
+        or node.input[0] not in known
+        or not any(node.output)
+    ):
+        return None
+    branches = {each.name: each.g for each in node.attribute if each.type == AttributeProto.GRAPH}
+    if branches.keys() != {"then_branch", "else_branch"}:
+        return None
+    branch = branches["then_branch" if known[node.input[0]] else "else_branch"]
+    return branch if len(branch.output) == len(node.output) else None
 
 
 def _is_truth(tensor: TensorProto) -> bool:
@@ -55,7 +70,7 @@ def _in_place(node: NodeProto, branch: GraphProto) -> list[NodeProto]:
     _rename(branch, names)
     copies = [
         helper.make_node("Identity", [result.name], [output])
-        for result, output in zip(branch.output, node.output, strict=False)
+        for result, output in zip(branch.output, node.output, strict=True)
         if output
     ]
     return [*branch.node, *copies]

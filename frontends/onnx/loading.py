@@ -94,7 +94,7 @@ def load_model(
     _refuse_unknown_domains(loaded)
     _inline_functions(loaded)
     _refuse_unknown_domains(loaded)
-    _refuse_unknown_attributes(loaded)
+    _refuse_attributes(loaded)
     _convert_to_newest(loaded)
     expand_contributed(loaded.proto, loaded.name)
     return loaded
@@ -153,18 +153,19 @@ def _refuse_unknown_domains(loaded: LoadedModel) -> None:
             )
 
 
-def _refuse_unknown_attributes(loaded: LoadedModel) -> None:
-    """An attribute that the operator does not have in the file's own opset would change nothing, which is not what was meant. Names
-    with two underscores before them are a runtime's own notes."""
+def _refuse_attributes(loaded: LoadedModel) -> None:
+    """An attribute that the operator does not have in the file's own opset would change nothing, which is not what was meant; without
+    one that it has to have it means nothing. Names with two underscores before them are a runtime's own notes."""
     versions = {opset.domain: opset.version for opset in loaded.proto.opset_import}
-    known: dict[tuple[str, str], frozenset[str]] = {}
+    known: dict[tuple[str, str], Mapping[str, bool]] = {}
     for node in _nodes(loaded.proto):
         operator = (node.op_type, node.domain)
         if operator not in known:
             version = versions.get(node.domain, OPSET_VERSION)
             if node.domain in ONNX_DOMAINS or not onnx.defs.has(node.op_type, version, node.domain):
                 continue  # refused elsewhere, or of another's own
-            known[operator] = frozenset(onnx.defs.get_schema(node.op_type, version, node.domain).attributes)
+            schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+            known[operator] = {name: each.required for name, each in schema.attributes.items()}
         for attribute in node.attribute:
             if attribute.name not in known[operator] and not attribute.name.startswith("__"):
                 has = ", ".join(sorted(known[operator])) or "none"
@@ -172,6 +173,11 @@ def _refuse_unknown_attributes(loaded: LoadedModel) -> None:
                     f"{loaded.name}: {label(node)}: {node.op_type} of opset {versions.get(node.domain, OPSET_VERSION)} has no "
                     f"attribute '{attribute.name}' (it has {has})"
                 )
+        given = {attribute.name for attribute in node.attribute}
+        if missing := [name for name, required in known[operator].items() if required and name not in given]:
+            raise DistirError(
+                f"{loaded.name}: {label(node)}: {node.op_type} has no attribute '{missing[0]}', which it needs"
+            )
 
 
 def _nodes(model: ModelProto) -> list[onnx.NodeProto]:

@@ -266,3 +266,14 @@ def test_a_branch_on_a_constant_is_taken_before_types_are_inferred() -> None:
     results = run(module, {"x": x})
     np.testing.assert_array_equal(results["y"], (w - x) * -x - x)
     np.testing.assert_array_equal(results["z"], (w - x) @ x.T)
+
+
+@pytest.mark.parametrize("missing", ["then_branch", "else_branch"])
+def test_an_if_without_a_branch_is_refused(missing: str) -> None:
+    proto = model(KNOWN)
+    node = next(each for each in proto.graph.node if each.op_type == "If")
+    kept = [each for each in node.attribute if each.name != missing]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    with pytest.raises(DistirError, match=f"If has no attribute '{missing}', which it needs"):
+        import_model(proto)

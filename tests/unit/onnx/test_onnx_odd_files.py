@@ -293,7 +293,7 @@ REFUSED = {
     "onnx.Add (node 'n'): 'B' has type tensor(int64)": lambda: model(
         [node("Add", ["x", "w"], ["y"], name="n")], {"w": np.int64([1, 2])}
     ),
-    "onnx.Concat (the node of 'y'): property 'axis' expected": lambda: model([node("Concat", ["x"], ["y"])]),
+    "the node of 'y': Concat has no attribute 'axis', which it needs": lambda: model([node("Concat", ["x"], ["y"])]),
     "onnx.Softmax (the node of 'y'): 1.500000e+00 : f32 should be": lambda: model(
         [node("Softmax", ["x"], ["y"], axis=1.5)]
     ),
