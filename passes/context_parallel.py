@@ -36,5 +36,5 @@ class ContextParallelPass(ModulePass):
         if not pin_sequences(op, self.axis.strip(), self.size):
             raise DistirError(
                 "context-parallel: the program has no attention whose queries can be cut along their sequence: where weights are used "
-                "for anything else than their product with values, attention stays spelled out"
+                "for anything else than their product with values, or a mask is trained, attention stays spelled out"
             )
