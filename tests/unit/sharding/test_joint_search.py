@@ -9,6 +9,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.frontends.pytorch import import_step
+from distir.passes.search.best_first import BestFirst
 from distir.passes.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
 from distir.passes.search.staged_search import StagedSearch
 from distir.passes.sharding.search import NotInTime
@@ -87,6 +88,17 @@ def outcome(sharding: str, seconds: float | None, why: str | None = None) -> Out
 )
 def test_the_faster_that_fits(outcomes: list[Outcome], which: int) -> None:
     assert distinct(outcomes) == [outcomes[which]]
+
+
+def test_what_is_known_to_be_slower_is_said_when_time_is_over() -> None:
+    """Of plans that were not looked at: one that takes at least longer than the fastest that was found is no candidate, another is unseen."""
+    queue = BestFirst(wanted=1)
+    queue.note(outcome("ilp", 2.0))
+    slow, fast = (Configuration(8, 2, 1, 1, k, "1f1b", sharding="ilp") for k in (2, 4))
+    queue.add({slow: 3.0})
+    queue.add({fast: 1.0})
+    queue.close()
+    assert [(each.configuration, each.least_seconds) for each in queue.slower()] == [(slow, 3.0)]
 
 
 def test_no_time_at_all(model: str, capsys: pytest.CaptureFixture[str]) -> None:
