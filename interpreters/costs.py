@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import inf, prod
 from typing import Any, cast
 
-from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType, TupleType
 from xdsl.dialects.func import CallOp as FuncCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
@@ -59,12 +59,18 @@ class CostFunctions(InterpreterFunctions):
     def __init__(self, model: CostModel):
         self.model = model
 
-    def collective(self, kind: str, op: Operation, devices: Sequence[int]) -> tuple[tuple[str, float]]:
-        """By the size of the whole tensor, the largest that any participant holds."""
+    def collective(
+        self, kind: str, op: Operation, devices: Sequence[int], split: int | None = None, joined: int | None = None
+    ) -> tuple[tuple[str, float]]:
+        """By the size of the whole tensor, the largest that any participant holds. Operands are cut along the dim `split`, results joined along `joined`: unless
+        it is the outermost, that is a copy of them more."""
         seconds = self.model.operation_seconds(op, devices)
         if seconds is None:
             whole = max(type_bytes(v.type) for v in (*op.operands, *op.results))
             seconds = self.model.collective_seconds(kind, whole, devices)
+            for values, dim in ((op.operands, split), (op.results, joined)):
+                if len(devices) > 1 and (apart := max(_bytes_apart(v.type, dim) for v in values)):
+                    seconds += self.model.layout_seconds(apart)
         return ((kind, seconds),)
 
     @impl(SendOp)
@@ -80,15 +86,15 @@ class CostFunctions(InterpreterFunctions):
 
     @impl(AllGatherOp)
     def allgather(self, interpreter: Interpreter, op: AllGatherOp, args: PythonValues) -> PythonValues:
-        return self.collective("allgather", op, args)
+        return self.collective("allgather", op, args, joined=op.dim.value.data)
 
     @impl(ReduceScatterOp)
     def reducescatter(self, interpreter: Interpreter, op: ReduceScatterOp, args: PythonValues) -> PythonValues:
-        return self.collective("reducescatter", op, args)
+        return self.collective("reducescatter", op, args, split=op.dim.value.data)
 
     @impl(AllToAllOp)
     def alltoall(self, interpreter: Interpreter, op: AllToAllOp, args: PythonValues) -> PythonValues:
-        return self.collective("alltoall", op, args)
+        return self.collective("alltoall", op, args, split=op.split.value.data, joined=op.concat.value.data)
 
     @impl(ExchangeOp)
     def exchange(self, interpreter: Interpreter, op: ExchangeOp, args: PythonValues) -> PythonValues:
@@ -112,11 +118,11 @@ class CostFunctions(InterpreterFunctions):
 
     @impl(ScatterOp)
     def scatter(self, interpreter: Interpreter, op: ScatterOp, args: PythonValues) -> PythonValues:
-        return self.collective("scatter", op, args)
+        return self.collective("scatter", op, args, split=op.dim.value.data)
 
     @impl(GatherOp)
     def gather(self, interpreter: Interpreter, op: GatherOp, args: PythonValues) -> PythonValues:
-        return self.collective("gather", op, args)
+        return self.collective("gather", op, args, joined=op.dim.value.data)
 
     @impl(ReduceOp)
     def reduce(self, interpreter: Interpreter, op: ReduceOp, args: PythonValues) -> PythonValues:
@@ -239,6 +245,16 @@ def _seconds(model: CostModel, work: Work, dtype: str) -> float:
             return model.data_movement_seconds(work)
         case Kind.VIEW | Kind.NOTHING:
             return 0.0
+
+
+def _bytes_apart(type_: Attribute, dim: int | None) -> int:
+    """Of the tensors of a type, the bytes of those of which parts along a dim do not lie together."""
+    if dim is None:
+        return 0
+    if isinstance(type_, TupleType):
+        return sum(_bytes_apart(each, dim) for each in type_.types.data)
+    outer = prod(cast("TensorType[Any]", type_).get_shape()[:dim]) if isinstance(type_, TensorType) else 1
+    return type_bytes(type_) if outer > 1 else 0
 
 
 def kernel_of(op: Operation) -> FuncOp | None:

@@ -19,6 +19,7 @@ from distir.passes.solver.deadline import USUAL_SECONDS
 
 if TYPE_CHECKING:
     from distir.passes.distribution.batch.batch_axis import BatchRefused
+    from distir.passes.overlap_communication import OverlapCommunicationPass
 
 KEPT_WHOLE = 0.1
 """Of the parameters, how much more than its share a tensor rank may hold before a plan that divides them is looked for."""
@@ -64,7 +65,9 @@ class DtpParallelizePass(ModulePass):
     bucket: int = 25 * 2**20
     """As for `overlap-communication`."""
     chunks: int = 1
-    """As for `overlap-communication`."""
+    """As for `overlap-communication`, where that is faster."""
+    chunk_all: bool = False
+    """Whether collectives are cut in chunks also where that is slower."""
     sharding: str = "auto"
     """dtp, ilp, or auto: dtp where every operation follows the batch, else ilp."""
     zero: int = 0
@@ -107,7 +110,6 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.ilp_shard import IlpShardPass
         from distir.passes.merge_functions import MergeFunctionsPass
         from distir.passes.microbatch import MicrobatchPass
-        from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.pipeline_schedule import PipelineSchedulePass
         from distir.passes.pipeline_stages import PipelineStagesPass
         from distir.passes.recompute_activations import RecomputeActivationsPass
@@ -151,7 +153,7 @@ class DtpParallelizePass(ModulePass):
             *((RingAttentionPass(machine=self.machine, cost_model=self.cost_model),) if is_ring else ()),
             *((ExpandRanksPass(),) if is_ring and not self.grouped else ()),
             PipelineSchedulePass(self.schedule),
-            *((OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks),) if self.overlap else ()),
+            *((self._overlapping,) if self.overlap else ()),
         )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -159,7 +161,6 @@ class DtpParallelizePass(ModulePass):
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch.batch_axis import BatchRefused, left_out, parse_batch
         from distir.passes.distribution.pipeline.layout import Layout
-        from distir.passes.overlap_communication import OverlapCommunicationPass
         from distir.passes.recompute_activations import RecomputeActivationsPass
         from distir.passes.search.distribute import distribute
 
@@ -191,7 +192,16 @@ class DtpParallelizePass(ModulePass):
         if untouched is not None and self.tp > 1 and self._divides_better(ctx, op, untouched):
             return
         if self.overlap:
-            OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks).apply(ctx, op)
+            self._overlapping.apply(ctx, op)
+
+    @property
+    def _overlapping(self) -> OverlapCommunicationPass:
+        """Messages beside computation; collectives in chunks where that is faster."""
+        from distir.passes.overlap_communication import OverlapCommunicationPass
+
+        decides = self.chunks > 1 and not self.chunk_all
+        costs = {"machine": self.machine, "cost_model": self.cost_model} if decides else {}
+        return OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks, **costs)
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
         """Distributes the untouched program as by `sharding=ilp`, dividing first, and puts it into the module; in one microbatch, if it cannot be in

@@ -110,7 +110,9 @@ def draw(number: int, folder: Path) -> Case:
     backend, expand = random.choice(["", "", "inductor", "megatron"]), random.random() < 0.3
     bucket = random.choice([0, 0, 256, 25 * 2**20])
     gradients = random.choice(["", "", "bf16", "f32"])
-    options = replace(options, bucket=bucket, gradient_type=gradients, chunks=random.choice([1, 2, 2, 3]))
+    options = replace(
+        options, bucket=bucket, gradient_type=gradients, chunks=random.choice([1, 2, 2, 3]), chunk_all=True
+    )
     if ilp and random.random() < 0.5 and _has_attention(sequential):
         options = replace(options, cp=random.choice([2, 2, 3, 4]))
     return Case(number, what, sequential, options, tight, expand, backend)

@@ -169,13 +169,13 @@ class Llama(nn.Module):
         frequencies = 500000.0 ** -(torch.arange(0, self.size, 2, device=x.device) / self.size)
         angles = torch.arange(tokens.shape[1], device=x.device)[:, None, None] * frequencies
         cosines, sines = angles.cos(), angles.sin()
-        for layer in self.layers:
-            x = _recomputed(layer, self.recompute)(x, cosines, sines)
+        for i, layer in enumerate(self.layers):
+            x = _recomputed(layer, self.recompute, i)(x, cosines, sines)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), labels.flatten())
 
 
-def _recomputed(layer: nn.Module, recompute: str) -> Callable[..., Any]:
-    match recompute:
+def _recomputed(layer: nn.Module, recompute: str, index: int = 0) -> Callable[..., Any]:
+    match "full" if recompute == "layers" and index % 2 else recompute:
         case "full":
             return partial(checkpoint, layer, use_reentrant=False)  # pyright: ignore
         case "selective":

@@ -92,29 +92,40 @@ def megatron() -> Iterator[Run]:
 
 
 def torchtitan() -> Iterator[Run]:
-    """torchtitan's Llama 3.1 8B of December 2024: sharded data parallelism, a layer's parameters fetched ahead in one message and its gradients reduced in f32 in one, selective recomputation by operator,
-    fused AdamW; compiled by transformer layer, so that the loss is not."""
-    for row in _rows("torchtitan_2024"):
-        dp, local, sequence = int(row["gpus"]), int(row["local_batch"]), int(row["seq"])
-        compiled = row["techniques"] == "torch.compile"
-        backend = FuseKernelsPass("inductor", "layers") if compiled else FuseKernelsPass("foreach")
-        width, hidden, keys = 4096, 14336, 1024
-        model = ("llama_step", (32, width, 32, 8, hidden, 128256, sequence, local * dp))
-        machine = "grand-teton-h100"
-        layer_gradients = 4 * (2 * width * (width + keys + 1) + 3 * width * hidden)
+    """torchtitan's Llama of 2024 and 2025: sharded data parallelism, a layer's parameters fetched ahead in one message and its gradients reduced in f32 in one,
+    fused AdamW; recomputation of what operators name, of every second layer, or of all; compiled by transformer layer, so that the loss is not. Where tensor
+    ranks' messages are asynchronous, they are cut in as many chunks as there are ranks, with the matmul before or after them."""
+    machines = {"H100": "grand-teton-h100", "A100": "dgx-a100"}
+    recompute = {"operators": "selective", "layers": "layers", "full": "full", "none": "none"}
+    for row in _rows("torchtitan"):
+        devices, tp, local, sequence = (int(row[name]) for name in ("gpus", "TP", "local_batch", "seq"))
+        layers, width, heads, groups, hidden, vocabulary = (
+            int(row[name]) for name in ("layers", "hidden", "heads", "groups", "ffn", "vocab")
+        )
+        dp, machine = devices // tp, machines[row["hardware"]]
+        backend = FuseKernelsPass("inductor", "layers") if row["kernels"] == "compiled" else FuseKernelsPass("foreach")
+        sizes = (layers, width, heads, groups, hidden, vocabulary, sequence, local * dp, recompute[row["recompute"]])
+        keys = width // heads * groups
         plan = DtpParallelizePass(
             dp=dp,
+            tp=tp,
             machine=machine,
             sharding="ilp",
             zero=3,
             grouped=True,
             overlap=True,
-            bucket=layer_gradients,
+            bucket=4 * (2 * width * (width + keys + 1) + 3 * width * hidden) // tp,
+            chunks=tp if row["messages"] == "async" else 1,
             gradient_type="f32",
+            time_limit=120.0,
         )
-        name = f"torchtitan-2024 8B {'compiled' if compiled else 'eager'} D={dp}"
-        seconds = local * sequence / float(row["tokens_per_s_per_gpu"])
-        yield Run(name, machine, backend, model, plan, seconds, bytes=float(row["memory_gib"]) * 2**30)
+        how = f"{row['kernels']}{' async' if row['messages'] else ''}"
+        if row["set"] != "2024":
+            how += f" {row['recompute']}"
+        name = f"torchtitan-{row['set']} {row['case']} {how} D={dp}" + (f" T={tp}" if tp > 1 else "")
+        seconds = local * sequence / (float(row["tokens_per_s_per_gpu"]) * tp)
+        memory = float(row["memory_gib"]) * 2**30 if row["memory_gib"] else None
+        yield Run(name, machine, backend, ("llama_step", sizes), plan, seconds, bytes=memory)
 
 
 def korthikanti() -> Iterator[Run]:

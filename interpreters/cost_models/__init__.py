@@ -72,6 +72,11 @@ class CostModel(ABC):
         """A collective among these machine devices: `allreduce`, `allgather`, `reducescatter`, `alltoall`, `broadcast`,
         `scatter`, `gather` or `reduce`. `bytes` is the size of the whole tensor: of the larger side."""
 
+    def layout_seconds(self, bytes: int) -> float:
+        """A copy of so many bytes on each device, before or after a collective whose parts do not lie together in memory; none, unless a model
+        says otherwise."""
+        return 0.0
+
     @abstractmethod
     def send_seconds(self, bytes: int, source: int, target: int) -> float:
         """One message between two machine devices."""

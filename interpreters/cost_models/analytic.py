@@ -70,6 +70,10 @@ class AnalyticCostModel(CostModel):
             return 0.0
         return self._issued(collective_seconds(self.machine, kind, bytes, devices))
 
+    def layout_seconds(self, bytes: Any) -> Any:
+        """All is read and written once, as by PyTorch's functional collectives, which exchange whole parts and concatenate them."""
+        return self.data_movement_seconds(Work(Kind.DATA_MOVEMENT, 0, 2 * bytes))
+
     def _issued(self, seconds: Any) -> Any:
         """No operation is shorter than the host takes to issue it."""
         return _larger(seconds, self.machine.device.dispatch_seconds)

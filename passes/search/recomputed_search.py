@@ -51,7 +51,7 @@ class RecomputedSearch(Search):
         ):
             self._searches[form] = self.of((policy, False), batch)
         if form not in self._searches:
-            given = self.machine, self.cost_model, self.memory_limit_bytes, self.batch, self.tries_overlap
+            given = self.machine, self.cost_model, self.memory_limit_bytes, self.batch, self.overlapped
             self._searches[form] = Search(partial(self._module, *form), *given, self.exhaustive, self.wanted)
         return self._searches[form]
 

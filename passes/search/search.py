@@ -63,8 +63,8 @@ class Search:
     cost_model: str
     memory_limit_bytes: int
     batch: str = ""
-    tries_overlap: bool = False
-    """Whether the fastest plans are simulated with messages on streams of their own too, where their programs are not long."""
+    overlapped: int = 0
+    """How many of the fastest plans are simulated with messages on streams of their own too, where their programs are not long."""
     exhaustive: bool = False
     """Simulates also what cannot fit whatever its activations take."""
     wanted: int = 0
@@ -132,7 +132,7 @@ class Search:
         for outcome in self._outcomes(configurations):
             found.append(outcome)
             yield outcome
-        for each in ranked(found)[: self.wanted or len(found)] if self.tries_overlap else ():
+        for each in ranked(found)[: self.overlapped]:
             c = replace(each.configuration, overlap=True)
             if not each.configuration.overlap and c.devices > 1 and c.devices * c.microbatches <= MOST_WRITTEN_OUT:
                 yield self.evaluate(c)

@@ -21,21 +21,20 @@ from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, plac
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
 from distir.passes.distribution.pipeline.chunks import Chunks, block_of, following, is_computed_beside
-from distir.passes.distribution.pipeline.streams import BUCKET_BYTES, COLLECTIVE, join_reductions
+from distir.passes.distribution.pipeline.streams import COLLECTIVE, join_reductions
 from distir.passes.structure import functions
 
 PREFETCH = "prefetch"
 
 
-def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES, chunks: int = 1) -> None:
-    """Moves the collectives of the functions that the entry calls, and of the entry, joined to buckets of at most so many bytes; those that would be waited for in so
-    many chunks."""
+def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chunks: Chunks) -> None:
+    """Moves the collectives of the functions that the entry calls, and of the entry, joined to buckets of at most so many bytes; those that would be waited for in
+    chunks."""
     calls = _Calls(module, entry)
-    cutting = Chunks(chunks)
     for function in calls.callees_first:
         if function is not entry:
             join_reductions(function, bucket_bytes)
-            for op in cutting.cut(function.body.block, calls.lingers):
+            for op in chunks.cut(function.body.block, calls.lingers):
                 _on_stream(COLLECTIVE, [op])
         for op in [op for op in function.body.block.ops if isinstance(op, CollectiveOp)]:
             if _is_on_main((*op.operands, *op.results)):

@@ -19,7 +19,7 @@ from tests.small_models import Model, gpt2, mlp
     ("build", "degrees"),
     [
         (partial(gpt2, layers=2), {"dp": 2, "tp": 2}),
-        (mlp, {"dp": 2, "tp": 2, "overlap": True, "chunks": 2}),
+        (mlp, {"dp": 2, "tp": 2, "overlap": True, "chunks": 2, "chunk_all": True}),
         (partial(gpt2, layers=2), {"pp": 2, "microbatches": 4, "schedule": "gpipe"}),
         (mlp, {"pp": 2, "microbatches": 4, "schedule": "1f1b"}),
         (mlp, {"dp": 2, "pp": 2, "microbatches": 2, "overlap": True}),

@@ -1,7 +1,8 @@
 """Collectives cut in chunks with an operation beside them: in goes a block of a placed program, and a collective for which its devices would wait comes out
 as several, each of a chunk, between which the contraction that makes its operand, or uses its result, runs in as many parts.
 
-What an operation may do in parts is what its rule says, so that any operator is cut: space and time are the same thing."""
+What an operation may do in parts is what its rule says, so that any operator is cut: space and time are the same thing. Where costs are known, a collective is
+cut only if that is faster, in as many chunks as are fastest: small parts take longer, and what is made of chunks is joined again."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -25,6 +27,9 @@ from distir.passes.distribution.shards import state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.shardcombine_annotate import is_operator
 from distir.passes.structure import shape_of
+
+if TYPE_CHECKING:
+    from distir.passes.distribution.pipeline.chunk_prices import ChunkPrices
 
 LONGEST = 4
 """How many operations may be between a collective and a contraction, with the contraction."""
@@ -43,27 +48,92 @@ class _Step:
 
 
 @dataclass
+class Cut:
+    """A way to cut a collective."""
+
+    op: CollectiveOp
+    lines: list[list[_Step]]
+    """For each device, the operations from the collective to a contraction."""
+    given: Sharded
+    state: Sharded
+    """What chunks of its operands and of its results are."""
+    parts: int
+    makes: bool
+    """Whether these operations make its operands; otherwise they use its results."""
+
+    @property
+    def last(self) -> Operation:
+        """Of the last operations of all devices, the one that comes last."""
+        ends = {line[-1].op for line in self.lines}
+        return [each for each in following(self.op.results[0]) if each in ends][-1]
+
+    @property
+    def is_used_together(self) -> bool:
+        """Whether nothing else needs its results, or what is made of them, before the last of these operations."""
+        own = {step.op for line in self.lines for step in line}
+        made = {*self.op.results, *[step.op.results[0] for line in self.lines for step in line]}
+        between = takewhile(lambda each: each is not self.last, following(self.op.results[0]))
+        return all(each in own or made.isdisjoint(each.operands) for each in between)
+
+    def write(self) -> list[CollectiveOp]:
+        """Puts it into the program; returns the collectives of chunks."""
+        return _written_after(self) if self.makes else _written_before(self)
+
+    def chunk(self, insert: Insert) -> tuple[CollectiveOp, list[tuple[SSAValue, Sharded]]]:
+        """Its first chunk: the collective, and what the first device joins of it and all others, with what chunks these are."""
+        op, parts = self.op, self.parts
+        if self.makes:
+            values = [_on_chunk(line[::-1], {}, 0, parts, insert) for line in self.lines]
+            message = _collective(op, values, self.state, 0, parts, insert)
+            return message, [(message.results[0], self.state)]
+        values = [take_shard(value, self.given, 0, parts, insert) for value in op.operands]
+        message = _collective(op, values, self.state, 0, parts, insert)
+        results = zip(self.lines, op.results, message.results, strict=True)
+        used = [_on_chunk(line, {whole: own}, 0, parts, insert) for line, whole, own in results]
+        last = self.lines[0][-1]
+        joined = [(used[0], _state(last, last.op.results[0]))]
+        if len({use.operation for use in op.results[0].uses}) > 1:
+            joined.append((message.results[0], self.state))
+        return message, joined
+
+
+@dataclass
 class Chunks:
-    """Cuts collectives in so many chunks, or in fewer where a dim does not divide."""
+    """Cuts collectives in so many chunks, or in fewer where a dim does not divide; where there are prices, in those that are fastest, if that is faster at
+    all."""
 
     count: int
+    prices: ChunkPrices | None = None
 
     def cut(self, block: Block, lingers: Callable[[SSAValue], bool]) -> list[CollectiveOp]:
-        """Cuts every collective of a block whose results are waited for, of which `lingers` is false, and returns the collectives of chunks."""
+        """Cuts every collective of a block whose results are waited for, and returns the collectives of chunks: not those of which one `lingers`, unless
+        what is computed meanwhile is known to take less time."""
         found: list[CollectiveOp] = []
         for op in [op for op in block.ops if isinstance(op, AllReduceOp | AllGatherOp | ReduceScatterOp | AllToAllOp)]:
-            if self.count > 1 and _is_plain(op) and not any(map(lingers, op.results)):
-                found += self._cut(op)
+            if self.count > 1 and _is_plain(op) and (not any(map(lingers, op.results)) or self._is_waited_for(op)):
+                if (best := self._best(op)) is not None:
+                    found += best.write()
         return found
 
-    def _cut(self, op: CollectiveOp) -> list[CollectiveOp]:
-        for given, result in _cuts(op):
-            parts = next((n for n in range(self.count, 1, -1) if given.is_even(n)), 1)
-            if parts > 1 and (made := self._lines(op.operands, given, parts, self._maker)) is not None:
-                return _written_after(op, made, result, parts)
-            if parts > 1 and (used := self._lines(op.results, result, parts, self._user)) is not None:
-                return _written_before(op, used, given, result, parts)
-        return []
+    def _is_waited_for(self, op: CollectiveOp) -> bool:
+        return self.prices is not None and self.prices.waited(op) > 0
+
+    def _best(self, op: CollectiveOp) -> Cut | None:
+        if self.prices is None:
+            return next(self._cuts(op), None)
+        gains = [(self.prices.gain(cut), cut) for cut in self._cuts(op)]
+        gain, best = max(gains, key=lambda each: each[0], default=(0, None))
+        return best if gain > 0 else None
+
+    def _cuts(self, op: CollectiveOp) -> Iterator[Cut]:
+        for given, result in _states(op):
+            for parts in (n for n in range(self.count, 1, -1) if given.is_even(n)):
+                if (made := self._lines(op.operands, given, parts, self._maker)) is not None:
+                    yield Cut(op, made, given, result, parts, True)
+                elif (used := self._lines(op.results, result, parts, self._user)) is not None:
+                    cut = Cut(op, used, given, result, parts, False)
+                    if self.prices is None or cut.is_used_together:
+                        yield cut
 
     def _lines(
         self,
@@ -149,7 +219,7 @@ def _is_plain(op: CollectiveOp) -> bool:
     return on_main and all(len({shape_of(v) for v in each}) == 1 for each in (op.operands, op.results))
 
 
-def _cuts(op: CollectiveOp) -> Iterator[tuple[Sharded, Sharded]]:
+def _states(op: CollectiveOp) -> Iterator[tuple[Sharded, Sharded]]:
     """The ways to cut a collective: a chunk of what it is given, and what chunk of its result that gives. A dim that it joins, or cuts, is in
     pieces: those of the devices."""
     given, result = shape_of(op.operands[0]), shape_of(op.results[0])
@@ -188,9 +258,15 @@ def _state(step: _Step, value: SSAValue) -> Sharded:
 
 def is_computed_beside(value: SSAValue) -> bool:
     """Whether its device computes anything between a value and its first use, or the end of its block."""
+    return any(computed_beside(value))
+
+
+def computed_beside(value: SSAValue) -> Iterator[Operation]:
+    """What its device computes between a value and its first use, or the end of its block."""
     users, own = {use.operation for use in value.uses}, placement(value.type)
-    between = (op for op in takewhile(lambda op: op not in users, following(value)) if not is_view(op))
-    return any(on.device == own.device for op in between for on in placements(op.result_types) if own is not None)
+    for op in takewhile(lambda op: op not in users, following(value)):
+        if not is_view(op) and any(own is not None and on.device == own.device for on in placements(op.result_types)):
+            yield op
 
 
 def following(value: SSAValue) -> Iterator[Operation]:
@@ -208,8 +284,9 @@ def block_of(value: SSAValue) -> Block:
     return block
 
 
-def _written_after(op: CollectiveOp, lines: list[list[_Step]], state: Sharded, parts: int) -> list[CollectiveOp]:
+def _written_after(cut: Cut) -> list[CollectiveOp]:
     """Replaces a collective, and what makes its operands, by those of chunks, one after the other."""
+    op, lines, state, parts = cut.op, cut.lines, cut.state, cut.parts
     insert = _inserting(op)
     chunks: list[CollectiveOp] = []
     for part in range(parts):
@@ -222,25 +299,32 @@ def _written_after(op: CollectiveOp, lines: list[list[_Step]], state: Sharded, p
     return chunks
 
 
-def _written_before(
-    op: CollectiveOp, lines: list[list[_Step]], given: Sharded, state: Sharded, parts: int
-) -> list[CollectiveOp]:
-    """Replaces a collective by those of chunks, and what first uses its results by as many."""
-    insert = _inserting(op)
-    taken = [[take_shard(v, given, part, parts, insert) for v in op.operands] for part in range(parts)]
-    chunks = [_collective(op, values, state, part, parts, insert) for part, values in enumerate(taken)]
-    for number, line in enumerate(lines):
-        last = line[-1].op
-        here = _inserting(last)
-        own: list[dict[SSAValue, SSAValue]] = [{op.results[number]: chunk.results[number]} for chunk in chunks]
-        found = [_on_chunk(line, own[part], part, parts, here) for part in range(parts)]
-        whole = join_shards(found, _state(line[-1], last.results[0]), here)
-        whole.name_hint = last.results[0].name_hint
-        last.results[0].replace_all_uses_with(whole)
+def _written_before(cut: Cut) -> list[CollectiveOp]:
+    """Replaces a collective by those of chunks, and what first uses its results by as many. A device that waits for a chunk waits for all that was sent before, so each
+    chunk is sent after the wait for the one before, and is on its way while that one is used; unless devices use them far apart."""
+    op, lines, given, state, parts = cut.op, cut.lines, cut.given, cut.state, cut.parts
+    taken = [[take_shard(v, given, part, parts, _inserting(op)) for v in op.operands] for part in range(parts)]
+    together = _inserting(cut.last) if cut.is_used_together else None
+    chunks = [
+        _collective(op, values, state, part, parts, _inserting(op))
+        for part, values in enumerate(taken[: 1 if together else parts])
+    ]
+    found = [list[SSAValue]() for _ in lines]
+    for part in range(parts):
+        for line, own, result, new in zip(lines, found, op.results, chunks[part].results, strict=True):
+            own.append(_on_chunk(line, {result: new}, part, parts, together or _inserting(line[-1].op)))
+        if together and part + 1 < parts:
+            chunks.append(_collective(op, taken[part + 1], state, part + 1, parts, together))
+    for line, own in zip(lines, found, strict=True):
+        old = line[-1].op.results[0]
+        whole = join_shards(own, _state(line[-1], old), together or _inserting(line[-1].op))
+        whole.name_hint = old.name_hint
+        old.replace_all_uses_with(whole)
+    for line in lines:
         for step in line[::-1]:
             _block(step.op).erase_op(step.op)
     users = {use.operation for result in op.results for use in result.uses}
-    first = next((each for each in following(op.results[0]) if each in users), op)
+    first = next((each for each in following(chunks[-1].results[0]) if each in users), op)
     _join(op, chunks, state, _inserting(first))
     return chunks
 

@@ -26,7 +26,6 @@ from distir.dialects.dist import AccumulateOp, CallOp, MoveOp, PackOp, SendOp, U
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, placements, relocated
 from distir.dialects.dist.calls import is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
-from distir.dialects.errors import DistirError
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.buckets import fill_buckets
@@ -45,17 +44,13 @@ BUCKET_BYTES = 25 * 2**20
 """How much is reduced in one message: PyTorch's `DistributedDataParallel(bucket_cap_mb=25)`."""
 
 
-def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int = BUCKET_BYTES, chunks: int = 1) -> None:
+def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chunks: Chunks) -> None:
     """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes, and collectives that
-    would be waited for in so many chunks. Raises DistirError for fewer bytes than none, or fewer chunks than one."""
-    if bucket_bytes < 0:
-        raise DistirError(f"bucket: expected at least 0 bytes, got {bucket_bytes}")
-    if chunks < 1:
-        raise DistirError(f"chunks: expected at least 1, got {chunks}")
+    would be waited for in chunks."""
     positions = _open_last_calls(module, entry)
     _forward_tuples(entry)
     join_reductions(entry, bucket_bytes, positions)
-    Chunks(chunks).cut(entry.body.block, is_computed_beside)
+    chunks.cut(entry.body.block, is_computed_beside)
     for op in [op for op in entry.body.block.ops if isinstance(op, CommunicationOp) and _moves(op)]:
         _on_stream(op)
     _wait(entry)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.test import TestOp
 from xdsl.ir import Attribute, Block, Operation
 
-from distir.dialects.dist import AllGatherOp, ExchangeOp, SliceOp
+from distir.dialects.dist import AllGatherOp, AllToAllOp, ExchangeOp, ReduceScatterOp, SliceOp
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
@@ -410,3 +411,27 @@ def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.send_seconds(10**6, 0, 3) == pytest.approx(2 * (1e-5 + 1e-3))
     with pytest.raises(DistirError, match="unknown cost model best: expected analytic, distir or doubled"):
         make_cost_model("best", MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("make", "operand", "result", "copied"),
+    [
+        (partial(AllGatherOp, dim=0), (4, 6), (8, 6), None),
+        (partial(AllGatherOp, dim=1), (4, 6), (4, 12), (4, 12)),
+        (partial(AllGatherOp, dim=1), (1, 6), (1, 12), None),
+        (partial(ReduceScatterOp, dim=1), (4, 6), (4, 3), (4, 6)),
+        (partial(AllToAllOp, split=0, concat=1), (4, 6), (2, 12), (2, 12)),
+        (partial(AllToAllOp, split=1, concat=0), (4, 6), (8, 3), (4, 6)),
+    ],
+)
+def test_parts_that_do_not_lie_together_are_copied(
+    make: Any, operand: tuple[int, ...], result: tuple[int, ...], copied: tuple[int, ...] | None
+) -> None:
+    """Parts of any dim but the outermost are strided in memory: messages take them packed, and give them packed."""
+    values = Block(arg_types=[placed(tensor(*operand), on_device(device)) for device in (0, 1)]).args
+    op = make(values, result_types=[placed(tensor(*result), on_device(device)) for device in (0, 1)])
+    whole = max(type_bytes(tensor(*operand)), type_bytes(tensor(*result)))
+    seconds = MODEL.collective_seconds(op.name.removeprefix("dist."), whole, range(2))
+    if copied is not None:
+        seconds += MODEL.layout_seconds(type_bytes(tensor(*copied)))
+    assert Costs(MODEL).of(op, (0, 1)).picoseconds == round(seconds * 1e12)

@@ -24,10 +24,10 @@
 // CHECK-NEXT: [[V12:%.*]] = dist.slice [[R]] [2:4, 0:6]
 // CHECK-NEXT: [[V13:%.*]] = dist.move [[V12]]
 // CHECK-NEXT: [[V14:%.*]] = dist.allgather [[V11]] dim 0 over "tp"
-// CHECK-NEXT: [[V15:%.*]] = dist.allgather [[V13]] dim 0 over "tp"
-// CHECK-NEXT: [[V16:%.*]] = dist.move [[V14]]
-// CHECK-NEXT: [[Y:%.*]] = "onnx.MatMul"([[V16]], %v)
-// CHECK-NEXT: [[V17:%.*]] = dist.move [[V15]]
+// CHECK-NEXT: [[V15:%.*]] = dist.move [[V14]]
+// CHECK-NEXT: [[Y:%.*]] = "onnx.MatMul"([[V15]], %v)
+// CHECK-NEXT: [[V16:%.*]] = dist.allgather [[V13]] dim 0 over "tp"
+// CHECK-NEXT: [[V17:%.*]] = dist.move [[V16]]
 // CHECK-NEXT: [[Y_1:%.*]] = "onnx.MatMul"([[V17]], %v)
 // CHECK-NEXT: [[V18:%.*]] = dist.slice [[Y]] [0:2, 0:6]
 // CHECK-NEXT: [[V19:%.*]] = dist.slice [[Y]] [2:4, 0:6]
