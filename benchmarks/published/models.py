@@ -20,7 +20,7 @@ from distir.frontends.pytorch import import_step, written_step
 
 
 class GptLayer(nn.Module):
-    """A transformer layer of Megatron-LM."""
+    """A transformer layer of Megatron-LM. The sequence is the first dim, so that shards of it lie together."""
 
     def __init__(self, width: int, heads: int, dropout: float, recompute: str):
         super().__init__()
@@ -30,12 +30,12 @@ class GptLayer(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (self.heads, 3, -1)).permute(3, 0, 2, 1, 4)
+        q, k, v = self.qkv(self.norm_1(x)).unflatten(-1, (self.heads, 3, -1)).permute(3, 1, 2, 0, 4)
         attend = self.attend
         if self.recompute == "selective":
             attend = partial(checkpoint, attend, use_reentrant=False)  # pyright: ignore
         attended = attend(q, k, v)
-        x = x + F.dropout(self.projection(attended.transpose(1, 2).flatten(2)), self.dropout)
+        x = x + F.dropout(self.projection(attended.permute(2, 0, 1, 3).flatten(2)), self.dropout)
         return x + F.dropout(self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh")), self.dropout)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -59,11 +59,11 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
-        x = self.tokens(tokens) + self.positions.weight
+        x = (self.tokens(tokens) + self.positions.weight).transpose(0, 1)
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute == "full" else layer(x)  # pyright: ignore
         logits = F.linear(self.norm(x), self.tokens.weight)
-        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.t().flatten())
 
 
 class HalfAdam(torch.optim.Optimizer):

@@ -204,7 +204,7 @@ def _planned(
         for op in module.walk():
             shapes = [v.type.get_shape() for v in (*op.operands, *op.results) if isinstance(v.type, TensorType)]
             of_table = any(len(shape) == 2 and shape[1] == whole[1] for shape in shapes)
-            if not is_view(op) and not of_table and any(len(shape) == 3 and shape[1:] == whole for shape in shapes):
+            if not is_view(op) and not of_table and any(len(shape) == 3 and shape[::2] == whole for shape in shapes):
                 op.attributes[STRATEGY] = StrategyAttr.of("mesh", {"tp": Replicate()})
     plan.apply(Context(), module)
     return module
