@@ -34,6 +34,7 @@ from distir.dialects.dist.attributes import RationalAttr, placed, relocated
 from distir.dialects.dist.communication import ManyToOneOp, OneToManyOp, SendOp
 from distir.dialects.reductions import Reduction, ReductionAttr
 from tests.mutation import Copy, Edit, Mutation
+from tests.sibling_mutations import sibling_mutations
 from tests.value_mutations import value_mutations
 from tests.wider_mutations import wider_mutations
 
@@ -98,6 +99,7 @@ def mutations(module: ModuleOp, rng: random.Random) -> Iterator[Mutation]:
                 visible.setdefault(_plain(result.type), []).append(result)
     yield from wider_mutations(module, rng)
     yield from value_mutations(module, rng)
+    yield from sibling_mutations(module)
 
 
 def _plain(type_: Attribute) -> Attribute:

@@ -8,6 +8,8 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.interpreters.entry import entry_function, machine_devices
+from distir.interpreters.proof import prove
+from distir.passes.decompose import prepare_like
 from distir.passes.project_to_rank import project
 from tests.mutants import kind_of, mutants
 from tests.mutated_programs import PROGRAMS
@@ -23,17 +25,18 @@ def test_mutants_are_programs_with_one_fault():
     """Every operator that this program has a place for makes some; the program itself stays as it is."""
     program = pipeline()
     text = str(program)
-    found = dict(mutants(program, count=24))
-    assert len(found) == 24
+    found = dict(mutants(program, count=27))
+    assert len(found) == 27
     assert set(map(kind_of, found)) == {
         *("source", "part", "reorder", "drop", "attribute", "reduction", "swapped operands", "duplicate", "slice"),
         *("order of participants", "call's devices", "source device", "swapped results", "drop operand", "callee"),
         *("exchanged values", "regrouped", "left out", "operator", "alone", "forgotten"),
+        *("sibling", "stale", "not updated"),
     }
     texts = [str(mutant) for mutant in found.values()]
     assert str(program) == text
     assert text not in texts
-    assert len(set(texts)) == 24
+    assert len(set(texts)) == 27
     assert list(found)[:4] == [description for description, _ in mutants(program, count=4)]
 
 
@@ -61,6 +64,19 @@ def test_verify_catches_mutants(tmp_path: Path):
     found = measured("mlp-onnx", tmp_path, 25)
     assert found["missed"] == 0
     assert found["caught"] >= 10
+
+
+def test_what_is_anothers_is_caught(tmp_path: Path):
+    """A layer or microbatch that takes another's values, and a weight that stays as it was, by the proof and by execution."""
+    sequential, distributed = PROGRAMS["mlp-onnx"](tmp_path)
+    prepared = sequential.clone()
+    prepare_like(prepared, distributed)
+    examiner = Examiner(sequential, distributed)
+    found = dict(mutants(distributed, 9, kinds=("sibling", "stale", "not updated")))
+    assert set(map(kind_of, found)) == {"sibling", "stale", "not updated"}
+    for description, mutant in found.items():
+        assert examiner.verdict(mutant) == "caught", description
+        assert not prove(prepared, mutant), description
 
 
 @pytest.mark.long
