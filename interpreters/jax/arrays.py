@@ -166,9 +166,17 @@ def _select(parameters: Parameters, which: Array, *cases: Array) -> Any:
 
 
 def _convert(parameters: Parameters, array: Array) -> Any:
-    if np.dtype(parameters["new_dtype"]).kind in "iub":
+    """What rounds is seen by the types of operand and result."""
+    element = np.dtype(parameters["new_dtype"])
+    if element.kind not in "iub":
+        return array
+    if array.dtype == object:
         raise TypeError("a cast of exact scalars to integers")
-    return array  # what rounds is seen by the types of operand and result
+    if element.kind == "b":
+        return array != 0
+    limits, whole = np.iinfo(element), np.trunc(np.nan_to_num(array))  # as XLA: what is no number is 0
+    inside = np.where((whole >= limits.min) & (whole < limits.max), whole, limits.min).astype(element)
+    return np.where(whole < limits.max, inside, limits.max)
 
 
 def _reduced(ufunc: np.ufunc) -> Function:

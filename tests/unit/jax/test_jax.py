@@ -265,6 +265,21 @@ def test_primitives_on_arrays_are_those_of_jax() -> None:
     assert met >= set(TABLE) - {"add_any", "copy", "copy_p"}
 
 
+@pytest.mark.parametrize("element", [np.int32, np.uint8, np.bool_])
+def test_a_cast_to_integers_is_cut(element: Any) -> None:
+    """Which doubles have a value in, though exact scalars have none: beyond what it holds too."""
+    from distir.interpreters.jax.primitives import run_jax, run_jax_in_range
+    from distir.passes.shardcombine.discovery import Discovery
+    from distir.passes.shardcombine.domains import InterpreterDomains
+
+    op = next(op for op in imported(lambda x: x.astype(element), X).walk() if op.name.startswith("jax."))
+    assert str(Discovery(InterpreterDomains()).rule(op)).startswith("#dist.rule<[S1, S2] ->")
+    numbers = np.array([0, -0.5, 1.7, -1.7, 3e9, -3e9, 300, -1e30, np.nan, np.inf, -np.inf, 2**31 - 1.5])
+    for want, got in zip(run_jax(op, [numbers]), run_jax_in_range(op, [numbers]), strict=True):
+        assert want.dtype == got.dtype == element
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.long
 def test_rules_are_found_exactly() -> None:
     """All but scatters of the transformer's step, which add what an index repeats."""
