@@ -20,7 +20,7 @@ from distir.passes.shardcombine.shifts import shifted
 from distir.passes.shardcombine.standins import StandIn, strided
 from distir.passes.shardcombine.subject import Subject
 from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
-from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
+from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements, runs
 from distir.passes.shardcombine.windows import windows
 
 
@@ -115,22 +115,27 @@ def _rule_of(probe: Probe, survivors: Sequence[Survivor]) -> Rule:
 
 def _separated(subject: Subject, small: StandIn, survivors: Sequence[Survivor]) -> tuple[Probe, list[Survivor]] | None:
     """The probe and the survivors of more factors, where dims of several operands that have one extent, and cannot be cut together,
-    can be apart: they are equal by accident (as many indices as there are entries). None if they cannot."""
+    can be apart: they are equal by accident (as many indices as there are entries); or where a dim that types let grow alone grows with
+    others only (rows of a product, with those of its addend). None if they cannot."""
     cut = {s.cut.factor.slots for s in survivors}
-    owners = (
-        {subject.slots[i].owner for i in f.slots if not subject.slots[i].is_size}
-        for f in small.factors
-        if f.slots not in cut
-    )
-    if not any(len(each) > 1 for each in owners):
+    left = [factor for factor in small.factors if factor.slots not in cut]
+    owners = ({subject.slots[i].owner for i in f.slots if not subject.slots[i].is_size} for f in left)
+    is_apart = any(len(each) > 1 for each in owners)
+    lacks_partners = any(factor.results and not _grows(subject, small, factor) for factor in left)
+    if not is_apart and not lacks_partners:
         return None
     apart = refined(subject, small)
-    if apart is None or len(apart.factors) <= len(small.factors):
+    if apart is None or len(apart.factors) < len(small.factors) + (not lacks_partners):
         return None
     probe = Probe(subject, apart)
     if not probe.start() or len(found := _survivors(probe, apart)) <= len(survivors):
         return None
     return probe, found
+
+
+def _grows(subject: Subject, small: StandIn, factor: Factor) -> bool:
+    """Whether the op runs where this factor is larger."""
+    return runs(subject, tuple(n * 3 if i in factor.slots else n for i, n in enumerate(small.point))) is not None
 
 
 def _survivors(probe: Probe, small: StandIn, survivors: list[Survivor] | None = None) -> list[Survivor]:

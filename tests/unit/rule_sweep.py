@@ -201,9 +201,9 @@ def asked(instance: Callable[[], Instance], seed: int) -> str:
     false, tried = list[str](), 0
     for number in range(5):
         drawn = {
-            value: array if isinstance(value.owner, Operation) else _redrawn(array, number, rng)
+            value: _redrawn(array, 0 if isinstance(value.owner, Operation) else number, rng)
             for value, array in zip(op.operands, operands, strict=True)
-        }  # constants (the scales of a resize) stay: the rule is theirs
+        }  # constants (the scales of a resize) stay what they are: the rule is theirs
         given = [drawn[value] for value in op.operands]
         try:
             for i, array in domains.kept(op, given).items():

@@ -120,9 +120,23 @@ def deformed() -> tuple[Operation, list[Any]]:
     return op, arrays
 
 
+def transposed_product() -> tuple[Operation, list[Any]]:
+    """Types do not say that rows, which are columns before, are as many as those of the addend."""
+    op = onnx_operation("Gemm", ["6x4xf32", "6x5xf32", "4x1xf32"], ["4x5xf32"], "transA = 1 : si64")
+    return op, [floats(6, 4), floats(6, 5), floats(4, 1)]
+
+
+def frequent_words() -> tuple[Operation, list[Any]]:
+    """The kernel writes wherever indices say; what it is made of masks those out of range."""
+    gradient, words = torch.from_numpy(floats(3, 5, 4)), torch.from_numpy(integers(9, 3, 5, dtype=np.int64))
+    return operation(Call(torch.ops.aten.embedding_dense_backward.default, (gradient, words, 9, 2, True), {}))
+
+
 @pytest.mark.parametrize(
     ("made", "cut"),
     [
+        (transposed_product, ["0.0+1.0", "0.1+2.0", "1.1", "sum(0,2)", "sum(1,2)", "sum(2)@0.0+1.0"]),
+        (frequent_words, ["0.2", "sum(0)"]),
         (deformed, ["0.0+2.0+4.0", "0.1+1.0", "0.1+1.1", "1.0", "sum(0)", "sum(1)", "sum(4)"]),
         (scattered, ["1.0+2.0", "offset(0.0)", "sum(0)@1.0+2.0", "sum(0,2)"]),
         (reversed_sequences, ["0.1+1.0", "0.2", "max(0)", "min(0)", "sum(0)"]),
