@@ -38,6 +38,10 @@ def stand_in(subject: Subject) -> StandIn | None:
                         without_partner = without_partner or small
                         break
                     without_factors = small
+    if without_partner is None:
+        for small in stand_ins(subject, subject.point, Reading(subject.infer, one_by_one=True)):
+            if small.factors and runs(subject, small.point) is not None:
+                return small
     return without_partner or without_factors or divided(subject)
 
 
@@ -125,11 +129,22 @@ def stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[Stan
     found = factorizations(subject, point, shapes, scalings, reading.smallest, reading.with_sums)
     for (factors, left), by_size in product(found, (False, True)):
         factors, left = _only(factors, reading.kept(subject, factors), left)
+        if reading.one_by_one:
+            factors, left = _only(factors, _shrinking(point, factors, left, reading, by_size), left)
         small = shrunk(point, factors, left, reading, by_size)
         if not reading.with_large:
             small = without_large_leftovers(subject, small, reading.evident) if small else None
         if small is not None:
             yield small
+
+
+def _shrinking(point: Point, factors: Sequence[Factor], left: Point, reading: Reading, by_size: bool) -> list[Factor]:
+    """The factors that, with those before them, change no result dim but their own."""
+    chosen: list[Factor] = []
+    for factor in factors:
+        if shrunk(point, *_only(factors, [*chosen, factor], left), reading, by_size) is not None:
+            chosen.append(factor)
+    return chosen
 
 
 def _only(factors: Sequence[Factor], kept: list[Factor], left: Point) -> tuple[list[Factor], Point]:

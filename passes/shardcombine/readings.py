@@ -46,6 +46,8 @@ class Reading:
     grouping: bool = False
     """Whether a factor of sizes must show in a result and have dims of several operands, as a number of groups has: other numbers
     stay as they are."""
+    one_by_one: bool = False
+    """Whether a factor is left out that, with those before it, changes a result dim that does not grow with it: the lesser of two dims."""
     with_large: bool = False
     """Whether a stand-in may be larger than one that is run on exact scalars."""
 

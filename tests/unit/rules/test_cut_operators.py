@@ -132,9 +132,15 @@ def frequent_words() -> tuple[Operation, list[Any]]:
     return operation(Call(torch.ops.aten.embedding_dense_backward.default, (gradient, words, 9, 2, True), {}))
 
 
+def factored_matrices() -> tuple[Operation, list[Any]]:
+    """There are as many pivots as the lesser of rows and columns has."""
+    return operation(Call(torch.ops.aten.linalg_lu_factor_ex.default, (torch.from_numpy(floats(5, 8, 8)),), {}))
+
+
 @pytest.mark.parametrize(
     ("made", "cut"),
     [
+        (factored_matrices, ["0.0"]),
         (transposed_product, ["0.0+1.0", "0.1+2.0", "1.1", "sum(0,2)", "sum(1,2)", "sum(2)@0.0+1.0"]),
         (frequent_words, ["0.2", "sum(0)"]),
         (deformed, ["0.0+2.0+4.0", "0.1+1.0", "0.1+1.1", "1.0", "sum(0)", "sum(1)", "sum(4)"]),
