@@ -1,7 +1,9 @@
 """Types of the dialect as ONNX protobufs and back, and operations as nodes and graphs: what interpreters ask onnx about, and what files are
 written of. Tensors and attributes of files are read by `distir.frontends.onnx.protos`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, cast
 
 import onnx
@@ -146,6 +148,30 @@ def node_proto(op: OnnxOperation, name_of: NameOf) -> NodeProto:
             kind = "TENSOR" if schema.name == "Constant" else attribute.kind
             node.attribute.append(attribute_proto(attribute.name, kind, value))
     return node
+
+
+@cache
+def _defaults(operator: str, version: int, domain: str) -> dict[str, AttributeProto]:
+    if not onnx.defs.has(operator, version, domain):
+        return {}
+    attributes = onnx.defs.get_schema(operator, version, domain).attributes
+    return {name: each.default_value for name, each in attributes.items() if each.default_value.type}
+
+
+@contextmanager
+def with_defaults(nodes: Iterable[NodeProto], versions: Mapping[str, int]) -> Generator[None]:
+    """The nodes state, meanwhile, the attributes that they leave out, as these versions of operator sets say them: onnx's inference of
+    shapes takes others for some of them (both sides of an STFT)."""
+    before = [(node, len(node.attribute)) for node in nodes]
+    for node, _ in before:
+        stated = {attribute.name for attribute in node.attribute}
+        defaults = _defaults(node.op_type, versions.get(node.domain, 0), node.domain)
+        node.attribute.extend(each for name, each in defaults.items() if name not in stated)
+    try:
+        yield
+    finally:
+        for node, count in before:
+            del node.attribute[count:]
 
 
 def graph_proto(body: Block, name_of: NameOf, name: str) -> GraphProto:

@@ -15,7 +15,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OPERATORS, OPSET_VERSION, SCHEMAS, Constant, NoValue, OperatorSchema, TensorAttr, Yield
 from distir.dialects.onnx.apart import are_safe, crashes
 from distir.dialects.onnx.operators import is_element_type
-from distir.dialects.onnx.protos import type_of, type_proto
+from distir.dialects.onnx.protos import type_of, type_proto, with_defaults
 from distir.dialects.plugins import told
 from distir.dialects.value_names import name_values
 from distir.frontends.onnx.domains import ONNX_DOMAINS
@@ -219,7 +219,8 @@ class GraphImporter:
         opsets = [helper.make_opsetid("", OPSET_VERSION)]
 
         def infer() -> dict[str, onnx.TypeProto]:
-            return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+            with with_defaults([node], {"": OPSET_VERSION}):
+                return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
 
         if not are_safe([node]) and crashes(infer):
             raise DistirError(

@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import UnrankedTensorType
 from xdsl.ir import Attribute
 
 from distir.dialects.onnx.apart import are_safe, crashes
-from distir.dialects.onnx.protos import type_of
+from distir.dialects.onnx.protos import type_of, with_defaults
 
 
 def value_types(model: ModelProto) -> dict[str, Attribute]:
@@ -15,7 +15,8 @@ def value_types(model: ModelProto) -> dict[str, Attribute]:
     graph = model.graph
 
     def infer() -> ModelProto:
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        with with_defaults(graph.node, {each.domain: each.version for each in model.opset_import}):
+            return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
     try:
         if are_safe(graph.node) or not crashes(infer):

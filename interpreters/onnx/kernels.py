@@ -151,6 +151,28 @@ class GlobalAveragePool(OpRun):
         return ((sums / max(1, prod(x.shape[2:]))).astype(x.dtype, copy=False),)
 
 
+class GlobalLpPool(OpRun):
+    """The evaluator has none."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, p: int = 2) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        sums = (abs(x) ** p).sum(axis=tuple(range(2, x.ndim)), keepdims=True)
+        return ((sums ** (1 / p)).astype(x.dtype, copy=False),)
+
+
+class OneHot(OpRun):
+    """The evaluator's own takes no depth that is a vector of one, and gives no number beside infinite ones."""
+
+    op_domain = ""
+
+    def _run(self, indices: Array, depth: Array, values: Array, axis: int = -1) -> tuple[Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        classes, dim = int(np.asarray(depth).reshape(())), axis % (indices.ndim + 1)
+        places = np.expand_dims(np.where(indices < 0, indices + classes, indices), dim)
+        chosen = places == np.arange(classes).reshape(-1, *[1] * (indices.ndim - dim))
+        return (np.where(chosen, values[1], values[0]),)
+
+
 class Mean(OpRun):
     """The evaluator's own adds in place, where the sum may be larger than its first operand."""
 
@@ -231,9 +253,11 @@ REPLACED: list[type[OpRun]] = [
         Flatten,
         GatherElements,
         GlobalAveragePool,
+        GlobalLpPool,
         LRN,
         LpNormalization,
         Mean,
+        OneHot,
         Pad,
         ReverseSequence,
         Slice,

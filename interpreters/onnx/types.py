@@ -16,7 +16,7 @@ from xdsl.ir import Attribute
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import OnnxOperation
 from distir.dialects.onnx.apart import crashes, is_safe
-from distir.dialects.onnx.protos import node_proto, type_of, type_proto
+from distir.dialects.onnx.protos import node_proto, type_of, type_proto, with_defaults
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME
 from distir.interpreters.onnx.extents import disagreement
 
@@ -84,7 +84,8 @@ def _infer(op: OnnxOperation, operands: Sequence[Operand]) -> list[Attribute | N
     node = node_proto(op, names.__getitem__)
 
     def infer() -> dict[str, onnx.TypeProto]:
-        return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
+        with with_defaults([node], {op.schema.domain: version}):
+            return onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=opsets)
 
     _try_apart(op, operands, infer)
     if (reason := disagreement(op, *_extents(operands))) is not None:

@@ -132,3 +132,30 @@ def test_a_deformed_convolution_reads_between_pixels(groups: int, shared: int) -
     means = torch.tensor((padded[:, :, :-1] + padded[:, :, 1:]) / 2)
     expected = functional.conv2d(means, 0.25 * torch.tensor(w), torch.tensor(b), (1, 2), 0, (2, 1), groups)
     np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_depth_of_a_one_hot_is_a_number_or_a_vector_of_one(rank: int) -> None:
+    """And its values may be infinite, as those of a mask are."""
+    labels, values = np.array([[0, 2], [-1, 1]]), np.array([-np.inf, 0], np.float32)
+    (found,) = computed("OneHot", labels, np.full((1,) * rank, 3), values, axis=1)
+    chosen = functional.one_hot(torch.tensor(labels) % 3, 3).movedim(2, 1).numpy()
+    np.testing.assert_array_equal(found, np.where(chosen, np.float32(0), np.float32(-np.inf)))
+
+
+def test_a_global_norm_is_that_of_all_places() -> None:
+    x = drawn(2, 3, 4, 5)
+    (found,) = computed("GlobalLpPool", x, p=3)
+    np.testing.assert_allclose(found.reshape(2, 3), np.linalg.norm(x.reshape(6, -1), 3, 1).reshape(2, 3), rtol=1e-5)
+
+
+def test_an_attribute_that_is_left_out_has_its_default_in_types_too() -> None:
+    """Half of the frequencies of an STFT: onnx's inference of shapes takes all."""
+    node = helper.make_node("STFT", ["x", "step", "", "length"], ["y"])
+    x = helper.make_tensor_value_info("x", 1, [3, 40, 1])
+    numbers = [helper.make_tensor("step", 7, [], [4]), helper.make_tensor("length", 7, [], [8])]
+    graph = helper.make_graph([node], "one", [x], [helper.make_value_info("y", TypeProto())], numbers)
+    module = import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    assert "tensor<3x9x5x2xf32>" in str(module)
+    assert list(run(module, {"x": drawn(3, 40, 1)}).values())[0].shape == (3, 9, 5, 2)
+    assert not node.attribute
