@@ -38,7 +38,7 @@ class _Unmasked(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (_MASKED.default, _MASKED_ACCUMULATE.default):
             for extent, indices in zip(args[0].shape, args[2], strict=False):
-                if indices is not None and indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < extent:
+                if indices is not None and ((indices < 0) | (indices >= extent)).any():
                     raise IndexError(f"{func}: an index is out of range")
         return func(*args, **(kwargs or {}))
 
