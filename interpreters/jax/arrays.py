@@ -246,6 +246,43 @@ def _dot_general(parameters: Parameters, a: Array, b: Array) -> Any:
     return _product(left, right).reshape(*batch, *rows, *columns)
 
 
+def _convolution(parameters: Parameters, x: Array, w: Array) -> Any:
+    """Products of the windows of a group with its kernels. Groups of channels and of samples have channels of the result each."""
+    numbers, batches = parameters["dimension_numbers"], parameters["batch_group_count"]
+    x, w = x.transpose(numbers.lhs_spec), w.transpose(numbers.rhs_spec)
+    between = [(*sides, n - 1) for sides, n in zip(parameters["padding"], parameters["lhs_dilation"], strict=True)]
+    x = _pad({"padding_config": [(0, 0, 0), (0, 0, 0), *between]}, x, np.zeros((), x.dtype))
+    samples, kernel, groups = x.shape[0] // batches, w.shape[2:], batches * parameters["feature_group_count"]
+    if batches > 1:
+        x = x.reshape(groups, samples, *x.shape[1:])
+    else:
+        x = x.reshape(samples, groups, w.shape[1], *x.shape[2:]).swapaxes(0, 1)
+    strides, dilations = parameters["window_strides"], parameters["rhs_dilation"]
+    ends = [n - (k - 1) * d for n, k, d in zip(x.shape[3:], kernel, dilations, strict=True)]
+    counts = [max(-(-end // stride), 0) for end, stride in zip(ends, strides, strict=True)]
+    windows = [
+        x[
+            (
+                ...,
+                *(
+                    slice(p * d, p * d + max(end, 0), s)
+                    for p, d, end, s in zip(place, dilations, ends, strides, strict=True)
+                ),
+            )
+        ]
+        for place in np.ndindex(*kernel)
+    ]
+    rows = np.moveaxis(
+        np.stack(windows, 3) if windows else np.zeros((*x.shape[:3], 0, *counts), x.dtype), (2, 3), (-2, -1)
+    )
+    taken, given = w.shape[1] * math.prod(kernel), w.shape[0] // groups
+    left = rows.reshape(groups, samples * math.prod(counts), taken)
+    right = w.reshape(groups, given, taken).swapaxes(1, 2)
+    made = _product(left, right).reshape(groups, samples, *counts, given)
+    made = np.moveaxis(made, (1, 0, -1), (0, 1, 2)).reshape(samples, groups * given, *counts)
+    return made.transpose(np.argsort(numbers.out_spec))
+
+
 def _product(a: Array, b: Array) -> Array:
     """Matrix products; those of exact scalars in Python's integers."""
     if a.dtype != object and b.dtype != object:
@@ -284,6 +321,7 @@ TABLE: dict[str, Function] = {
     "cumsum": _cumulated(np.add),
     "cumprod": _cumulated(np.multiply),
     "dot_general": _dot_general,
+    "conv_general_dilated": _convolution,
     "broadcast_in_dim": _broadcast_in_dim,
     "reshape": _reshape,
     "transpose": lambda parameters, a: a.transpose(parameters["permutation"]),

@@ -222,6 +222,17 @@ def test_primitives_on_arrays_are_those_of_jax() -> None:
             jnp.where((x == y) | (x != y) | (x < y) | (x > y) | (x <= y), x, 0.0),
             jnp.einsum("bij,bjk->ik", x.reshape(2, 2, 6), y.reshape(2, 6, 2)),
             jax.lax.dot_general(x.reshape(2, 3, 4), y.reshape(4, 2, 3), (((2,), (0,)), ((0,), (1,)))),
+            jax.lax.conv_general_dilated(
+                x.reshape(2, 4, 3), y.reshape(4, 2, 3), (2,), ((2, -1),), (3,), (2,), feature_group_count=2
+            ),
+            jax.lax.conv_general_dilated(
+                x.reshape(2, 3, 4),
+                y.reshape(3, 4, 2),
+                (1,),
+                ((0, 2),),
+                dimension_numbers=("NHC", "HIO", "CNH"),
+                batch_group_count=2,
+            ),
             x.sum(0) + x.max(0) + x.min(0) + x.prod(0),
             jnp.cumsum(x, axis=1) + jax.lax.cumprod(y, axis=0, reverse=True),
             x[None, 1:4:2, ::-1].transpose(2, 0, 1).squeeze(1),
@@ -240,6 +251,7 @@ def test_primitives_on_arrays_are_those_of_jax() -> None:
         "reduce_prod",
         "cumsum",
         "dot_general",
+        "conv_general_dilated",
         "pad",
         "transpose",
     }
@@ -278,6 +290,23 @@ def test_a_cast_to_integers_is_cut(element: Any) -> None:
     for want, got in zip(run_jax(op, [numbers]), run_jax_in_range(op, [numbers]), strict=True):
         assert want.dtype == got.dtype == element
         np.testing.assert_array_equal(got, want)
+
+
+def test_all_dims_of_a_convolution_by_groups_of_samples_are_cut() -> None:
+    """The gradient by its kernel of one by groups of channels. XLA takes its time for each shape: the search came to no rows."""
+    import jax
+
+    from distir.passes.shardcombine.discovery import Discovery
+    from distir.passes.shardcombine.domains import InterpreterDomains
+
+    def function(x: Any, w: Any) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", batch_group_count=2)
+
+    x, w = np.ones((4, 4, 9, 8), np.float32), np.ones((8, 4, 3, 3), np.float32)
+    op = next(op for op in imported(function, x, w).walk() if op.name.startswith("jax."))
+    rule = str(Discovery(InterpreterDomains()).rule(op))
+    assert "[S1 * S2, S3, S5(halo = [0, 2]), S6(halo = [0, 2])], [S1 * S4, S3, _, _]" in rule
+    assert "partial = [sum: 0 -> 0, sum: 1 -> 0], found = exact" in rule
 
 
 @pytest.mark.long
