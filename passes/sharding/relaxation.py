@@ -38,7 +38,12 @@ class Relaxation:
         self._free = self.network(())
 
     def _time(self, costs: Array) -> Array:
-        return costs if self._time_weight == 1.0 else costs * self._time_weight
+        """What is ruled out stays so, where time counts for nothing too: beside a plan that is ruled out itself."""
+        import numpy as np
+
+        if self._time_weight == 1.0:
+            return costs
+        return np.multiply(costs, self._time_weight, out=costs.astype(np.float64), where=np.isfinite(costs))
 
     @property
     def size(self) -> int:

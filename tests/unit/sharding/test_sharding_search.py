@@ -15,6 +15,7 @@ from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.sharding.beam import Beam
 from distir.passes.sharding.choice_network import ChoiceNetwork
 from distir.passes.sharding.least_memory import least_memory
+from distir.passes.sharding.relaxation import Relaxation
 from distir.passes.sharding.search import best_plan
 from distir.passes.sharding.within_memory import WithinMemory
 from distir.passes.structure import is_constant
@@ -75,6 +76,10 @@ def test_too_little_memory_says_what_is_needed(gives_up: bool, monkeypatch: pyte
     least = least_memory(choices, [choices.fastest() or []])
     assert least.is_proven
     assert least.memory.peak_bytes == 16384
+    choices.own[0][1:] = np.inf  # what is ruled out stays so where time counts for nothing
+    relaxation = Relaxation(choices, 0.0)
+    assert relaxation.own[0].tolist() == [0.0, *[np.inf] * (len(choices.own[0]) - 1)]
+    assert np.isinf(relaxation.network(()).cost([1, *[0] * (len(choices.own) - 1)]))
 
 
 @pytest.mark.parametrize("uses", [26, 71])
