@@ -174,6 +174,12 @@ def _makers() -> dict[str, Callable[[Draw], Call]]:
         )
 
     @call
+    def convert_element_type(rng: Draw) -> Call:
+        x = np.float32(3) * _floats(rng, _shape(rng))
+        element = [np.int32, np.uint8, np.bool_, np.float16][int(rng.integers(4))]
+        return lambda x: lax.convert_element_type(x, element), [x]
+
+    @call
     def reduce_window(rng: Draw) -> Call:
         x = _floats(rng, _shape(rng, 1, 3))
         window, strides, inner, outer = ([int(n) for n in rng.integers(1, most, x.ndim)] for most in (4, 4, 3, 3))
