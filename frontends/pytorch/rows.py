@@ -78,12 +78,35 @@ def _by_row(graph: fx.Graph, node: fx.Node, places: fx.Node) -> fx.Node:
     return call(graph, node, aten.scatter_add.default if adds else aten.scatter.src, (whole, 1, within, values))
 
 
+def _over_rows(values: Tensor) -> Tensor:
+    return values.sum(1)
+
+
+class _Bags:
+    """Which of several bags, that begin at `offsets` (the first at 0), each element of a list is in."""
+
+    def __init__(self, offsets: Tensor, elements: int) -> None:
+        at = torch.arange(elements, dtype=offsets.dtype)
+        self.count = len(offsets)
+        self.places = (at.unsqueeze(1) >= offsets[1:]).sum(1)
+
+    def total(self, values: Tensor) -> Tensor:
+        return values.new_zeros(self.count, *values.shape[1:]).index_add(0, self.places, values)
+
+    def greatest(self, values: Tensor) -> Tensor:
+        """Zero in an empty bag."""
+        places = self.places.unsqueeze(1).expand_as(values)
+        return values.new_zeros(self.count, *values.shape[1:]).scatter_reduce(
+            0, places, values, "amax", include_self=False
+        )
+
+
 @contextmanager
-def bags_by_row() -> Generator[None]:
-    """`embedding_bag` of bags that are rows of a matrix is a lookup and a sum, mean or maximum over each row."""
+def bags_as_lookups() -> Generator[None]:
+    """`embedding_bag` is a lookup, and a sum, mean or maximum: over each row of a matrix, or over what lies between offsets."""
     whole = F.embedding_bag
 
-    def by_row(
+    def as_lookup(
         input: Tensor,  # as torch calls it
         weight: Tensor,
         offsets: Tensor | None = None,
@@ -97,7 +120,7 @@ def bags_by_row() -> Generator[None]:
         padding_idx: int | None = None,
     ) -> Tensor:
         if (
-            input.dim() != 2
+            (input.dim(), offsets is None) not in ((2, True), (1, False))  # torch refuses it
             or max_norm is not None
             or scale_grad_by_freq
             or (mode == "max" and padding_idx is not None)
@@ -107,13 +130,18 @@ def bags_by_row() -> Generator[None]:
         found = F.embedding(input, weight, padding_idx)
         if per_sample_weights is not None:
             found = found * per_sample_weights.unsqueeze(-1)
+        bags = _Bags(offsets[:-1] if include_last_offset else offsets, len(input)) if offsets is not None else None
         if mode == "max":
-            return found.amax(1)
-        if padding_idx is None:
+            return found.amax(1) if bags is None else bags.greatest(found)
+        if padding_idx is not None:
+            counted = (input != padding_idx % len(weight)).unsqueeze(-1)
+            found = torch.where(counted, found, 0)
+        elif bags is None:
             return found.sum(1) if mode == "sum" else found.mean(1)
-        counts = (input != padding_idx % len(weight)).unsqueeze(-1)
-        total = torch.where(counts, found, 0).sum(1)
-        return total if mode == "sum" else total / counts.sum(1).clamp(min=1)
+        else:
+            counted = torch.ones_like(input, dtype=torch.bool).unsqueeze(-1)
+        add = bags.total if bags is not None else _over_rows
+        return add(found) if mode == "sum" else add(found) / add(counted.to(found.dtype)).clamp(min=1)
 
-    with patch.object(F, "embedding_bag", by_row):
+    with patch.object(F, "embedding_bag", as_lookup):
         yield

@@ -38,7 +38,7 @@ from distir.frontends.pytorch.rewrites import (
     without_writes,
     written_constants,
 )
-from distir.frontends.pytorch.rows import bags_by_row, rows_by_themselves
+from distir.frontends.pytorch.rows import bags_as_lookups, rows_by_themselves
 from distir.frontends.pytorch.side_effects import Surroundings
 from distir.interpreters.weights import attach
 
@@ -114,7 +114,7 @@ def _traced_function(function: TracedFunction, ports: Sequence[Port]) -> tuple[f
         without_draws_of_python(function.name),
         autocast_on_cpu(),
         whole_attention(lambda: drawing[0]),
-        bags_by_row(),
+        bags_as_lookups(),
         sequence_losses(),
         _without_checks(),
         _quiet(),

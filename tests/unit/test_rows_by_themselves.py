@@ -1,6 +1,7 @@
 """What a model reads or writes of each row by the row's number, and bags that are rows of a matrix: equal to eager, and cut into microbatches."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ from xdsl.context import Context
 from distir.frontends.eager import verify_against_eager
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.equivalence import verify
+from distir.interpreters.inputs import draw_inputs
+from distir.interpreters.reference import run
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from tests.long_cases import also_long
 
@@ -80,3 +83,14 @@ def test_rows_are_by_themselves(model: nn.Module):
     distributed = module.clone()
     DtpParallelizePass(dp=2, pp=2, microbatches=2).apply(Context(), distributed)
     assert verify(module, distributed, count=1).holds
+
+
+@pytest.mark.parametrize("options", [{"mode": "sum", "padding_idx": 2}, {"mode": "mean"}, {"mode": "max"}])
+def test_bags_between_offsets_are_lookups(options: dict[str, Any]):
+    """The second is empty, and the last offset is where the last bag ends."""
+    bag = nn.EmbeddingBag(10, WIDTH, include_last_offset=True, **options)
+    x, offsets = torch.randint(0, 10, (9,)), torch.tensor([0, 4, 4, 7, 9])
+    optimizer = torch.optim.SGD(bag.parameters(), lr=0.1)
+    module = import_step(training_step(bag, F.mse_loss, optimizer), (x, offsets, torch.randn(4, WIDTH)))
+    assert verify_against_eager(module, steps=2).holds
+    assert run(module, draw_inputs(module, 0))
