@@ -34,7 +34,7 @@ class Addends:
         beside = {i for _, p in partners for i in p.operands}
         if not partial and not own:
             return None
-        if any(self._is_nothing(p, result) for p in self.rule.partials):
+        if any(self._is_nothing(p, result, beside) for p in self.rule.partials):
             return addend(Reduction.SUM, [Leaf((), (), Weights(Fraction(0)))])
         kinds = {r for _, _, _, r in own} | {a.reduction for v in self.operands if (a := v.addend) is not None}
         if any(self.operands[i].is_zero for i in partial):
@@ -62,13 +62,13 @@ class Addends:
                 leaves.append(_leaf((i, *leaf.path), [a for a, _ in kept], [each for _, each in kept], leaf, i))
         return addend(reduction, leaves)
 
-    def _is_nothing(self, partial: PartialRule, result: int) -> bool:
+    def _is_nothing(self, partial: PartialRule, result: int, beside: set[int]) -> bool:
         """Whether a result is zero, since operands are in which it is linear. The others must be no addends, unless it is linear in them too:
-        zero divided by an addend of zero is no number."""
+        zero divided by an addend of zero is no number. An operand `beside` what a shard sums says nothing of that sum."""
         if not self._takes_sums(partial, result):
             return False
         zero = [i for i in partial.operands if self.operands[i].is_zero]
-        if not zero or not all(i in zero or self.template.is_nothing(i) for i in partial.operands):
+        if not set(zero) - beside or not all(i in zero or self.template.is_nothing(i) for i in partial.operands):
             return False
         linear = {i for p in self.rule.partials if self._takes_sums(p, result) for i in p.operands}
         return all(

@@ -433,3 +433,32 @@ TILED = repeated(
 def test_rows_that_are_repeated_may_be_any_of_them_and_their_columns_may_not(sequential: str, parts: str):
     check(sequential, parts, [("%r [3:9]", "%r [1:7]"), ("%r [3:9]", "%r [2:8]")])
     assert proof_of(sequential, attack(parts, "%r [3:9]", "%r [0:6]"))
+
+
+FIRST_STEP = """
+func.func @main(%w: tensor<4x3xf32> {dist.name = "w", dist.role = "parameter"}, %b: tensor<3xf32> {dist.name = "b", dist.role = "parameter"})
+    -> (tensor<2x3xf32> {dist.name = "y", dist.role = "output"}) {
+  %h = onnx.Constant dense<0.0> : tensor<2x4xf32>
+  %g = onnx.Gemm %h, %w, %b : (tensor<2x4xf32>, tensor<4x3xf32>, tensor<3xf32>) -> tensor<2x3xf32>
+  %y = onnx.Relu %g : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  func.return %y : tensor<2x3xf32>
+}"""
+FIRST_STEP_IN_PARTS = """
+func.func @main(%w: 2x3x@0 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[0:2, 0:3] of [4, 3]>},
+                %w1: 2x3x@1 {dist.name = "w", dist.role = "parameter", dist.part = #dist.part<[2:4, 0:3] of [4, 3]>},
+                %b: 3x@0 {dist.name = "b", dist.role = "parameter"}, %b1: 3x@1 {dist.name = "b", dist.role = "parameter"})
+    -> (2x3x@0 {dist.name = "y", dist.role = "output"}, 2x3x@1 {dist.name = "y", dist.role = "output"}) {
+  %z1 = dist.zeros : 3x@1
+  %h = onnx.Constant dense<0.0> : tensor<2x2xf32, #dist.on<0>>
+  %h1 = onnx.Constant dense<0.0> : tensor<2x2xf32, #dist.on<1>>
+  %g = onnx.Gemm %h, %w, %b : (2x2x@0, 2x3x@0, 3x@0) -> 2x3x@0
+  %g1 = onnx.Gemm %h1, %w1, %z1 : (2x2x@1, 2x3x@1, 3x@1) -> 2x3x@1
+  %s, %s1 = dist.allreduce sum %g, %g1 : (2x3x@0, 2x3x@1) -> (2x3x@0, 2x3x@1)
+  %y = onnx.Relu %s : (2x3x@0) -> 2x3x@0
+  %y1 = onnx.Relu %s1 : (2x3x@1) -> 2x3x@1
+  func.return %y, %y1 : 2x3x@0, 2x3x@1
+}"""
+
+
+def test_a_sum_over_a_state_of_zeros_beside_a_bias_that_one_device_adds():
+    check(FIRST_STEP, FIRST_STEP_IN_PARTS, [("%w1, %z1", "%w1, %b1"), ("onnx.Relu %s1", "onnx.Relu %g1")])
