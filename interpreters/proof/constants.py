@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from distir.interpreters.proof.indices import Indices, Mismatch
+from distir.interpreters.proof.indices import Indices, Mismatch, ranges
 from distir.interpreters.proof.values import Shard
 
 
@@ -33,8 +33,30 @@ def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:
     )
 
 
+def located(part: np.ndarray, array: np.ndarray, dim: int) -> Indices | None:
+    """Which entries of a constant a part of it has along a dim; None where several could be meant, or it is no part."""
+    columns, wanted = np.moveaxis(array, dim, 0), np.moveaxis(part, dim, 0)
+    if columns.shape[1:] != wanted.shape[1:] or columns.dtype != wanted.dtype:
+        return None
+    found: list[tuple[int, int]] = []
+    for column in wanted:
+        after = found[-1][1] if found else len(columns)
+        if after < len(columns) and close(columns[after], column):
+            found[-1] = found[-1][0], after + 1
+            continue
+        alike = np.flatnonzero(_near(columns, column).reshape(len(columns), -1).all(1))
+        if len(alike) != 1:
+            return None
+        found.append((int(alike[0]), int(alike[0]) + 1))
+    return ranges(found)
+
+
 def close(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether constants are equal, but for the rounding of what was computed of them."""
+    return a.shape == b.shape and bool(_near(a, b).all())
+
+
+def _near(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind not in "fc":
-        return bool(np.array_equal(a, b))
-    return bool(np.allclose(a, b, rtol=4 * float(np.finfo(a.dtype).eps), atol=0, equal_nan=True))
+        return np.asarray(a == b)
+    return np.isclose(a, b, rtol=4 * float(np.finfo(a.dtype).eps), atol=0, equal_nan=True)

@@ -15,7 +15,7 @@ from typing import cast
 from distir.dialects.sharding import Gather, InputDim, Outside, OutsideKind, Rule, Shift
 from distir.interpreters.proof import windows
 from distir.interpreters.proof.addends import Addends
-from distir.interpreters.proof.constants import close, stated, taken
+from distir.interpreters.proof.constants import close, located, stated, taken
 from distir.interpreters.proof.indices import FREE, Indices, Mismatch, agreed, concat, full, product, ranges, special
 from distir.interpreters.proof.templates import KEYS, Form, Template, agrees
 from distir.interpreters.proof.values import Kind, Positions, Shard
@@ -122,7 +122,9 @@ class Application:
     def _find_blocks(self) -> None:
         """The blocks of each factor, from the dims that carry it and, where no operand does, from the local results."""
         extents = self.template.extents
-        for _, _, dim, extent, indices in self._carried():
+        carried = self._carried()
+        told = {f for _, _, dim, _, indices in carried for f in dim.factors if not indices.is_free}
+        for _, _, dim, extent, indices in [*carried, *self._located(told)]:
             if not dim.factors or indices.is_full(extent) or indices.is_free:
                 continue
             if any(factor in self.rule.windowed for factor in dim.factors):
@@ -139,6 +141,23 @@ class Application:
                     self.cut[factor] = both
         self.steps = windows.runs(self.template, self._carried())
         self._find_free()
+
+    def _located(self, told: set[str]) -> list[tuple[int, int, InputDim, int, Indices]]:
+        """Of constants that are stated anew, what they carry of factors that no other operand tells: which part of the template's they are
+        is read off their entries."""
+        found: list[tuple[int, int, InputDim, int, Indices]] = []
+        for i, constant in enumerate(self.template.constants):
+            if constant is None or constant.array is None or not self._is_restated(i):
+                continue
+            part, whole = self.operands[i].indices, constant.array.shape
+            cut = [d for d in range(len(whole)) if len(part) == len(whole) and part[d].size != whole[d]]
+            dims = self.dims_of(i)
+            if len(cut) != 1 or not dims[cut[0]].factors or told & set(dims[cut[0]].factors):
+                continue
+            value = stated(self.operands[i])
+            if value is not None and (indices := located(value, constant.array, cut[0])) is not None:
+                found.append((i, cut[0], dims[cut[0]], whole[cut[0]], indices))
+        return found
 
     def _find_free(self) -> None:
         """Factors that no operand tells: all blocks are equal, and the shard may be of any."""

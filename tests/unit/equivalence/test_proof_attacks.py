@@ -462,3 +462,26 @@ func.func @main(%w: 2x3x@0 {dist.name = "w", dist.role = "parameter", dist.part 
 
 def test_a_sum_over_a_state_of_zeros_beside_a_bias_that_one_device_adds():
     check(FIRST_STEP, FIRST_STEP_IN_PARTS, [("%w1, %z1", "%w1, %b1"), ("onnx.Relu %s1", "onnx.Relu %g1")])
+
+
+BY_CONSTANT = """
+func.func @main(%x: tensor<2x3xf32> {dist.name = "x"}) -> (tensor<2x4xf32> {dist.name = "y"}) {
+  %c = onnx.Constant dense<[[0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 4.0, 9.0], [2.0, 1.0, 8.0, 27.0]]> : tensor<3x4xf32>
+  %y = onnx.MatMul %x, %c : (tensor<2x3xf32>, tensor<3x4xf32>) -> tensor<2x4xf32>
+  func.return %y : tensor<2x4xf32>
+}"""
+BY_PARTS_OF_IT = """
+func.func @main(%x: 2x3x@0 {dist.name = "x"}) -> (2x4x@0 {dist.name = "y"}) {
+  %c = onnx.Constant dense<[[3.0, 0.0], [9.0, 1.0], [27.0, 2.0]]> : tensor<3x2xf32, #dist.on<0>>
+  %d = onnx.Constant dense<[[1.0, 2.0], [1.0, 4.0], [1.0, 8.0]]> : tensor<3x2xf32, #dist.on<0>>
+  %a = onnx.MatMul %x, %c : (2x3x@0, tensor<3x2xf32, #dist.on<0>>) -> 2x2x@0
+  %b = onnx.MatMul %x, %d : (2x3x@0, tensor<3x2xf32, #dist.on<0>>) -> 2x2x@0
+  %last = dist.slice %a [0:2, 0:1] : 2x2x@0 -> 2x1x@0
+  %first = dist.slice %a [0:2, 1:2] : 2x2x@0 -> 2x1x@0
+  %y = dist.concat %first, %b, %last dim 1 : (2x1x@0, 2x2x@0, 2x1x@0) -> 2x4x@0
+  func.return %y : 2x4x@0
+}"""
+
+
+def test_which_part_of_a_constant_a_device_has_is_read_off_its_entries():
+    check(BY_CONSTANT, BY_PARTS_OF_IT, [("27.0, 2.0", "27.0, 2.5"), ("%first, %b, %last", "%last, %b, %first")])
