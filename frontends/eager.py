@@ -256,7 +256,9 @@ def _drawn(module: ModuleOp, seed: int) -> dict[str, Array]:
     """Values of all arguments; integers are those of the examples, in another order where they are in no order (offsets are)."""
     random = np.random.default_rng(seed)
     names = {port.name for port in arguments_of(entry_function(module))}
-    examples = {n: a if _is_ordered(a) else random.permutation(a) for n, a in _attached[module].examples.items() if n in names}
+    examples = {
+        n: a if _is_ordered(a) else random.permutation(a) for n, a in _attached[module].examples.items() if n in names
+    }
     values = drawings(module, examples, count=1, seed=seed)[0].candidates[0]()
     assert values is not None
     return values

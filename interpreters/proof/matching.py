@@ -116,7 +116,9 @@ class Application:
     def _is_restated(self, operand: int) -> bool:
         constant = self.template.constants[operand]
         return (
-            constant is not None and self.operands[operand].term is not constant and not self.operands[operand].is_zero
+            constant is not None
+            and self.operands[operand].term.plain is not constant
+            and not self.operands[operand].is_zero
         )
 
     def _find_blocks(self) -> None:

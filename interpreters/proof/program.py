@@ -48,7 +48,15 @@ from distir.interpreters.proof.indices import Base, Mismatch
 from distir.interpreters.proof.matching import Application, Lookup, Outcome
 from distir.interpreters.proof.parts import combined
 from distir.interpreters.proof.templates import Form, Template
-from distir.interpreters.proof.terms import Library, application, is_floating, is_number, replayed, scaled_by
+from distir.interpreters.proof.terms import (
+    Library,
+    application,
+    is_floating,
+    is_number,
+    replayed,
+    scaled_by,
+    with_factors,
+)
 from distir.interpreters.proof.values import (
     Failure,
     Inside,
@@ -363,7 +371,10 @@ class Prover(Walk):
         key = (
             form,
             tuple(
-                [(v.term if v.term.array is not None else v.term.kind, v.indices, v.addend, v.is_zero) for v in values]
+                [
+                    (v.term if v.term.plain.array is not None else v.term.kind, v.indices, v.addend, v.is_zero)
+                    for v in values
+                ]
             ),
             tuple([values.index(v) for v in values]),
             lookup,
@@ -409,7 +420,8 @@ class Prover(Walk):
         found: list[Term] = []
         for i, (value, kind, term) in enumerate(zip(values, template.kinds, template.constants, strict=True)):
             is_hole = value.is_zero and not template.is_nothing(i)
-            found.append(hole(kind) if is_hole else value.term if term is None else term)
+            own = value.term if term is None else with_factors(term, value.term.factors)
+            found.append(hole(kind) if is_hole else own)
         return found
 
     def _constants(self, op: Operation, values: Sequence[Shard]) -> PythonValues | None:
@@ -475,7 +487,7 @@ Match = tuple[Template, list[Outcome], "Lookup | None", list[Term]]
 def _most_alike(found: Sequence[Match], values: Sequence[Shard]) -> Match:
     """Of several templates of which an operation on unknown values is a shard, the one that has constants where it has, and the same
     value where it has."""
-    constants = [v.term.array is not None for v in values]
+    constants = [v.term.plain.array is not None for v in values]
     alike = tuple([values.index(v) for v in values])
     fitting = [f for f in found if [c is not None for c in f[0].constants] == constants and f[0].alike == alike]
     if len({tuple(f[3]) for f in found}) > 1 and len({tuple(f[3]) for f in fitting}) != 1:

@@ -182,12 +182,14 @@ class Template:
     kinds: tuple[Kind, ...]
     """Of the values that it reads."""
     constants: tuple[Term | None, ...]
-    """The constants among them."""
+    """The constants among them, without the numbers that scale them."""
     alike: tuple[int, ...]
     """For each, the first that is the same value."""
     rule: Rule | None
     whole: Template | None = None
     """Of one whose results are for some of the keys, that of all (`parts`)."""
+    evaluated: Sequence[Term] | None = None
+    """Its results, where it reads nothing but constants."""
     extents: dict[str, int] = field(default_factory=dict[str, int])
     """Of every factor, how many blocks may be told apart."""
 

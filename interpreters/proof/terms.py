@@ -47,13 +47,15 @@ class Library:
     def template(self, op: Operation, operands: Sequence[Term]) -> Template:
         """The template of an operation of the sequential program."""
         form = self.forms(op)
-        constants = tuple([t if t.array is not None else None for t in operands])
+        constants = tuple([t.plain if t.plain.array is not None else None for t in operands])
         alike = tuple([operands.index(t) for t in operands])
         key = form, tuple([t.kind for t in operands]), constants, alike
         if (found := self._known.get(key)) is None:
             found = self._known[key] = Template(form, key[1], constants, alike, self.rules(op))
             self.templates.setdefault(op.name, []).append(found)
             self._add_parts(op, found)
+            if operands and None not in constants:
+                found.evaluated = self.evaluated(op, [t.plain for t in operands])
         elif found.rule is None and (rule := self.rules(op)) is not None:
             found.rule = rule
             found.__post_init__()
@@ -129,6 +131,11 @@ def scaled_by(term: Term, scale: Any, by: Term) -> Term:
     return term_of(term.kind, term.head, term.operands, term.result, factors)
 
 
+def with_factors(term: Term, factors: Any) -> Term:
+    """The term without the numbers that scale it, scaled by these."""
+    return term_of(term.kind, term.head, term.operands, term.result, factors)
+
+
 def application(template: Template, operands: Sequence[Term], kinds: Sequence[Kind]) -> list[Term]:
     """The terms of the results of a template on these terms."""
     pulled = _pulled(template, operands)
@@ -136,6 +143,9 @@ def application(template: Template, operands: Sequence[Term], kinds: Sequence[Ki
         return [term_of(kind, template, tuple(operands), r) for r, kind in enumerate(kinds)]
     factors, through, results = pulled
     plain = tuple([t.plain if i in through else t for i, t in enumerate(operands)])
+    if template.evaluated is not None and plain == template.constants:
+        values = enumerate(template.evaluated)
+        return [with_factors(value, factors if r in results else ()) for r, value in values]
     return [term_of(kind, template, plain, r, factors if r in results else ()) for r, kind in enumerate(kinds)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, IntegerAttr, ModuleOp, i64
@@ -122,6 +122,28 @@ def test_loops_over_microbatches_are_proven(name: str):
     sum_ = next(op for op in module.walk() if isinstance(op, AccumulateOp) and len(op.operands) == 2)
     sum_.results[0].replace_all_uses_with(sum_.operands[0])
     assert not prove(prepared, module)
+
+
+def test_a_mean_over_what_a_mask_keeps_is_proven_in_microbatches():
+    """Where the gradient is a constant before it is divided by what the batch keeps; not where nothing divides."""
+
+    def loss(output: Tensor, label: Tensor) -> Tensor:
+        kept = (label > 0).to(output.dtype)
+        return ((output - label) ** 2 * kept).sum() / kept.sum()
+
+    model = nn.Linear(3, 2)
+    step = training_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    sequential = import_step(step, (torch.randn(4, 3), torch.randn(4, 2)))
+    distributed = sequential.clone()
+    DtpParallelizePass(microbatches=2).apply(Context(), distributed)
+    prepare_like(sequential, distributed)
+    assert prove(sequential, distributed)
+    late = [
+        op for op in distributed.walk() if op.name == "aten.div.Tensor" and op.results[0].type != op.operands[1].type
+    ]
+    assert len(late) == 2
+    late[0].results[0].replace_all_uses_with(late[0].operands[0])
+    assert not prove(sequential, distributed)
 
 
 @pytest.mark.parametrize("factor", ["S1", "S2", "S3"])
