@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +12,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import REGIONS, Constant, JaxOperation, Yield
-from distir.dialects.jax.parameters import decode
+from distir.dialects.jax.parameters import decode, primitives
 from distir.dialects.onnx import Constant as FoldedConstant
 from distir.dialects.onnx import numpy_dtype
 
@@ -44,14 +43,6 @@ def primitive_of(op: JaxOperation) -> Any:
     if (primitive := primitives().get(op.primitive)) is None:
         raise DistirError(f"{op.name}: the installed JAX has no such primitive")
     return primitive
-
-
-@cache
-def primitives() -> Mapping[str, Any]:
-    """JAX's primitives by name."""
-    core, primitives = library("jax.extend.core"), library("jax.extend.core.primitives")
-    known = [*vars(library("jax.lax")).values(), *vars(primitives).values()]
-    return {primitive.name: primitive for primitive in known if isinstance(primitive, core.Primitive)}
 
 
 def parameters_of(op: JaxOperation, floats: np.dtype[Any] | None = None) -> dict[str, Any]:

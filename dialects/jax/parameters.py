@@ -7,10 +7,12 @@
 | a dtype | a type, `f32` |
 | tuple, list | an array |
 | a numpy or JAX array or scalar | `#onnx.tensor`, exact |
-| an enumeration, a named tuple or a dataclass of `jax.lax` | `{class = "GatherScatterMode", value = "CLIP"}` |
+| an enumeration, a named tuple or a dataclass of `jax.lax`, a space of `jax.memory` | `{class = "GatherScatterMode", value = "CLIP"}` |
+| a primitive | `{class = "Primitive", value = "ge"}` |
+| a sharding over a mesh of no axes, which says nothing | `unit` |
 
-Decoding builds nothing but these: a class is looked up among those of `jax.lax` that hold data. Anything else
-(shardings, callables) is refused by name.
+Decoding builds nothing but these: a class is looked up among those of `jax.lax` that hold data, a primitive by name. Anything else
+(other shardings, callables) is refused by name.
 """
 
 from __future__ import annotations
@@ -39,13 +41,22 @@ from distir.dialects.jax.library import library
 from distir.dialects.onnx.tensors import TensorAttr, numpy_dtype
 from distir.dialects.onnx.types import ELEMENT_OF_NUMPY_NAME, ELEMENT_OF_TYPE
 
-_CLASS, _VALUE = "class", "value"
+_CLASS, _VALUE, _PRIMITIVE = "class", "value", "Primitive"
+
+
+@cache
+def primitives() -> Mapping[str, Any]:
+    """JAX's primitives by name."""
+    core, others = library("jax.extend.core"), library("jax.extend.core.primitives")
+    known = [*vars(library("jax.lax")).values(), *vars(others).values()]
+    return {primitive.name: primitive for primitive in known if isinstance(primitive, core.Primitive)}
 
 
 @cache
 def _classes() -> Mapping[str, type]:
-    """The classes of `jax.lax` that hold data."""
-    return {
+    """The classes of `jax.lax` that hold data, and the spaces of memory."""
+    space = library().memory.Space
+    return {space.__name__: space} | {
         name: item
         for name, item in vars(library("jax.lax")).items()
         if isinstance(item, type)
@@ -97,6 +108,10 @@ def _encode_object(value: Any, what: str) -> Attribute:
         fields = value._fields if hasattr(value, "_fields") else [field.name for field in dataclasses.fields(value)]
         members = {field: encode(getattr(value, field), what) for field in fields}
         return DictionaryAttr({_CLASS: StringAttr(name), _VALUE: DictionaryAttr(members)})
+    if primitives().get(getattr(value, "name", "")) is value:
+        return DictionaryAttr({_CLASS: StringAttr(_PRIMITIVE), _VALUE: StringAttr(value.name)})
+    if isinstance(value, library("jax.sharding").NamedSharding) and value.mesh.empty:
+        return UnitAttr()
     if isinstance(value, np.integer):
         return IntegerAttr(int(value), 64)
     if isinstance(value, np.generic | np.ndarray) or hasattr(value, "__array__"):
@@ -133,6 +148,8 @@ def decode(attribute: Attribute) -> Any:
 
 def _decode_object(attribute: DictionaryAttr) -> Any:
     name, value = attribute.data.get(_CLASS), attribute.data.get(_VALUE)
+    if name == StringAttr(_PRIMITIVE) and isinstance(value, StringAttr) and value.data in primitives():
+        return primitives()[value.data]
     known = _classes().get(name.data) if isinstance(name, StringAttr) else None
     try:
         if known is not None and issubclass(known, enum.Enum) and isinstance(value, StringAttr):

@@ -28,7 +28,7 @@ from xdsl.ir import Attribute
 from distir.dialects.errors import DistirError
 from distir.dialects.jax.library import library
 from distir.frontends.eager import Steps, attach_eager
-from distir.frontends.jax.fixed import of_arrays
+from distir.frontends.jax.fixed import traced
 from distir.frontends.jax.keys import keys_of, numbers_of
 from distir.interpreters.weights import attach
 
@@ -55,7 +55,11 @@ def import_step(
     jax = library()
     names = _argument_names(function, len(example_args))
     label = _name_of(function)
-    function, example_args = of_arrays(function, example_args)
+    try:
+        function, example_args, jaxpr, shape = traced(function, example_args)
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DistirError(f"JAX cannot trace {label}: {reason}") from error
     roles = _roles(arguments, len(example_args), ARGUMENT_ROLES, "arguments", "input")
     leaves = [
         (path, role, leaf)
@@ -63,11 +67,6 @@ def import_step(
         for path, leaf in _leaves(name, example)
     ]
     _require_distinct([path for path, _, _ in leaves])
-    try:
-        jaxpr, shape = jax.make_jaxpr(function, return_shape=True)(*example_args)
-    except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DistirError(f"JAX cannot trace {label}: {reason}") from error
     module = Tracer().module(jaxpr)
     from distir.interpreters.entry import entry_function
 

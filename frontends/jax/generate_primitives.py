@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    from distir.dialects.jax.jaxprs import primitives
+    from distir.dialects.jax.parameters import primitives
     from distir.frontends.jax.trace import CALLS
 
     names = set(primitives()) - CALLS - {"scan"}

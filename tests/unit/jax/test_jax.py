@@ -150,6 +150,34 @@ def test_parameters_of_all_kinds() -> None:
     assert_computes(f, X)
 
 
+def test_parameters_of_gradients() -> None:
+    """Shardings over no mesh (a cast), primitives (a maximum over windows), spaces of memory (a branch)."""
+    import jax
+    import jax.numpy as jnp
+
+    def f(x: Any) -> Any:
+        x = jnp.asarray(x)
+        low = x.astype(jnp.bfloat16).astype(np.float32)
+        pooled = jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 2), (1, 2), "VALID")
+        branch = jax.lax.cond(x[0, 0] > 0, lambda y: (y**2).sum(), lambda y: 0.0, x)
+        return (low**2).sum() + (pooled**2).sum() + branch
+
+    assert_computes(jax.grad(f), X)
+
+
+def test_numbers_by_which_the_function_decides_are_fixed() -> None:
+    """Those of Python alone: other numbers are arguments."""
+
+    def f(options: dict[str, Any], x: Any) -> Any:
+        return options, x * 2 if options["inference"] else x
+
+    module = imported(
+        f, {"inference": True, "scale": 3.0}, X, arguments=("state", "input"), results=("state", "output")
+    )
+    assert _argument_names(module) == ["options.scale", "x"]
+    np.testing.assert_array_equal(list(run(module, {"options.scale": np.float32(3), "x": X}).values())[1], X * 2)
+
+
 def test_computed_in_float64() -> None:
     """Constants, dtypes among parameters and regions are all widened."""
     import jax
