@@ -9,8 +9,8 @@ from distir.interpreters.proof.values import Shard
 
 
 def stated(value: Shard) -> np.ndarray | None:
-    """The array of a shard of a constant; None for others. Mismatch where it is not known which part it is."""
-    array = value.term.array
+    """The array of a shard of a constant, without the numbers that scale it; None for others. Mismatch where it is not known which part it is."""
+    array = value.term.plain.array
     if array is None or value.addend is not None:
         return None
     for d, indices in enumerate(value.indices):

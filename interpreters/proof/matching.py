@@ -99,7 +99,7 @@ class Application:
             if value.is_zero:
                 if value.term.kind.element != kind.element or len(value.indices) != len(kind.shape or ()):
                     raise Mismatch(f"operand {i} is zeros of another type than {kind}")
-            elif template.constants[i] is None or value.term.array is None:
+            elif template.constants[i] is None or value.term.plain.array is None:
                 if value.term.kind != kind:
                     raise Mismatch(f"operand {i} is of {value.term.kind}, expected {kind}")
 

@@ -485,3 +485,30 @@ func.func @main(%x: 2x3x@0 {dist.name = "x"}) -> (2x4x@0 {dist.name = "y"}) {
 
 def test_which_part_of_a_constant_a_device_has_is_read_off_its_entries():
     check(BY_CONSTANT, BY_PARTS_OF_IT, [("27.0, 2.0", "27.0, 2.5"), ("%first, %b, %last", "%last, %b, %first")])
+
+
+SCALED_CONSTANT = """
+func.func @main(%x: tensor<4x3xf32> {dist.name = "x"}, %e: tensor<f32> {dist.name = "e"}) -> (tensor<4x3xf32> {dist.name = "y"}) {
+  %c = onnx.Constant dense<[[1.0], [2.0], [3.0], [4.0]]> : tensor<4x1xf32>
+  %s = onnx.Mul %c, %e : (tensor<4x1xf32>, tensor<f32>) -> tensor<4x1xf32>
+  %y = onnx.Mul %s, %x : (tensor<4x1xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>
+  func.return %y : tensor<4x3xf32>
+}"""
+SCALED_CONSTANT_OF_ROWS = """
+func.func @main(%x: 2x3x@0 {dist.name = "x", dist.part = #dist.part<[0:2, 0:3] of [4, 3]>},
+                %x1: 2x3x@1 {dist.name = "x", dist.part = #dist.part<[2:4, 0:3] of [4, 3]>},
+                %e: tensor<f32, #dist.on<0>> {dist.name = "e"}, %e1: tensor<f32, #dist.on<1>> {dist.name = "e"})
+    -> (2x3x@0 {dist.name = "y", dist.part = #dist.part<[0:2, 0:3] of [4, 3]>}, 2x3x@1 {dist.name = "y", dist.part = #dist.part<[2:4, 0:3] of [4, 3]>}) {
+  %c = onnx.Constant dense<[[1.0], [2.0]]> : tensor<2x1xf32, #dist.on<0>>
+  %c1 = onnx.Constant dense<[[3.0], [4.0]]> : tensor<2x1xf32, #dist.on<1>>
+  %s = onnx.Mul %c, %e : (tensor<2x1xf32, #dist.on<0>>, tensor<f32, #dist.on<0>>) -> 2x1x@0
+  %s1 = onnx.Mul %c1, %e1 : (tensor<2x1xf32, #dist.on<1>>, tensor<f32, #dist.on<1>>) -> 2x1x@1
+  %y = onnx.Mul %s, %x : (2x1x@0, 2x3x@0) -> 2x3x@0
+  %y1 = onnx.Mul %s1, %x1 : (2x1x@1, 2x3x@1) -> 2x3x@1
+  func.return %y, %y1 : 2x3x@0, 2x3x@1
+}"""
+
+
+def test_a_part_of_a_constant_that_a_number_scales():
+    wrong = [("[4.0]]> : tensor<2x1", "[5.0]]> : tensor<2x1"), ("Mul %s1, %x1", "Mul %c1, %x1")]
+    check(SCALED_CONSTANT, SCALED_CONSTANT_OF_ROWS, wrong)
