@@ -1,12 +1,13 @@
 """A jaxpr as operations of the `jax` dialect: calls opened, scans unrolled into calls of one function.
 
-Nothing here is written per primitive: what a scan needs besides its body (taking row i, stacking rows) is traced from
-JAX's own functions.
+Nothing here is written per primitive: what a scan needs besides its body (taking row i, stacking rows), and what a product of groups
+is (`ragged`), is traced from JAX's own functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from distir.dialects.jax.library import library
 from distir.dialects.jax.operations import PRIMITIVES, REGIONS, Constant, Yield
 from distir.dialects.jax.parameters import encode, tensor_type
 from distir.dialects.onnx.tensors import TensorAttr
+from distir.frontends.jax import ragged
 from distir.frontends.jax.keys import COUNTS, SAME, is_key, numbers, numbers_of, on_numbers
 
 Values = Sequence[SSAValue]
@@ -114,6 +116,8 @@ class _Writer:
             return self._inline(name, equation.params, operands)
         if name == COUNTS or any(is_key(variable.aval) for variable in (*equation.invars, *equation.outvars)):
             return operands if name in SAME else self._on_keys(name, equation, operands)
+        if name == ragged.NAME:
+            return [self._traced(partial(ragged.as_product, equation.params), operands)]
         if name not in PRIMITIVES:
             raise DistirError(f"primitive '{name}' is not one of JAX's own: a program cannot say what it computes")
         return self._primitive(name, equation, operands)

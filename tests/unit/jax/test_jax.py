@@ -165,6 +165,17 @@ def test_parameters_of_gradients() -> None:
     assert_computes(jax.grad(f), X)
 
 
+def test_products_of_groups() -> None:
+    """And their gradients, by the rows and by the weights of the groups."""
+    import jax
+
+    def f(x: Any, weights: Any, sizes: Any) -> Any:
+        return (jax.lax.ragged_dot(x, weights, sizes) ** 2).sum()
+
+    weights, sizes = np.arange(36, dtype=np.float32).reshape(3, 6, 2), np.array([1, 0, 3], np.int32)
+    assert_computes(jax.value_and_grad(f, (0, 1)), X, weights, sizes)
+
+
 def test_numbers_by_which_the_function_decides_are_fixed() -> None:
     """Those of Python alone: other numbers are arguments."""
 
