@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper, numpy_helper
 
 from distir.dialects.errors import DistirError
 from distir.frontends.onnx.validity import graphs_of, label
@@ -20,8 +20,8 @@ DOMAIN = "com.microsoft"
 class Expansion:
     """Collects the nodes that stand for one."""
 
-    def __init__(self, node: NodeProto, where: str) -> None:
-        self.node, self.where = node, where
+    def __init__(self, node: NodeProto, where: str, ranks: Mapping[str, int]) -> None:
+        self.node, self.where, self.ranks = node, where, ranks
         self.nodes: list[NodeProto] = []
         self.attributes: dict[str, Any] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
@@ -161,11 +161,19 @@ def _fused_gemm(e: Expansion) -> None:
 
 
 def _attend(e: Expansion, q: str, k: str, v: str, mask: str, bias: str) -> None:
-    """Attention of rows [batch, positions, hidden]. A mask has a row of the positions that each of the batch sees."""
+    """Attention of rows [batch, positions, hidden]. A mask has the number of positions that each of the batch sees, or a row of them, or a row for each
+    of its positions."""
     heads, scale = e.take("num_heads", 1), e.take("scale", 0.0)
     e.take("mask_filter_value", -10000.0)
     if mask:
-        seen = e.add("Cast", e.add("Unsqueeze", mask, e.constant([1, 2])), to=TensorProto.BOOL)
+        if (rank := e.ranks.get(mask, 2)) == 1:
+            positions = e.add("Range", e.constant(0), e.add("Gather", e.add("Shape", k), e.constant(1)), e.constant(1))
+            seen = e.add(
+                "Less", positions, e.add("Unsqueeze", e.add("Cast", mask, to=TensorProto.INT64), e.constant([1]))
+            )
+        else:
+            seen = e.add("Cast", mask, to=TensorProto.BOOL)
+        seen = e.add("Unsqueeze", seen, e.constant([1] if rank == 3 else [1, 2]))
         low = e.add("Where", seen, e.constant(0, np.float32), e.constant(-10000, np.float32))
         bias = e.sum(low, bias)
     options = {"scale": scale} if scale else {}
@@ -342,6 +350,7 @@ EXPANSIONS: Mapping[str, Callable[[Expansion], None]] = {
     "Gelu": _gelu,
     "MatMulIntegerToFloat": lambda e: _integer_matmul(e, e.operand(0), *(e.operand(i) for i in (4, 2, 3, 5, 6))),
     "MatMulNBits": _blocked_matmul,
+    "LayerNormalization": _plain("LayerNormalization"),
     "MultiHeadAttention": _multi_head_attention,
     "QGemm": _quantised_gemm,
     "QLinearAdd": _quantised_pair("Add"),
@@ -362,9 +371,6 @@ EXPANSIONS: Mapping[str, Callable[[Expansion], None]] = {
     "SkipSimplifiedLayerNormalization": lambda e: _skip_norm(e, True),
 }
 
-WITHOUT_DOMAIN = "SimplifiedLayerNormalization"
-"""ONNX Runtime writes this one as if it were of ONNX."""
-
 
 def is_contributed(node: NodeProto) -> bool:
     """Whether standard operators are put in the node's place."""
@@ -372,13 +378,22 @@ def is_contributed(node: NodeProto) -> bool:
 
 
 def name_domains(model: ModelProto) -> None:
-    """Give contributed operators that were written without a domain their own."""
+    """Give contributed operators their domain that ONNX Runtime wrote as if they were of ONNX: those that the model's opset does not have."""
+    opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     nodes = [node for graph in graphs_of(model.graph) for node in graph.node]
-    strays = [node for node in nodes if not node.domain and node.op_type == WITHOUT_DOMAIN]
+    strays = [n for n in nodes if not n.domain and n.op_type in EXPANSIONS and not _has(opset, n.op_type)]
     for node in strays:
         node.domain = DOMAIN
-    if strays and all(opset.domain != DOMAIN for opset in model.opset_import):
+    if strays and all(each.domain != DOMAIN for each in model.opset_import):
         model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+
+
+def _has(opset: int, operator: str) -> bool:
+    try:
+        defs.get_schema(operator, opset, "")
+    except defs.SchemaError:
+        return False
+    return True
 
 
 def expand_contributed(model: ModelProto, where: str) -> None:
@@ -390,12 +405,16 @@ def expand_contributed(model: ModelProto, where: str) -> None:
 
 
 def _expand(graph: GraphProto, where: str) -> None:
+    typed = [*graph.input, *graph.value_info]
+    ranks = {
+        each.name: len(each.type.tensor_type.shape.dim) for each in typed if each.type.tensor_type.HasField("shape")
+    }
     nodes: list[NodeProto] = []
     for node in graph.node:
         if not is_contributed(node):
             nodes.append(NodeProto.FromString(node.SerializeToString()))
             continue
-        expansion = Expansion(node, where)
+        expansion = Expansion(node, where, ranks)
         EXPANSIONS[node.op_type](expansion)
         if unknown := [name for name in expansion.attributes if not name.startswith("__")]:
             raise expansion.refuse(f"attribute {unknown[0]} is not supported")

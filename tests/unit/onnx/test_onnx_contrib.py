@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from onnx import ModelProto, TypeProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 from torch.nn import functional
 
 from distir.dialects.errors import DistirError
@@ -76,6 +76,15 @@ def test_an_operator_without_its_domain_in_a_file_that_is_converted() -> None:
     agrees(y, functional.rms_norm(torch.tensor(x), [8], torch.tensor(scale), 1e-5).amax(1))
 
 
+def test_an_operator_of_a_later_opset_without_its_domain() -> None:
+    x, scale, shift = drawn(2, 8), drawn(8), drawn(8)
+    file = model("LayerNormalization", [x, scale, shift], epsilon=1e-5)
+    file.graph.node[0].domain = ""
+    file.opset_import[0].version = 14
+    (y,) = run(import_model(file), {"i0": x}).values()
+    agrees(y, functional.layer_norm(torch.tensor(x), [8], torch.tensor(scale), torch.tensor(shift), 1e-5))
+
+
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("has_zeros", [True, False])
 def test_products_with_weights_of_few_bits(bits: int, has_zeros: bool) -> None:
@@ -141,6 +150,13 @@ def test_attention_of_packed_weights() -> None:
     agrees(computed("Attention", x, w, b, mask, num_heads=2)[0], attended(a, c, d, 2, mask))
     q, k, v = drawn(2, 3, 8), drawn(2, 5, 8), drawn(2, 5, 8)
     parts = np.split(b, 3)
+    counts, mask = np.array([4, 2], np.int32), np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32)
+    for given in (counts, mask, np.repeat(mask[:, None], 3, 1)):
+        file = model("MultiHeadAttention", [q, k, v, b], num_heads=2)
+        file.graph.node[0].input.append("m")
+        file.graph.input.append(helper.make_tensor_value_info("m", TensorProto.INT32, given.shape))
+        (y,) = run(import_model(file), {"i0": q, "m": given}).values()
+        agrees(y, attended(q + parts[0], k + parts[1], v + parts[2], 2, mask))
     agrees(
         computed("MultiHeadAttention", q, k, v, b, num_heads=2)[0],
         attended(q + parts[0], k + parts[1], v + parts[2], 2),
