@@ -10,7 +10,6 @@ import numpy as np
 
 from distir.dialects.jax.library import library
 
-
 FIXED: Sequence[tuple[type, ...]] = ((), (bool,), (bool, int, float, complex))
 """Types of Python's numbers that are fixed as well, tried in this order: where the function cannot be traced
 since it decides by them (an `inference` flag, the rate of a dropout)."""

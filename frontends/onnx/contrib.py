@@ -204,6 +204,56 @@ def _multi_head_attention(e: Expansion) -> None:
     _attend(e, q, k, v, e.operand(4), e.operand(5))
 
 
+def _grouped_attention(e: Expansion) -> None:
+    """Of rows that all have the whole past, to which the keys and values are appended."""
+    e.without(11, 12, 13)
+    for name in ("smooth_softmax", "qk_output", "kv_cache_bit_width"):
+        if e.take(name, 0) > 0:
+            raise e.refuse(f"attribute {name} is not supported")
+    for name in ("k_quant_type", "v_quant_type"):
+        if e.take(name, "NONE") != "NONE":
+            raise e.refuse(f"attribute {name} is not supported")
+    heads, groups, window = e.take("num_heads", 1), e.take("kv_num_heads", 1), e.take("local_window_size", -1)
+    q, k, v = (e.operand(i) for i in range(3))
+    batch, length, width = (e.add("Gather", e.add("Shape", q), e.constant([i])) for i in range(3))
+    if not k:
+        size = e.add("Div", width, e.constant([heads + 2 * groups]))
+        q = e.add("Split", q, e.add("Mul", size, e.constant([heads, groups, groups])), results=3, axis=-1)
+        k, v = f"{q[:-1]}1", f"{q[:-1]}2"
+
+    def in_heads(value: str, count: int) -> str:
+        return e.add("Transpose", e.add("Reshape", value, e.constant([0, 0, count, -1])), perm=[0, 2, 1, 3])
+
+    q, k, v = in_heads(q, heads), in_heads(k, groups), in_heads(v, groups)
+    past = e.add("Gather", e.add("Shape", e.operand(3)), e.constant([2])) if e.operand(3) else e.constant([0])
+    zero, one = e.constant(0), e.constant(1)
+    start, stop = e.add("Squeeze", past), e.add("Squeeze", e.add("Add", past, length))
+    rows, columns = e.add("Range", start, stop, one), e.add("Range", zero, stop, one)
+    interleaved = e.take("rotary_interleaved", 0)
+    if e.take("do_rotary", 0):
+        places = e.operand(9) or e.add("Expand", rows, e.add("Concat", batch, length, axis=0))
+        q, k = (
+            e.add("RotaryEmbedding", each, e.operand(7), e.operand(8), places, interleaved=interleaved)
+            for each in (q, k)
+        )
+    if e.operand(3):
+        k, v = (e.add("Concat", e.operand(2 + i), each, result=i, axis=2) for i, each in ((1, k), (2, v)))
+    else:
+        k, v = (e.add("Identity", each, result=i) for i, each in ((1, k), (2, v)))
+    own = e.add("Unsqueeze", rows, one)
+    seen = e.add("LessOrEqual", columns, own)
+    if window > 0:
+        seen = e.add("And", seen, e.add("Greater", columns, e.add("Sub", own, e.constant(window))))
+    last = e.add("Unsqueeze", e.add("Cast", e.operand(5), to=TensorProto.INT64), e.constant([1, 2, 3]))
+    mask = e.add("And", seen, e.add("LessOrEqual", columns, last))
+    if e.operand(10):
+        low = e.add("CastLike", e.constant(-10000, np.float32), e.operand(10))
+        mask = e.add("Where", mask, e.operand(10), low)
+    options = {name: value for name in ("scale", "softcap") if (value := e.take(name, 0.0))}
+    rows = e.add("Transpose", e.add("Attention", q, k, v, mask, **options), perm=[0, 2, 1, 3])
+    e.add("Reshape", rows, e.constant([0, 0, -1]), result=0)
+
+
 def _rotary(e: Expansion) -> None:
     names = ("interleaved", "num_heads", "rotary_embedding_dim")
     given = {name: e.attributes.pop(name) for name in names if name in e.attributes}
@@ -350,6 +400,7 @@ EXPANSIONS: Mapping[str, Callable[[Expansion], None]] = {
     "Gelu": _gelu,
     "MatMulIntegerToFloat": lambda e: _integer_matmul(e, e.operand(0), *(e.operand(i) for i in (4, 2, 3, 5, 6))),
     "MatMulNBits": _blocked_matmul,
+    "GroupQueryAttention": _grouped_attention,
     "LayerNormalization": _plain("LayerNormalization"),
     "MultiHeadAttention": _multi_head_attention,
     "QGemm": _quantised_gemm,

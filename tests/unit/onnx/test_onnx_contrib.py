@@ -163,6 +163,25 @@ def test_attention_of_packed_weights() -> None:
     )
 
 
+def test_grouped_attention_appends_to_the_past() -> None:
+    """Two heads share the keys and values of one; rotation by angles of zero changes nothing."""
+    q, k, v = drawn(2, 1, 8), drawn(2, 5, 4), drawn(2, 5, 4)
+    past, counts, angles = (
+        [each[:, None, :4] for each in (k, v)],
+        np.array([4, 4], np.int32),
+        np.zeros((8, 2), np.float32),
+    )
+    given = [q, k[:, 4:], v[:, 4:], *past, counts, np.int32(5), angles + 1, angles]
+    options: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1, "outputs": ["y", "k", "v"]}
+    y, keys, values = computed("GroupQueryAttention", *given, **options)
+    agrees(y, attended(q, np.tile(k, 2), np.tile(v, 2), 2))
+    agrees(keys, k[:, None])
+    agrees(values, v[:, None])
+    packed = np.concatenate([np.tile(q, 2)[..., :8], k[:, 4:], v[:, 4:]], -1)
+    y, *_ = computed("GroupQueryAttention", packed, None, None, *given[3:], local_window_size=2, **options)
+    agrees(y, attended(q, np.tile(k[:, 3:], 2), np.tile(v[:, 3:], 2), 2))
+
+
 def u8(*shape: int) -> Array:
     return RANDOM.integers(0, 200, shape).astype(np.uint8)
 
@@ -227,7 +246,7 @@ def test_a_quantised_lstm_has_weights_by_columns() -> None:
         ),
         ("FusedGemm", [drawn(2, 2), drawn(2, 2)], {"activation": "Swish"}, "activation Swish is not known"),
         ("Gelu", [drawn(2)], {"beta": 2}, "attribute beta is not supported"),
-        ("GroupQueryAttention", [drawn(2)], {}, "in the unknown domain 'com.microsoft'"),
+        ("SparseAttention", [drawn(2)], {}, "in the unknown domain 'com.microsoft'"),
     ],
 )
 def test_what_is_not_known_is_refused(
