@@ -76,7 +76,7 @@ def written_step(
     *,
     example_args: Sequence[Any] | Mapping[str, Any] = (),
     schedules: Mapping[Any, int] | None = None,
-    scalers: Sequence[torch.amp.GradScaler] = (),  # pyright: ignore[reportPrivateImportUsage]
+    scalers: torch.amp.GradScaler | Sequence[torch.amp.GradScaler] = (),  # pyright: ignore[reportPrivateImportUsage]
 ) -> WrittenStep:
     """A step that the user wrote, to be imported as it is: `function` takes a batch and does all the rest, such as backward
     passes, clipping, steps of optimizers and averages of weights. Whatever it remembers must be in `modules` (by name: `model.`
@@ -84,7 +84,8 @@ def written_step(
     `training_step`) and `scalers`."""
     named = {"": modules} if isinstance(modules, nn.Module) else dict(modules)
     listed = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else list(optimizers)
-    return WrittenStep(function, named, listed, example_args, schedules, scalers)
+    scaling = [scalers] if isinstance(scalers, torch.amp.GradScaler) else list(scalers)  # pyright: ignore[reportPrivateImportUsage]
+    return WrittenStep(function, named, listed, example_args, schedules, scaling)
 
 
 def traceable(

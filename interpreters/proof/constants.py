@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import cast
 
+import numpy as np
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute
+
+from distir.dialects.onnx import numpy_dtype
 from distir.interpreters.proof.indices import Indices, Mismatch, ranges
 from distir.interpreters.proof.values import Shard
 
@@ -17,6 +22,12 @@ def stated(value: Shard) -> np.ndarray | None:
         if not indices.is_full(array.shape[d]):
             array = taken(array, d, indices)
     return np.ascontiguousarray(array)
+
+
+def zeros_of(type_: Attribute) -> np.ndarray:
+    """Zeros of a tensor type of known shape."""
+    tensor = cast("TensorType[Attribute]", type_)
+    return np.zeros(tensor.get_shape(), numpy_dtype(tensor.element_type))
 
 
 def taken(array: np.ndarray, dim: int, indices: Indices) -> np.ndarray:

@@ -43,7 +43,7 @@ from distir.dialects.sharding import OutsideKind
 from distir.interpreters.mixed import abstract, mixed_operator
 from distir.interpreters.proof import shards, values
 from distir.interpreters.proof.calls import Place, abstracted
-from distir.interpreters.proof.constants import stated
+from distir.interpreters.proof.constants import stated, zeros_of
 from distir.interpreters.proof.indices import Base, Mismatch
 from distir.interpreters.proof.matching import Application, Lookup, Outcome
 from distir.interpreters.proof.parts import combined
@@ -72,6 +72,7 @@ from distir.interpreters.proof.values import (
     constant,
     expect_shards,
     hole,
+    is_zero,
     packed,
     scaled,
     shard,
@@ -425,15 +426,18 @@ class Prover(Walk):
         return found
 
     def _constants(self, op: Operation, values: Sequence[Shard]) -> PythonValues | None:
-        """The results of an operation on constants."""
-        if any(v.term.array is None or v.addend is not None for v in values):
+        """The results of an operation on constants; on zeros and constants if they are zeros."""
+        if any((v.term.array is None or v.addend is not None) and not v.is_zero for v in values):
             return None
         terms: list[Term] = []
         for value, local in zip(values, op.operands, strict=False):
-            array = None if value.is_whole else stated(value)
+            array = zeros_of(local.type) if value.is_zero else None if value.is_whole else stated(value)
             terms.append(value.term if array is None else constant(array, self.library.kinds(local.type)))
-        found = self.library.evaluated(op, terms)
-        return None if found is None else tuple([whole(term) for term in found])
+        if (found := self.library.evaluated(op, terms)) is None:
+            return None
+        if not any(v.is_zero for v in values):
+            return tuple([whole(term) for term in found])
+        return tuple([zeros(term.kind) for term in found]) if all(map(is_zero, found)) else None
 
     def _scale(self, form: Form, values: Sequence[Shard]) -> PythonValues | None:
         """The result of an operation that multiplies a value by a number."""

@@ -512,3 +512,29 @@ func.func @main(%x: 2x3x@0 {dist.name = "x", dist.part = #dist.part<[0:2, 0:3] o
 def test_a_part_of_a_constant_that_a_number_scales():
     wrong = [("[4.0]]> : tensor<2x1", "[5.0]]> : tensor<2x1"), ("Mul %s1, %x1", "Mul %c1, %x1")]
     check(SCALED_CONSTANT, SCALED_CONSTANT_OF_ROWS, wrong)
+
+
+SCALED_BY_CONSTANTS = """
+func.func @main(%x: tensor<4xf32> {dist.name = "x"}) -> (tensor<4xf32> {dist.name = "y"}) {
+  %k = onnx.Constant dense<6.0> : tensor<f32>
+  %y = onnx.Mul %x, %k : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  func.return %y : tensor<4xf32>
+}"""
+ZERO_ON_ONE_DEVICE = """
+func.func @main(%x: 4x@0 {dist.name = "x"}, %x1: 4x@1 {dist.name = "x"}) -> (4x@0 {dist.name = "y"}, 4x@1 {dist.name = "y"}) {
+  %a = onnx.Constant dense<2.0> : tensor<f32, #dist.on<0>>
+  %b = onnx.Constant dense<3.0> : tensor<f32, #dist.on<0>>
+  %a1 = onnx.Constant dense<2.0> : tensor<f32, #dist.on<1>>
+  %b1 = dist.zeros : tensor<f32, #dist.on<1>>
+  %k = onnx.Mul %a, %b : (tensor<f32, #dist.on<0>>, tensor<f32, #dist.on<0>>) -> tensor<f32, #dist.on<0>>
+  %k1 = onnx.Mul %a1, %b1 : (tensor<f32, #dist.on<1>>, tensor<f32, #dist.on<1>>) -> tensor<f32, #dist.on<1>>
+  %y = onnx.Mul %x, %k : (4x@0, tensor<f32, #dist.on<0>>) -> 4x@0
+  %y1 = onnx.Mul %x1, %k1 : (4x@1, tensor<f32, #dist.on<1>>) -> 4x@1
+  %s, %s1 = dist.allreduce sum %y, %y1 : (4x@0, 4x@1) -> (4x@0, 4x@1)
+  func.return %s, %s1 : 4x@0, 4x@1
+}"""
+
+
+def test_zeros_and_constants_give_zeros():
+    wrong = [("%k1 = onnx.Mul %a1, %b1", "%k1 = onnx.Add %a1, %b1"), ("%x1, %k1 :", "%x1, %a1 :")]
+    check(SCALED_BY_CONSTANTS, ZERO_ON_ONE_DEVICE, wrong)
