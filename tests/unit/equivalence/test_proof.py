@@ -6,6 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import ml_dtypes
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,7 @@ from distir.dialects.dist import AccumulateOp, AllReduceOp, Dist, MicrobatchesOp
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.entry import entry_function, machine_devices
 from distir.interpreters.proof import Proof, prove, prove_ranks, terms
+from distir.interpreters.proof.constants import close
 from distir.interpreters.proof.indices import (
     FREE,
     Base,
@@ -369,6 +372,13 @@ def test_what_holds_for_an_unknown_set_holds_for_what_it_is():
     assert concat(parts) is merged
     with pytest.raises(Mismatch):
         unknown.unscaled(2)
+
+
+@pytest.mark.parametrize("element", ["float32", "bfloat16"])
+def test_constants_that_are_no_number_are_alike(element: str):
+    a, b = (np.array([[1, np.nan], [x, np.nan]], np.dtype(getattr(ml_dtypes, element, element))) for x in (2, 3))
+    assert close(a, a.copy())
+    assert not close(a, b)
 
 
 def test_numbers_that_scale_a_value_commute() -> None:
