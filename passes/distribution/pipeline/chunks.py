@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -27,9 +27,6 @@ from distir.passes.distribution.shards import state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.shardcombine_annotate import is_operator
 from distir.passes.structure import shape_of
-
-if TYPE_CHECKING:
-    from distir.passes.distribution.pipeline.chunk_prices import ChunkPrices
 
 LONGEST = 4
 """How many operations may be between a collective and a contraction, with the contraction."""
@@ -97,13 +94,25 @@ class Cut:
         return message, joined
 
 
+class Prices(Protocol):
+    """What chunks are worth (`chunk_prices`)."""
+
+    def waited(self, op: CollectiveOp) -> int:
+        """How much longer a collective takes than what is computed before its result is used."""
+        ...
+
+    def gain(self, cut: Cut) -> int:
+        """How much sooner all is done if a collective is cut so."""
+        ...
+
+
 @dataclass
 class Chunks:
     """Cuts collectives in so many chunks, or in fewer where a dim does not divide; where there are prices, in those that are fastest, if that is faster at
     all."""
 
     count: int
-    prices: ChunkPrices | None = None
+    prices: Prices | None = None
 
     def cut(self, block: Block, lingers: Callable[[SSAValue], bool]) -> list[CollectiveOp]:
         """Cuts every collective of a block whose results are waited for, and returns the collectives of chunks: not those of which one `lingers`, unless
