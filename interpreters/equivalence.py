@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 from zlib import crc32
 
@@ -239,19 +239,22 @@ class _Source:
         if number % 3 == 1:
             candidates[:2] = candidates[1::-1]
         between = [lambda each=each: self._between_zero_and_one(each()) for each in candidates]
+        if any(self.special.values()):  # a mean over labels that are all ignored is no number
+            ordinary = [partial(self.afresh, number, SMALL_STATE, False), partial(self.near_the_model, number, False)]
+            between += ordinary
         return Drawing(f"seed {self.seed + number}", candidates + between)
 
     def _between_zero_and_one(self, values: Values | None) -> Values | None:
         return None if values is None else between_zero_and_one(self.module, values) | self.given
 
-    def afresh(self, number: int, of_state: float) -> Values:
-        """Every value drawn, state at this scale."""
+    def afresh(self, number: int, of_state: float, has_special: bool = True) -> Values:
+        """Every value drawn, state at this scale; among indices are those that are no positions."""
         values = draw_inputs(self.module, self.seed + number, names=self.drawn)
         for name in self.drawn:
             value = values[name]
             if name in self.state and value.size > 1 and value.dtype.kind not in "iub":
                 values[name] = (value * of_state).astype(value.dtype)
-            if self.special.get(name):
+            if has_special and self.special.get(name):
                 values[name] = _with_special(value, self.special[name], self._random(number, name))
         if number % 3 == 0:
             values |= self._different_counts(values, number)
@@ -273,11 +276,11 @@ class _Source:
         after = reference.run(self.module, values | batch | before | self.given, dtype=np.float64)
         return values | {name: np.asarray(after[name]) for name in self.state}
 
-    def near_the_model(self, number: int) -> Values | None:
+    def near_the_model(self, number: int, has_special: bool = True) -> Values | None:
         """The model's values times numbers from 0.5 to 1.5: what is zero or infinite stays so."""
         if not self.own:
             return None
-        values = self.afresh(number, SMALL_STATE)
+        values = self.afresh(number, SMALL_STATE, has_special)
         for name in self.own.keys() & set(self.drawn):
             value = self.own[name]
             if value.dtype.kind in "iub" or self.ports[name].role == "state":

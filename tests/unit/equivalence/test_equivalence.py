@@ -203,6 +203,27 @@ def test_labels_have_what_a_loss_ignores_and_the_edge_classes():
     assert any({0, 4} <= labels for labels in every)
 
 
+def test_no_label_is_ignored_where_each_has_a_mean_of_its_own():
+    """Gradients of single samples: a mean over one label that is ignored is no number."""
+    rows = "\n".join(
+        f"""%i{i} = onnx.Constant dense<[{i}]> : tensor<1xi64>
+        %s{i} = "onnx.Gather"(%s, %i{i}) <{{axis = 0 : si64}}> : (tensor<2x5xf32>, tensor<1xi64>) -> tensor<1x5xf32>
+        %l{i} = "onnx.Gather"(%l, %i{i}) <{{axis = 0 : si64}}> : (tensor<2xi64>, tensor<1xi64>) -> tensor<1xi64>
+        %y{i}, %p{i} = "onnx.SoftmaxCrossEntropyLoss"(%s{i}, %l{i}) <{{ignore_index = -7 : si64, reduction = "mean"}}>
+          : (tensor<1x5xf32>, tensor<1xi64>) -> (tensor<f32>, tensor<1x5xf32>)"""
+        for i in range(2)
+    )
+    module = parse(f"""
+      func.func @main(%s: tensor<2x5xf32> {{dist.name = "s", dist.role = "input"}},
+                      %l: tensor<2xi64> {{dist.name = "l", dist.role = "label"}}) -> (tensor<f32>, tensor<f32>) {{
+        {rows}
+        func.return %y0, %y1 : tensor<f32>, tensor<f32>
+      }}""")
+    assert special_indices(module, "l") == [-7]
+    found = [expectation.values["l"].tolist() for expectation in expectations(module, drawings(module))]
+    assert found and all(-7 not in labels for labels in found)
+
+
 def test_every_value_is_another_and_none_is_zero_or_one():
     text = """func.func @main(%x: tensor<6x3xf32> {dist.name = "x", dist.role = "input"},
         %a: tensor<6xf32> {dist.name = "a", dist.role = "parameter"}, %b: tensor<6xf32> {dist.name = "b", dist.role = "parameter"},
