@@ -136,7 +136,7 @@ def test_collectives() -> None:
     assert seconds(AllReduceOp(values(*parts)), *range(4)) == is_about(allreduce)
     assert seconds(AllGatherOp(values(*parts), 0, whole), *range(4)) == is_about(allreduce)
     assert seconds(BroadcastOp.create(operands=values(parts[0]), result_types=parts), *range(4)) == 0
-    gather = GatherOp.create(operands=values(*parts), result_types=whole[3:])
+    gather = GatherOp(values(*parts), 0, whole[3])
     assert seconds(gather, *range(4)) == is_about(2 * 8e-3 / 1095.2057), "2 B per element, counted twice; 2 to 3"
 
 
