@@ -221,7 +221,8 @@ def test_no_label_is_ignored_where_each_has_a_mean_of_its_own():
       }}""")
     assert special_indices(module, "l") == [-7]
     found = [expectation.values["l"].tolist() for expectation in expectations(module, drawings(module))]
-    assert found and all(-7 not in labels for labels in found)
+    assert found
+    assert all(-7 not in labels for labels in found)
 
 
 def test_every_value_is_another_and_none_is_zero_or_one():
