@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
@@ -70,7 +71,7 @@ class Cut:
         own = {step.op for line in self.lines for step in line}
         made = {*self.op.results, *[step.op.results[0] for line in self.lines for step in line]}
         between = takewhile(lambda each: each is not self.last, following(self.op.results[0]))
-        return all(each in own or made.isdisjoint(each.operands) for each in between)
+        return all(each in own or made.isdisjoint(operands_of(each)) for each in between)
 
     def write(self) -> list[CollectiveOp]:
         """Puts it into the program; returns the collectives of chunks."""
@@ -125,7 +126,9 @@ class Chunks:
         return found
 
     def _is_waited_for(self, op: CollectiveOp) -> bool:
-        return self.prices is not None and self.prices.waited(op) > 0
+        """Whether it is known to take longer than what is computed before its result is used; of one that is only returned, callers decide."""
+        is_used = any(not isinstance(use.operation, ReturnOp) for result in op.results for use in result.uses)
+        return self.prices is not None and is_used and self.prices.waited(op) > 0
 
     def _best(self, op: CollectiveOp) -> Cut | None:
         if self.prices is None:
@@ -278,6 +281,11 @@ def computed_beside(value: SSAValue) -> Iterator[Operation]:
             yield op
 
 
+def operands_of(op: Operation) -> Iterator[SSAValue]:
+    """What an operation is given, and what those in its regions are."""
+    return (value for each in op.walk() for value in each.operands)
+
+
 def following(value: SSAValue) -> Iterator[Operation]:
     """The operations of its block after a value."""
     op = value.op.next_op if isinstance(value, OpResult) else block_of(value).first_op
@@ -332,8 +340,8 @@ def _written_before(cut: Cut) -> list[CollectiveOp]:
     for line in lines:
         for step in line[::-1]:
             _block(step.op).erase_op(step.op)
-    users = {use.operation for result in op.results for use in result.uses}
-    first = next((each for each in following(chunks[-1].results[0]) if each in users), op)
+    results = set(op.results)
+    first = next((each for each in following(chunks[-1].results[0]) if not results.isdisjoint(operands_of(each))), op)
     _join(op, chunks, state, _inserting(first))
     return chunks
 

@@ -40,10 +40,6 @@ Position = tuple[int, ...]
 """Where an operation is in the program: operations that replace a call are inside its position."""
 
 
-BUCKET_BYTES = 25 * 2**20
-"""How much is reduced in one message: PyTorch's `DistributedDataParallel(bucket_cap_mb=25)`."""
-
-
 def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chunks: Chunks) -> None:
     """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes, and collectives that
     would be waited for in chunks."""
