@@ -45,7 +45,7 @@ def test_overlap_in_groups_of_devices(number: int, bucket: int, tmp_path: Path) 
     assert found.counts["proven"]
 
 
-@pytest.mark.parametrize(("number", "chunks"), [(2022, 3), (2039, 2)])
+@pytest.mark.parametrize(("number", "chunks"), [pytest.param(2022, 3, marks=pytest.mark.long), (2039, 2)])
 def test_collectives_in_chunks(number: int, chunks: int, tmp_path: Path) -> None:
     """Sums beside what makes them, and gathers beside what uses them."""
     case = draw(number, tmp_path)
