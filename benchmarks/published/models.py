@@ -95,13 +95,13 @@ def gpt_step(
     vocabulary: int,
     batch: int,
     recompute: str = "full",
-    dtype: torch.dtype = torch.float16,
+    dtype: str = "float16",
     dropout: float = 0.1,
 ) -> ModuleOp:
     """One step on so many sequences. `recompute` is `full` (every layer), `selective` (attention) or `none`."""
     with torch.device("meta"):
         layer = partial(GptLayer, width, heads, dropout, recompute)
-        model = Gpt(layers, width, vocabulary, sequence, recompute, layer).to(dtype)
+        model = Gpt(layers, width, vocabulary, sequence, recompute, layer).to(getattr(torch, dtype))
         tokens = torch.zeros(batch, sequence, dtype=torch.long)
     return _imported(model, HalfAdam(model.parameters()), tokens)
 

@@ -177,9 +177,74 @@ def mpt() -> Iterator[Run]:
         yield Run(name, machine, FuseKernelsPass("foreach"), model, plan, seconds)
 
 
+def narayanan() -> Iterator[Run]:
+    """Megatron-LM of 2021 on Selene (DGX A100 80GB): every layer computed again, stages interleaved where it says so; and DeepSpeed's ZeRO-3 of that time, which
+    gathers each parameter by itself. Sequences of 2,048 and 51,200 tokens. Seconds are the paper's operations (its equation 3) at the rate that it states."""
+    sequence, vocabulary = 2048, 51200
+    for row in _rows("narayanan_2021"):
+        layers, width, heads, tp, pp, virtual, devices, batch = (
+            int(row[name]) for name in ("layers", "hidden", "heads", "TP", "PP", "interleaved", "gpus", "global_batch")
+        )
+        dp = devices // tp // pp
+        plan = DtpParallelizePass(
+            dp=dp,
+            tp=tp,
+            pp=pp,
+            microbatches=batch // dp // int(row["microbatch"]),
+            schedule="interleaved" if virtual > 1 else "1f1b",
+            virtual=virtual if virtual > 1 else 0,
+            zero=int(row["zero"] or 0),
+            machine="dgx-a100",
+            sharding="ilp",
+            grouped=True,
+            overlap=True,
+            memory_limit="1TB",
+            time_limit=300.0,
+        )
+        operations = 96 * batch * sequence * layers * width**2
+        operations *= 1 + sequence / (6 * width) + vocabulary / (16 * layers * width)
+        seconds = operations / (devices * float(row["tflops_per_gpu"]) * 1e12)
+        name = f"narayanan-2021 {row['case']} {'ZeRO-3 ' if row['zero'] else ''}T={tp} P={pp} D={dp}"
+        model = ("gpt_step", (layers, width, heads, sequence, vocabulary, batch))
+        yield Run(name, "dgx-a100", FuseKernelsPass("megatron"), model, plan, seconds, (sequence, width))
+
+
+def bloom() -> Iterator[Run]:
+    """BigScience's trials of February 2022 for BLOOM with Megatron-DeepSpeed on Jean Zay: every layer computed again, state cut over replicas (ZeRO 1), a vocabulary
+    of 250,880. The machine is that of `dgx-a100` but for the network. Settings changed from day to day, and repeated runs differ by 5 %."""
+    machine = str(FOLDER / "jean-zay-a100.toml")
+    for row in _rows("bloom_2022"):
+        layers, width, heads, dp, tp, pp, microbatch, batch = (
+            int(row[name])
+            for name in ("layers", "hidden", "heads", "DP", "TP", "PP", "microbatch", "global_batch")
+        )
+        sequence, in_bf16 = 2048, row["date"] == "02-28"
+        plan = DtpParallelizePass(
+            dp=dp,
+            tp=tp,
+            pp=pp,
+            microbatches=batch // dp // microbatch,
+            zero=1,
+            machine=machine,
+            sharding="ilp",
+            grouped=True,
+            overlap=pp > 1,
+            gradient_type="f32" if in_bf16 else "",
+            memory_limit="1TB",
+            time_limit=300.0,
+        )
+        name = f"bloom-2022 {row['date']} {layers}x{width} A={heads} T={tp} P={pp} D={dp} b={microbatch} B={batch}"
+        dtype = "bfloat16" if in_bf16 else "float16"
+        model = ("gpt_step", (layers, width, heads, sequence, 250880, batch, "full", dtype, 0.0))
+        memory = float(row["memory_gb"]) * 1e9 if row["memory_gb"] else None
+        yield Run(name, machine, FuseKernelsPass("megatron"), model, plan, float(row["iter_s"]), (sequence, width), memory)
+
+
 def runs() -> Iterator[Run]:
     """All rows."""
+    yield from bloom()
     yield from megatron()
+    yield from narayanan()
     yield from torchtitan()
     yield from korthikanti()
     yield from mpt()

@@ -242,8 +242,12 @@ def _axis_options(
         kind = "none" if size == 1 else restrictions.get(axis, "any")
         keys.append((kind, size))
         if (kind, size) not in found:
-            inside = {"any": reach.is_weight, "model": reach.is_weight, "sequence": reach.is_sequence}.get(kind)
-            space = _Space(module, main, size, allowed[kind], inside or allowed["none"], prices.mesh.uneven)
+            inside = (
+                allowed[kind]
+                if kind != "any"
+                else lambda value, dim: reach.is_weight(value, dim) or reach.is_batch(value, dim)
+            )
+            space = _Space(module, main, size, allowed[kind], inside, prices.mesh.may_differ(size))
             space.restricted = None if kind == "none" else loop
             space.close()
             found[kind, size] = _without_idle_blocks(_without_idle_addends(space.options), prices.mesh)
@@ -375,7 +379,7 @@ def _tie_updates(problem: Problem) -> None:
 
 
 def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
-    """All even ways to store a tensor: whole or cut as one piece, along each axis; where no dim divides, all uneven ones."""
+    """All even ways to store a tensor: whole or cut as one piece, along each axis; where no dim divides, all uneven ones that the axis may have."""
     if not isinstance(type_, TensorType):
         return [prices.whole]
     shape: tuple[int, ...] = type_.get_shape()
@@ -383,7 +387,7 @@ def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
     for size in mesh.sizes:
         cuts = [Sharded(d, (n,)) for d, n in enumerate(shape) if 1 < size <= n]
         even = [cut for cut in cuts if cut.is_even(size)]
-        per_axis.append([REPLICATED, *(even or (cuts if mesh.uneven else []))])
+        per_axis.append([REPLICATED, *(even or (cuts if mesh.may_differ(size) else []))])
 
     def is_stored(states: AxisStates) -> bool:
         is_uneven = any(isinstance(s, Sharded) and not s.is_even(n) for s, n in zip(states, mesh.sizes, strict=True))

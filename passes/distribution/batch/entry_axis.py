@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
-from xdsl.ir import BlockArgument, Operation, OpResult
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import BatchRowsOp
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Sharded
@@ -87,17 +87,36 @@ def follow_batch(
         try:
             return _follow_batch(module, entry, batch, shards, early if gathers else None, statistics)
         except _BeforeLoop as found:
-            early |= dict.fromkeys(found.operations, found.error)
+            early |= dict.fromkeys(_by_themselves(found.root, found.operations, early), found.error)
         except _Statistics as found:
             statistics |= found.operations
 
 
 class _BeforeLoop(Exception):
-    """Operations that can run before the loop, on the whole batch, and why they do."""
+    """An operation that can run before the loop, on the whole batch, with all that it depends on, and why it does."""
 
-    def __init__(self, operations: set[Operation], error: NeedsWhole):
+    def __init__(self, root: Operation, operations: set[Operation], error: NeedsWhole):
         super().__init__()
-        self.operations, self.error = operations, error
+        self.root, self.operations, self.error = root, operations, error
+
+
+def _by_themselves(root: Operation, operations: set[Operation], early: Collection[Operation]) -> list[Operation]:
+    """The root, and copies of what it depends on, made for it alone: the loop computes for itself what it takes too, of the rows that it has."""
+    copies: dict[SSAValue, SSAValue] = {}
+    block, made = root.parent_block(), [root]
+    assert block is not None
+    shared = [op for op in block.ops if op in operations and op is not root and op not in early]
+    for op in shared:
+        block.insert_op_before(copy := op.clone(copies), op)
+        made.append(copy)
+        for old, new in zip(op.results, copy.results, strict=True):
+            new.name_hint = old.name_hint
+    for old, new in copies.items():
+        old.replace_uses_with_if(new, lambda use: root.is_ancestor(use.operation))
+    for op in reversed(shared):
+        if not any(result.uses for result in op.results):
+            block.erase_op(op)
+    return made
 
 
 class _Statistics(Exception):
@@ -143,8 +162,8 @@ def _follow_batch(
                     propagation.follow(op, axis)
             except NeedsWhole as error:
                 gathers = early is not None and error.op is op
-                if gathers and (found := _before_loop(op, error, entry)) is not None:
-                    raise _BeforeLoop(found, error) from None
+                if gathers and (root := _before_loop(op, error, entry)) is not None:
+                    raise _BeforeLoop(root, made_of_inputs(root, entry) or set(), error) from None
                 if whole and error.op is op and (found := _statistics(op, axis, phases, statistics)):
                     raise _Statistics(found) from None
                 if whole or isinstance(error.state, Sharded):
@@ -172,12 +191,11 @@ def _follow_batch(
     return BatchAxis(shards, axis, phases, propagation, gathered)
 
 
-def _before_loop(op: Operation, error: NeedsWhole, entry: FuncOp) -> set[Operation] | None:
-    """What can run before the loop so that an operation has what it needs: itself, or the sum over the batch that it takes (how many labels count), with all
-    that they depend on; None if parameters are among that."""
-    if (found := made_of_inputs(op, entry)) is None and isinstance(error.beside, OpResult):
-        found = made_of_inputs(error.beside.op, entry)
-    return found
+def _before_loop(op: Operation, error: NeedsWhole, entry: FuncOp) -> Operation | None:
+    """What can run before the loop so that an operation has what it needs: itself, or the sum over the batch that it takes (how many labels count); None
+    if either depends on parameters."""
+    roots = [op, *([error.beside.op] if isinstance(error.beside, OpResult) else [])]
+    return next((root for root in roots if made_of_inputs(root, entry) is not None), None)
 
 
 def made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:

@@ -11,7 +11,8 @@ from xdsl.context import Context
 
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.equivalence import verify
-from distir.passes.dtp_parallelize import DtpParallelizePass
+from distir.interpreters.proof import prove
+from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "label smoothing": lambda y, t: functional.cross_entropy(y, t, label_smoothing=0.1),
@@ -37,3 +38,35 @@ def test_backward_stays_in_the_loop(loss: str, capsys: pytest.CaptureFixture[str
     assert "converts values between operations" in said
     assert "runs after the loop" not in said
     assert verify(module, distributed, count=1).holds
+
+
+class SequenceFirst(nn.Module):
+    """Rows of tokens that are merged with the sequence outside and the batch inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.norm = nn.Embedding(12, 8), nn.LayerNorm(8)
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens).transpose(0, 1)
+        x = x + self.down(functional.gelu(self.up(self.norm(x))))
+        return functional.linear(x, self.tokens.weight)
+
+
+@pytest.mark.parametrize("plan", [{"microbatches": 2}, {"dp": 2}, {"dp": 2, "pp": 2, "microbatches": 2}])
+def test_the_sequence_comes_first(plan: dict[str, int], capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model = SequenceFirst()
+    step = training_step(
+        model,
+        lambda y, t: functional.cross_entropy(y.flatten(0, 1), t.t().flatten()),
+        torch.optim.SGD(model.parameters(), lr=0.1),
+    )
+    module = import_step(step, (torch.randint(12, (8, 4)), torch.randint(12, (8, 4))))
+    distributed = module.clone()
+    DtpParallelizePass(sharding="ilp", **plan).apply(Context(), distributed)
+    assert "runs after the loop" not in capsys.readouterr().err
+    assert verify(module, distributed, count=1).holds
+    prepare(Context(), module)
+    assert prove(module, distributed)
