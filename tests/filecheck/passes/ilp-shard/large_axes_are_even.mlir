@@ -3,10 +3,8 @@
 
 // Along an axis of many devices shards are even: a program in which they differ would be written for each of them. What no dim of divides is whole there.
 
-// SMALL: %a: tensor<50x80xf32> {{.*}} dist.sharding = #dist.sharding<@mesh, [{}, {"dp"}]>}
-// SMALL: %b: tensor<51x81xf32> {{.*}} dist.sharding = #dist.sharding<@mesh, [{"dp"}, {}]>}
-// LARGE: %a: tensor<50x80xf32> {{.*}} dist.sharding = #dist.sharding<@mesh, [{}, {"dp"}]>}
-// LARGE: %b: tensor<51x81xf32> {{.*}} dist.sharding = #dist.sharding<@mesh, [{}, {}]>}
+// SMALL: %a: tensor<50x80xf32> {dist.name = "a", dist.role = "state", dist.sharding = #dist.sharding<@mesh, [{}, {"dp"}]>}, %b: tensor<51x81xf32> {dist.name = "b", dist.role = "state", dist.sharding = #dist.sharding<@mesh, [{"dp"}, {}]>})
+// LARGE: %a: tensor<50x80xf32> {dist.name = "a", dist.role = "state", dist.sharding = #dist.sharding<@mesh, [{}, {"dp"}]>}, %b: tensor<51x81xf32> {dist.name = "b", dist.role = "state", dist.sharding = #dist.sharding<@mesh, [{}, {}]>})
 func.func @main(%a: tensor<50x80xf32> {dist.name = "a", dist.role = "state"}, %b: tensor<51x81xf32> {dist.name = "b", dist.role = "state"})
     -> (tensor<50x80xf32> {dist.name = "a", dist.role = "state"}, tensor<51x81xf32> {dist.name = "b", dist.role = "state"}) {
   %0 = "onnx.Neg"(%a) : (tensor<50x80xf32>) -> tensor<50x80xf32>
