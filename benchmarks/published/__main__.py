@@ -1,12 +1,13 @@
 """Holds predictions against published runs, none of which anything here was fitted to.
 
-    python -m benchmarks.published [--rows TEXT] [--columns all]
+    python -m benchmarks.published [--rows TEXT] [--columns all] [--keep FOLDER]
 
-Rows are those whose name contains the text. A row for which no plan fits says so. Printed per row: measured and predicted seconds, the memory that the fullest device reserves, its ratio to what was
+Rows are those whose name contains the text. `--keep` writes their programs and `runs.csv`, to which `distir calibrate --fit` fits numbers of a machine. A row for which no plan fits says so. Printed per row: measured and predicted seconds, the memory that the fullest device reserves, its ratio to what was
 measured and that of live tensors alone, and with `--columns all` the ratio of seconds with each cause switched off; below, for each set, the mean error (MAPE) and the bias (mean of predicted / measured - 1) of
 each column.
 
-`megatron_2020.csv`: NVIDIA/Megatron-LM at 52819194, images/tables.tex. `torchtitan.csv`: pytorch/torchtitan, benchmarks/*.md and docs/performance.md. `korthikanti_2022.csv`: arXiv 2205.05198, table 5. `mpt_2023.csv`: mosaicml/llm-foundry,
+`megatron_2020.csv`: NVIDIA/Megatron-LM at 52819194, images/tables.tex. `torchtitan.csv`: pytorch/torchtitan, benchmarks/*.md and docs/performance.md. `korthikanti_2022.csv`: arXiv 2205.05198, table 5.
+`narayanan_2021.csv`: arXiv 2104.04473, tables 1 and 2. `bloom_2022.csv`: bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md. `mpt_2023.csv`: mosaicml/llm-foundry,
 scripts/train/benchmarking/README.md. CPU: 20 to 45 s to import each model, 10 to 20 s to plan and simulate a row; a row of 175B takes 80 s in all, one of 530B or
 1T with full recomputation 4 to 7 minutes and 2.2 GiB.
 """
@@ -14,10 +15,15 @@ scripts/train/benchmarking/README.md. CPU: 20 to 45 s to import each model, 10 t
 from __future__ import annotations
 
 import argparse
+import csv
 import gc
+import re
+from pathlib import Path
 from statistics import fmean
 
-from benchmarks.published.runs import CAUSES, predict, runs
+from xdsl.dialects.builtin import ModuleOp
+
+from benchmarks.published.runs import CAUSES, Run, predict, program_of, runs
 from distir.dialects.errors import DistirError
 
 
@@ -25,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default="", help="only rows whose name contains this")
     parser.add_argument("--columns", choices=("one", "all"), default="one", help="all: also without each cause")
+    parser.add_argument("--keep", type=Path, help="a folder for programs and a table of them")
     given = parser.parse_args()
     gc.set_threshold(200_000, 50, 50)
     columns = {"as it is": (), **({f"no {cause}": (cause,) for cause in CAUSES} if given.columns == "all" else {})}
@@ -36,7 +43,10 @@ def main() -> None:
             continue
         of_set = ratios.setdefault(run.set, {name: [] for name in ("reserved", "live", *columns)})
         try:
-            found = {name: predict(run, without) for name, without in columns.items()}
+            program = program_of(run)
+            if given.keep is not None:
+                keep(given.keep, run, program)
+            found = {name: predict(run, without, None if without else program) for name, without in columns.items()}
         except DistirError as error:
             print(f"{run.name:52}{run.seconds:9.3f}  no plan: {error}", flush=True)
             continue
@@ -60,6 +70,19 @@ def main() -> None:
                 f"{name + ' ' + what:78}" + "".join(f"{each:>10}" for each in memory),
                 *[f"{each:>11}" for each in cells],
             )
+
+
+def keep(folder: Path, run: Run, program: ModuleOp) -> None:
+    """Adds a run to the folder's table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table, name = folder / "runs.csv", re.sub(r"\W+", "_", run.name) + ".mlir"
+    (folder / name).write_text(f"{program}\n", encoding="utf-8")
+    is_new = not table.exists()
+    with table.open("a", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        if is_new:
+            rows.writerow(("program", "seconds", "name"))
+        rows.writerow((name, run.seconds, run.name))
 
 
 if __name__ == "__main__":

@@ -215,8 +215,7 @@ def bloom() -> Iterator[Run]:
     machine = str(FOLDER / "jean-zay-a100.toml")
     for row in _rows("bloom_2022"):
         layers, width, heads, dp, tp, pp, microbatch, batch = (
-            int(row[name])
-            for name in ("layers", "hidden", "heads", "DP", "TP", "PP", "microbatch", "global_batch")
+            int(row[name]) for name in ("layers", "hidden", "heads", "DP", "TP", "PP", "microbatch", "global_batch")
         )
         sequence, in_bf16 = 2048, row["date"] == "02-28"
         plan = DtpParallelizePass(
@@ -237,7 +236,9 @@ def bloom() -> Iterator[Run]:
         dtype = "bfloat16" if in_bf16 else "float16"
         model = ("gpt_step", (layers, width, heads, sequence, 250880, batch, "full", dtype, 0.0))
         memory = float(row["memory_gb"]) * 1e9 if row["memory_gb"] else None
-        yield Run(name, machine, FuseKernelsPass("megatron"), model, plan, float(row["iter_s"]), (sequence, width), memory)
+        yield Run(
+            name, machine, FuseKernelsPass("megatron"), model, plan, float(row["iter_s"]), (sequence, width), memory
+        )
 
 
 def runs() -> Iterator[Run]:
@@ -275,13 +276,19 @@ def _planned(
     return module
 
 
-def predict(run: Run, without: Collection[str] = ()) -> Prediction:
-    """What is predicted, with these causes switched off."""
+def program_of(run: Run, without: Collection[str] = ()) -> ModuleOp:
+    """What is simulated, with these causes switched off."""
     plan = replace(run.plan, overlap=False) if "overlap" in without else run.plan
     module = _planned(run.model, plan, run.whole).clone()
     if "kernels" not in without:
         run.backend.apply(Context(), module)
+    return module
+
+
+def predict(run: Run, without: Collection[str] = (), module: ModuleOp | None = None) -> Prediction:
+    """What is predicted, with these causes switched off; of a module, if it is at hand."""
     machine = load_machine(run.machine)
+    module = program_of(run, without) if module is None else module
     program = open_program(module, machine, WithoutTiles if "tiles" in without else "analytic")
     summary = program.summary()
     live = summary.peak_memory_bytes

@@ -12,8 +12,9 @@ made for each element. Sources:
 * binomial scatter and gather: Thakur, Rabenseifner & Gropp, "Optimization of collective communication operations in MPICH"
   (IJHPCA 2005), section 4: log2(n) steps, (n - 1) / n of the bytes at the root.
 * pairwise exchange for alltoall: the same, section 4.3: n - 1 steps, (n - 1) / n of the bytes of one device.
-* hierarchical: reduce-scatter inside each unit, the collective between units on each device's part, all-gather inside
-  (the same, section 4.4; NCCL's CollNet and multi-rail rings do so).
+* hierarchical, for an allreduce: reduce-scatter inside each unit, allreduce between units on each device's part, all-gather inside
+  (the same, section 4.4; NCCL's CollNet and multi-rail trees do so). An allgather or a reduce-scatter between nodes is a ring (tuning.cc), however many
+  take part: of many devices and few bytes it is n - 1 steps.
 * steps across two levels: NCCL's tuning.cc, a ring of n devices in u units crosses units in u of its n hops; a tree is a
   chain inside a unit and a tree between units.
 """
@@ -57,8 +58,8 @@ def collective_seconds(machine: Machine, kind: str, bytes: Any, devices: Sequenc
             return fit.latency_seconds + moved(kind, group.size) * bytes / fit.bus_bandwidth_bytes_per_second
         return _cheapest(_flat(group, kind, bytes))
     candidates = _flat(group, kind, bytes)
-    if kind in ("allreduce", "allgather", "reducescatter") and len(set(group.units)) == 1:
-        candidates.append(_hierarchical(machine, group, kind, bytes, devices))
+    if kind == "allreduce" and len(set(group.units)) == 1:
+        candidates.append(_hierarchical(machine, group, bytes, devices))
     return _cheapest(candidates)
 
 
@@ -132,8 +133,8 @@ def _latency(group: Group, steps: int, crossings: int) -> float:
     return group.level.latency_seconds + (crossings - 1) * group.level.hop_seconds + (steps - crossings) * inside
 
 
-def _hierarchical(machine: Machine, group: Group, kind: str, bytes: Any, devices: Sequence[int]) -> Any:
-    """Level by level; allgather and reducescatter leave out the half that they do not need."""
+def _hierarchical(machine: Machine, group: Group, bytes: Any, devices: Sequence[int]) -> Any:
+    """An allreduce level by level."""
     number = machine.spanned_level(devices)
     size = machine.levels[number - 1].devices
     assert size is not None, "only the outermost level is unlimited"
@@ -143,12 +144,8 @@ def _hierarchical(machine: Machine, group: Group, kind: str, bytes: Any, devices
     adapters = _usable_adapters(machine, number, per_unit)
     share = adapters * group.level.bandwidth_bytes_per_second / per_unit
     between = Group(group.level, None, units, (1,) * units, share)
-    seconds = _cheapest(_flat(between, kind, bytes / per_unit))
-    if kind != "allgather":
-        seconds += collective_seconds(machine, "reducescatter", bytes, inside)
-    if kind != "reducescatter":
-        seconds += collective_seconds(machine, "allgather", bytes, inside)
-    return seconds
+    seconds = _cheapest(_flat(between, "allreduce", bytes / per_unit))
+    return seconds + sum(collective_seconds(machine, kind, bytes, inside) for kind in ("reducescatter", "allgather"))
 
 
 def _cheapest(candidates: Sequence[Any]) -> Any:
