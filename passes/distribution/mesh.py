@@ -21,10 +21,6 @@ AxisStates = tuple[State, ...]
 """What a value is along each axis of the mesh, in mesh order."""
 
 
-MOST_DIFFERENT = 32
-"""An axis of more devices is searched in even shards alone: what devices do differently is written for each of them."""
-
-
 @dataclass(frozen=True)
 class Mesh:
     """Axis sizes, last axis fastest."""
@@ -40,10 +36,6 @@ class Mesh:
     @cached_property
     def devices(self) -> int:
         return prod(self.sizes)
-
-    def may_differ(self, size: int) -> bool:
-        """Whether a search looks at shards along an axis of this size that differ in extent, or overlap."""
-        return self.uneven and size <= MOST_DIFFERENT
 
     def coordinates(self, device: int) -> tuple[int, ...]:
         found: list[int] = []

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+MOST_DIFFERENT = 32
+"""Along an axis of more devices, what can be cut evenly is not cut otherwise: what devices do differently is written for each of them."""
 MOST_CALLS = 2000
 """Of longer pipelines only ranks that do not do the same are looked at."""
 RESTRICTIONS = ("any", "batch", "sequence", "model", "none")
@@ -247,10 +249,12 @@ def _axis_options(
                 if kind != "any"
                 else lambda value, dim: reach.is_weight(value, dim) or reach.is_batch(value, dim)
             )
-            space = _Space(module, main, size, allowed[kind], inside, prices.mesh.may_differ(size))
+            space = _Space(module, main, size, allowed[kind], inside, prices.mesh.uneven)
             space.restricted = None if kind == "none" else loop
             space.close()
             found[kind, size] = _without_idle_blocks(_without_idle_addends(space.options), prices.mesh)
+            if size > MOST_DIFFERENT:
+                found[kind, size] = {op: _evenly(each, size) for op, each in found[kind, size].items()}
             if kind in ("batch", "sequence"):
                 found[kind, size] = _keeping_addends(found[kind, size])
     return [found[key] for key in keys]
@@ -310,6 +314,13 @@ def _keeping_addends(options: Mapping[Operation, list[Option]]) -> dict[Operatio
         return [o for o in found if ADDENDS in op.attributes and isinstance(o.choice, UsePartial)] or found
 
     return {op: kept(op, found) for op, found in options.items()}
+
+
+def _evenly(options: list[Option], size: int) -> list[Option]:
+    """Only the options in even shards, if some of them cut."""
+    states = {o: [s for s in (*o.operands, *o.results) if isinstance(s, Sharded | Windowed)] for o in options}
+    even = [o for o in options if all(isinstance(s, Sharded) and s.is_even(size) for s in states[o])]
+    return even if any(states[o] for o in even) else options
 
 
 def _without_idle_blocks(options: Mapping[Operation, list[Option]], mesh: Mesh) -> dict[Operation, list[Option]]:
@@ -379,7 +390,7 @@ def _tie_updates(problem: Problem) -> None:
 
 
 def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
-    """All even ways to store a tensor: whole or cut as one piece, along each axis; where no dim divides, all uneven ones that the axis may have."""
+    """All even ways to store a tensor: whole or cut as one piece, along each axis; where no dim divides, all uneven ones."""
     if not isinstance(type_, TensorType):
         return [prices.whole]
     shape: tuple[int, ...] = type_.get_shape()
@@ -387,7 +398,7 @@ def stored_states(prices: Prices, type_: Attribute) -> list[AxisStates]:
     for size in mesh.sizes:
         cuts = [Sharded(d, (n,)) for d, n in enumerate(shape) if 1 < size <= n]
         even = [cut for cut in cuts if cut.is_even(size)]
-        per_axis.append([REPLICATED, *(even or (cuts if mesh.may_differ(size) else []))])
+        per_axis.append([REPLICATED, *(even or (cuts if mesh.uneven else []))])
 
     def is_stored(states: AxisStates) -> bool:
         is_uneven = any(isinstance(s, Sharded) and not s.is_even(n) for s, n in zip(states, mesh.sizes, strict=True))
