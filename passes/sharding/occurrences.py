@@ -71,6 +71,7 @@ class Occurrences:
         """By value, microbatch, sender and receiver."""
         self._item = 0
         self._ends: dict[Occurrence, Position] = {}
+        self._roots: dict[str, list[tuple[SSAValue, list[int]]]] = {}
         for argument, stages in order.places.items():
             for stage in stages:
                 self._add(Occurrence(argument, None, stage))
@@ -109,14 +110,22 @@ class Occurrences:
         value = occurrence.value
         if not isinstance(value, OpResult) or not is_stage_call(value.op):
             return None
-        last = self.problem.callee(cast(AnyCall, value.op)).body.block.last_op
-        assert last is not None
-        source = root(last.operands[value.index])
+        source, alike = self._shared(cast(AnyCall, value.op))[value.index]
         if isinstance(source, BlockArgument):
             return source
-        alike = [other for other, v in zip(value.op.results, last.operands, strict=True) if root(v) is source]
         of = occurrence.microbatch, occurrence.stage
-        return max(alike, key=lambda other: self.end(self.found[other, *of]))
+        return max((value.op.results[i] for i in alike), key=lambda other: self.end(self.found[other, *of]))
+
+    def _shared(self, call: AnyCall) -> list[tuple[SSAValue, list[int]]]:
+        """Per result of a call's function, the value in whose memory it lies, and all results that lie there."""
+        if (name := call.callee.string_value()) not in self._roots:
+            last = self.problem.callee(call).body.block.last_op
+            assert last is not None
+            roots, alike = [root(v) for v in last.operands], defaultdict[SSAValue, list[int]](list)
+            for i, source in enumerate(roots):
+                alike[source].append(i)
+            self._roots[name] = [(source, alike[source]) for source in roots]
+        return self._roots[name]
 
     def remaining(self, at: At, position: Position) -> set[Use] | None:
         """What still needs what a use takes at a position, as `Lifetimes.remaining`."""

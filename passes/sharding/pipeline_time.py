@@ -7,13 +7,15 @@ its sum is a lower bound of the makespan of every plan; the makespan is the larg
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import OpResult
+from xdsl.ir import OpResult, SSAValue
 
 from distir.passes.sharding.lifetimes import Position
 from distir.passes.sharding.memory import Body, Reshard, Run, body_of
+from distir.passes.sharding.occurrences import occurrences_of
 from distir.passes.sharding.plans import Plan
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.timeline import Event, Timeline, timeline_of
@@ -100,18 +102,24 @@ class PipelineTime:
         )
 
     def _crossing(self, event: Event) -> Position | None:
-        """Where a path may cross to another stage in every plan: at the first message of what a call makes. None if that is not known."""
-        value = self.timeline.instances[event.operands[0]].value
-        if not isinstance(value, OpResult) or not is_stage_call(value.op):
+        """Where a path may cross to another stage in every plan: at the first message of what a call makes, which may leave the loop. None if that is
+        not known."""
+        instance, order = self.timeline.instances[event.operands[0]], self.timeline.order
+        of: tuple[SSAValue, int | None] = instance.value, instance.microbatch
+        results: Sequence[SSAValue] = order.loop.results if order.loop is not None else ()
+        given: dict[SSAValue, tuple[SSAValue, int | None]] = {
+            result: passed[:2] for result in results if (passed := order.passed_as(result, None)) is not None
+        }
+        of = given.get(instance.value, of)
+        if not isinstance(of[0], OpResult) or not is_stage_call(of[0].op):
             return None
-        instance = self.timeline.instances[event.operands[0]]
-        of = value, instance.microbatch, event.receiver
-        for each in self.timeline.events:
-            if each.receiver is not None:
-                there = self.timeline.instances[each.operands[0]]
-                if (there.value, there.microbatch, each.receiver) == of:
-                    return each.position
-        raise AssertionError("the event is one of them")
+        same: list[tuple[SSAValue, int | None]] = [of]
+        same += ((result, None) for result, passed in given.items() if passed == of)
+        occurrences = occurrences_of(self.problem)
+        assert occurrences is not None
+        assert event.receiver is not None
+        messages = [occurrences.messages.get((*each, event.stage, event.receiver), ()) for each in same]
+        return min((use.start for uses in messages for use in uses), default=None)
 
     def _time(self, event: Event) -> int:
         if event.conversion is not None:

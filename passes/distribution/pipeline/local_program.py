@@ -22,9 +22,10 @@ from distir.passes.distribution.batch.batch_axis import (
 )
 from distir.passes.distribution.batch.entry_axis import BatchAxis, axis_of_entry
 from distir.passes.distribution.batch.localize import Localizer
-from distir.passes.distribution.inline import inline_calls
+from distir.passes.distribution.inline import erase_unreached, inline_calls
 from distir.passes.distribution.pipeline.cuts import SLOWER
 from distir.passes.distribution.pipeline.split_backward import split_backward
+from distir.passes.distribution.pipeline.split_updates import SplitUpdates
 from distir.passes.distribution.pipeline.stages import (
     BEFORE,
     UPDATE,
@@ -78,8 +79,11 @@ def cut_into_stages(
         inline_calls(module, entry)
         axis = axis_of_entry(module, entry, batch, shards, gathers)
         assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
-    while callees := assignment.straddling():
-        inline_calls(module, entry, callees)
+    updates = SplitUpdates(module)
+    while straddling := assignment.straddling():
+        for call, homes in straddling.items():
+            updates.split(call, homes)
+        erase_unreached(module, entry.sym_name.data)
         axis = axis_of_entry(module, entry, batch, shards, gathers)
         assignment = Assignment(entry, axis, stages, weigh, cuts, slower)
     if splits:

@@ -250,16 +250,20 @@ class Assignment:
                     wanted[value.op] |= stages
         return settled
 
-    def straddling(self) -> frozenset[str]:
-        """Functions called after the loop that take parameters of several stages: the updates of a repeated layer through
-        which a boundary goes."""
-        found: set[str] = set()
+    def straddling(self) -> dict[CallOp, Mapping[int, int]]:
+        """Calls after the loop that take parameters of several stages (the updates of a repeated layer through which a boundary goes), and the
+        stages of these operands."""
+        found: dict[CallOp, Mapping[int, int]] = {}
         for op, group in self.groups.items():
             if isinstance(op, CallOp) and group.phase == UPDATE:
-                homes = {self.home[v] for v in op.operands if self._is_parameter(v) and v in self._forward_homes}
-                if len(homes) > 1:
-                    found.add(op.callee.string_value())
-        return frozenset(found)
+                homes = {
+                    i: self.home[v]
+                    for i, v in enumerate(op.operands)
+                    if self._is_parameter(v) and v in self._forward_homes
+                }
+                if len(set(homes.values())) > 1:
+                    found[op] = homes
+        return found
 
     def _assign_before(self, ops: Sequence[Operation]) -> None:
         """What does not depend on the batch is computed once, on the first stage that uses it, or where a parameter that it
