@@ -90,7 +90,8 @@ class JointSearch:
             known.append(outcome)
             yield outcome
         self.staged.seconds = self.seconds or max(LEAST_SECONDS, monotonic() - start)
-        yield from self.staged.outcomes(staged, distinct(known))
+        alike = {c.overlap for c in staged}
+        yield from self.staged.outcomes(staged, distinct(o for o in known if o.configuration.overlap in alike))
 
 
 def _by_sharding(configurations: Sequence[Configuration]) -> tuple[list[Configuration], list[Configuration]]:

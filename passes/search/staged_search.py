@@ -79,8 +79,8 @@ class StagedSearch:
     cost_model: str
     memory_limit_bytes: int
     batch: str = ""
-    tries_overlap: bool = False
-    """Whether messages have streams of their own also where a configuration does not ask for it, if that is faster and fits."""
+    overlapped: int = 0
+    """How many of the fastest plans are simulated with messages on streams of their own too."""
     wanted: int = 0
     """How many of the fastest plans are wanted; 0: the figures of all."""
     divides: bool = False
@@ -181,10 +181,16 @@ class StagedSearch:
             self.base(*key)
 
     def outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome] = ()) -> Iterator[Outcome]:
-        """Simulates all configurations that are wanted, as far as there is time. What is `known` of other plans says which to look at soon, and
-        what is too slow."""
+        """Simulates all configurations that are wanted, as far as there is time, and the fastest with messages on streams too. What is `known` of
+        other plans says which to look at soon, and what is too slow."""
+        found = list[Outcome]()
         try:
-            yield from self._outcomes(configurations, known)
+            for outcome in self._outcomes(configurations, known):
+                found.append(outcome)
+                yield outcome
+            for each in ranked(found)[: self.overlapped]:
+                if not each.configuration.overlap and each.configuration.devices > 1:
+                    yield self.evaluate(replace(each.configuration, overlap=True))
         finally:
             self._end = inf
 
@@ -278,18 +284,10 @@ class StagedSearch:
 
     def evaluate_alone(self, c: Configuration) -> Outcome:
         """Exactly this one."""
-        return self._evaluate(c)
+        return self.evaluate(c)
 
     def evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
-        """Simulates one configuration; with `tries_overlap`, what comes out may be the same with messages on streams. Raises TooSlow where it is known
-        to take longer than `cutoff` seconds."""
-        alone = self._evaluate(c, cutoff)
-        if not self.tries_overlap or c.overlap or alone.dropped is not None:
-            return alone
-        beside = self._evaluate(replace(c, overlap=True))
-        return beside if beside.dropped is None and beside.throughput > alone.throughput else alone
-
-    def _evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
+        """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""
         sweep()
         try:
             program = open_program(self.program(c, cutoff), self.machine, self.cost_model, memo=self._memo)

@@ -271,12 +271,13 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
     name = with_settings(args.machine, args.settings)
     given = args.cost_model, limit, args.batch
-    staged = StagedSearch(bind, name, *given, tries_overlap, wanted, args.divide, args.zero)
+    overlapped = args.top if tries_overlap else 0
+    staged = StagedSearch(bind, name, *given, overlapped, wanted, args.divide, args.zero)
     staged.wanted = 0 if args.exhaustive else wanted
     staged.seconds = args.time_limit or inf
     if "dtp" not in shardings:
         return staged, configurations, model
-    known = bind, machine, *given, args.top if tries_overlap else 0, args.exhaustive, wanted
+    known = bind, machine, *given, overlapped, args.exhaustive, wanted
     fast = (
         RecomputedSearch(*known, machine_name=name)
         if set(policies) - {"none"} or any(c.tp > 1 for c in configurations)
