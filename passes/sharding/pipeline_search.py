@@ -5,7 +5,7 @@ along a mixture add up, so the plan that costs least along it bounds all plans. 
 (Kelley, 1960), as prices of memory are: plans found so far say which mixture promises most, and the longest path of each new plan joins. What is
 tried lies between that mixture and the one that bounds best so far (in-out separation; Ben-Ameur & Neto, 2007): a stage that is on no path of a
 mixture has no costs, and plans along it may do anything there. After a mixture that gave no faster plan, only the bound is left to raise, and what
-is tried is the one that promises most. While the bound is not near, every stage has a little of each mixture; one of those plans
+is tried is the one that promises most. The first mixtures are found without regard to memory. While the bound is not near, every stage has a little of each mixture; one of those plans
 is taken if it needs less memory than the best and is about as fast, unless the best is proven.
 What mixtures leave open (no plan is half of one and half of another) is closed by the integer program with a row for each path, where that is small; of a large problem, a plan near its bound will do."""
 
@@ -24,7 +24,16 @@ from distir.passes.sharding.pipeline_time import Path, PipelineTime
 from distir.passes.sharding.plans import Plan
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result, result_of
-from distir.passes.sharding.search import ROUNDS, Solved, TooSlow, choices_of, solve, solved_within
+from distir.passes.sharding.search import (
+    ROUNDS,
+    Solved,
+    TooSlow,
+    check_cutoff,
+    choices_of,
+    least_cost,
+    solve,
+    solved_within,
+)
 from distir.passes.solver.bounds import Bounds
 from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
@@ -37,6 +46,8 @@ SHARES = 1 << 10
 """Shares of paths are so many parts of 1: costs stay integers."""
 MIXTURES = 12
 """So many are tried at most."""
+FREE = 3
+"""So many at most are tried without regard to memory."""
 TOWARDS = 0.75
 """How far the next mixture lies from the one that bounds best towards the one that promises most."""
 PATIENCE = 2
@@ -48,7 +59,7 @@ SWEEPS = 20
 """Passes over a network for the bounds by which choices are ruled out."""
 SMALL = 500
 """With at most so many choices left the rest is left to the integer program."""
-LARGE = 10_000
+LARGE = 4_000
 """With more choices at first a plan is good enough if no other is faster by more than `NEAR`: more mixtures hardly ever found a faster one, and took
 half of the time (`benchmarks.pipeline_gap`)."""
 NEAR = 0.03
@@ -103,15 +114,19 @@ class PipelineSearch:
 
     @property
     def _is_near(self) -> bool:
-        return self._is_large and self._makespan - self._lower <= NEAR * self._makespan
+        return self._best is not None and self._is_large and self._makespan - self._lower <= NEAR * self._makespan
 
     def _mix(self) -> None:
         shares: Sequence[int] = [SHARES // len(self._paths)] * len(self._paths)
+        if self._limit is not None:
+            shares = self._without_limit(shares)
         centre, in_vain = shares, 0
         for _ in range(MIXTURES):
             lower, makespan = self._lower, self._makespan
             try:
                 self._solve(shares)
+            except TooSlow:
+                raise
             except (OutOfTime, DistirError):
                 if self._best is None:
                     raise
@@ -119,8 +134,7 @@ class PipelineSearch:
             if self._lower > lower:
                 centre = shares
             in_vain = 0 if self._lower > lower or self._makespan < makespan else in_vain + 1
-            if self._lower * 1e-12 > self._problem.cutoff:
-                raise TooSlow(self._lower * 1e-12, self._problem.cutoff)
+            check_cutoff(self._problem, self._lower * 1e-12)
             if self._is_closed or self._is_near or self._deadline.is_over or in_vain == PATIENCE:
                 break
             promising, promised = self._next_shares()
@@ -128,15 +142,40 @@ class PipelineSearch:
             towards = TOWARDS if self._makespan < makespan else 1.0
             shares = [round(towards * new + (1 - towards) * old) for new, old in zip(promising, middle, strict=True)]
             if self._makespan - self._lower > self._makespan / STAGES:
-                least = max(1, SHARES // STAGES // self._stages)
-                shares[: self._stages] = [max(share, least) for share in shares[: self._stages]]
+                shares = self._with_every_stage(shares)
             if promised <= self._lower * (1 + CONVERGED):
                 break
 
+    def _without_limit(self, shares: Sequence[int]) -> Sequence[int]:
+        """A mixture that bounds well, by plans without regard to memory: these are found sooner, and say as well that all take too long."""
+        for _ in range(FREE):
+            mixture, total = self._mixture(shares)
+            choices = choices_of(self._problem, self._deadline, weights_of(self._problem, mixture))
+            found = choices.minimum(self._deadline.without_plan)
+            if found.choices is None:
+                break
+            self._bound(choices, least_cost(choices, found), total)
+            check_cutoff(self._problem, self._lower * 1e-12)
+            self._note(PipelineTime(self._problem, choices.plan(found.choices)))
+            promising, promised = self._next_shares()
+            if promised <= self._lower * (1 + NEAR) or self._deadline.is_over:
+                break
+            shares = self._with_every_stage(promising)
+        return [*shares, *[0] * (len(self._paths) - len(shares))]
+
+    def _with_every_stage(self, shares: Sequence[int]) -> list[int]:
+        """A mixture of which every stage has a little."""
+        least = max(1, SHARES // STAGES // self._stages)
+        return [*(max(share, least) for share in shares[: self._stages]), *shares[self._stages :]]
+
+    def _mixture(self, shares: Sequence[int]) -> tuple[list[tuple[Path, int]], int]:
+        """Paths with their shares, and how many parts 1 is of."""
+        mixture = [(path, share) for path, share in zip(self._paths, shares, strict=True) if share]
+        return mixture, sum(share for _, share in mixture)
+
     def _solve(self, shares: Sequence[int]) -> None:
         """The plan that costs least along a mixture of paths."""
-        mixture = [(path, share) for path, share in zip(self._paths, shares, strict=True) if share]
-        total = sum(share for _, share in mixture)
+        mixture, total = self._mixture(shares)
         choices = choices_of(self._problem, self._deadline, weights_of(self._problem, mixture))
 
         def cost(plan: Plan) -> float:
@@ -145,18 +184,25 @@ class PipelineSearch:
 
         enough = NEAR_EACH if choices.network.size > LARGE else EXACT
         is_first = self._best is None
-        found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first, enough)
-        lower = cost(found.plan) if found.lower is None else found.lower
-        if lower / total > self._lower or self._bounding is None:
-            self._lower, self._bounding = max(self._lower, lower / total), (choices, total)
+        found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first, enough, total)
+        self._bound(choices, cost(found.plan) if found.lower is None else found.lower, total)
         self._add(found, all(shares[: self._stages]))
 
-    def _add(self, found: Solved, is_of_all: bool = False) -> None:
-        time = PipelineTime(self._problem, found.plan)
+    def _bound(self, choices: ChoiceNetwork, lower: float, total: int) -> None:
+        """Takes note of what plans cost at least along a mixture of so many parts."""
+        if lower / total > self._lower or self._bounding is None:
+            self._lower, self._bounding = max(self._lower, lower / total), (choices, total)
+
+    def _note(self, time: PipelineTime) -> int:
+        """Takes note of a plan's longest path, and returns its makespan."""
         makespan, path = time.longest()
         self._times.append(time)
         if path not in self._paths:
             self._paths.append(path)
+        return makespan
+
+    def _add(self, found: Solved, is_of_all: bool = False) -> None:
+        makespan = self._note(PipelineTime(self._problem, found.plan))
         if makespan < self._makespan:
             self._best, self._makespan = found, makespan
         if is_of_all and makespan < self._of_all[1]:
@@ -166,7 +212,7 @@ class PipelineSearch:
         """The mixture that bounds best as far as plans found so far tell, and that bound."""
         import pulp
 
-        scale = float(self._makespan)
+        scale = max(1.0, self._lower)
         model = pulp.LpProblem("mixture", pulp.LpMaximize)
         bound = model.add_variable("bound")
         shares = [model.add_variable(f"share{i}", 0) for i in range(len(self._paths))]

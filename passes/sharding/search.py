@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from distir.dialects.errors import DistirError
 from distir.passes.sharding.beam import NoPlan
 from distir.passes.sharding.beam_within import beam_plan
-from distir.passes.sharding.choice_network import ChoiceNetwork
+from distir.passes.sharding.choice_network import TIE_BREAK, ChoiceNetwork
 from distir.passes.sharding.integer_program import Infeasible, IntegerProgram, Solution
 from distir.passes.sharding.least_memory import Least, least_memory
 from distir.passes.sharding.memory import Footprint, Point, footprint
@@ -21,6 +21,7 @@ from distir.passes.sharding.plans import Plan, cost, picoseconds
 from distir.passes.sharding.problem import Problem
 from distir.passes.sharding.result import Result, result_of
 from distir.passes.sharding.within_memory import WithinMemory
+from distir.passes.solver.bounds import Minimum
 from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
 POINTS_AT_ONCE = 4
@@ -93,9 +94,22 @@ def best_plan(
     bound = None if found.lower is None else _bound(problem, found.plan, found.lower)
     result = result_of(problem, found.plan, bound, found.memory, found.binding, found.prices)
     least = result.seconds if bound is None else bound
-    if problem.division is None and least > problem.cutoff:
-        raise TooSlow(least, problem.cutoff)
+    check_cutoff(problem, least)
     return result
+
+
+def least_cost(choices: ChoiceNetwork, found: Minimum) -> float:
+    """Picoseconds that no plan costs less than, without what breaks ties."""
+    lower = found.lower
+    if found.is_proven and found.choices is not None:
+        lower = choices.network.cost(found.choices)
+    return lower - TIE_BREAK
+
+
+def check_cutoff(problem: Problem, least_seconds: float) -> None:
+    """Raises TooSlow if no plan is as fast as asked for."""
+    if problem.division is None and least_seconds > problem.cutoff:
+        raise TooSlow(least_seconds, problem.cutoff)
 
 
 def _bound(problem: Problem, plan: Plan, lower: float) -> float:
@@ -120,13 +134,15 @@ def solve(
     costing: Cost,
     is_first: bool = True,
     enough: float = EXACT,
+    parts: int = 1,
 ) -> Solved:
-    """The plan that costs least within a limit, or one of which the bound is short by at most the share `enough`. Raises as `best_plan` does; and
-    OutOfTime, if another plan is known, where the whole integer program would be needed."""
+    """The plan that costs least within a limit, or one of which the bound is short by at most the share `enough`; costs are so many `parts` of a plan's
+    time. Raises as `best_plan` does; and OutOfTime, if another plan is known, where the whole integer program would be needed."""
     problem = choices.problem
     if solver == "highs":
         return _whole(choices, memory_limit, deadline, 0.0, costing)
     found = choices.minimum(deadline if memory_limit is None else deadline.without_plan)
+    check_cutoff(problem, least_cost(choices, found) / parts * 1e-12)
     if found.choices is None:
         return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)
     plan = choices.plan(found.choices)
