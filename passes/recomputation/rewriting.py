@@ -78,7 +78,8 @@ class Layer:
         self.kept = list(dict.fromkeys(v for v in (*self.returned, *repetition.taken) if v not in dropped))
         self.kept = [v for v in self.kept if v in set(self.returned) or not isinstance(v, BlockArgument)]
         self.arguments = tuple(block.args)
-        self.given = [v for v in (*block.args, *self.kept) if v in set(repetition.taken)]
+        read = {v for op in repetition.ops for v in values_read(op)}
+        self.given = [v for v in (*block.args, *self.kept) if v in read]
         self.forward = _function(module, f"{name}_forward", self.arguments, list(block.ops)[:-1], self.kept)
         self.again = _function(module, f"{name}_again", self.given, repetition.ops, self.made)
 
