@@ -99,7 +99,9 @@ class StagedSearch:
         default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
     )
     """Programs before their schedule, which depend on that only where it has other stages than plain ones: of the last plan, and of the fastest."""
-    _known: dict[tuple[str | int, ...], list[Stage]] = field(default_factory=dict[tuple[str | int, ...], "list[Stage]"])
+    _known: dict[tuple[str, int, bool, int, bool, bool], list[Stage]] = field(
+        default_factory=dict[tuple[str, int, bool, int, bool, bool], "list[Stage]"]
+    )
     """Of the stages of a model, by policy of recomputation, batch, whether devices share sequences, stages, whether there are several microbatches, and
     whether backward parts are in two."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
@@ -235,6 +237,10 @@ class StagedSearch:
                 planning += monotonic() - now
                 del waiting[c]
                 yield outcome
+        for c in waiting:
+            if {self._key(c), self._key(replace(c, recompute="none"))} <= self._known.keys():
+                for least in bounds[c]:
+                    queue.add({c: least})
         queue.close()
         for outcome in queue.slower():
             del waiting[outcome.configuration]
@@ -256,13 +262,13 @@ class StagedSearch:
 
     def _add(self, queue: BestFirst, c: Configuration, least: float) -> None:
         """Plans come in the order of what they take at least, what ranks of several stages usually wait, and two sums, which a plan may hide or do without:
-        of gradients over replicas, and over tensor ranks of as much as forward parts keep for backward parts."""
+        of gradients over replicas, and over tensor ranks of a quarter of what forward parts keep for backward parts."""
         (stage,) = self._stages(_in_one_stage(c))
         weights, kept = stage.weights // (c.pp * c.tp), stage.kept // (c.dp * c.cp * c.microbatches * c.pp)
         replicas = range(0, c.dp * c.cp * c.tp, c.tp)
         sums = self._costs.collective_seconds("allreduce", weights, replicas) if len(replicas) > 1 else 0.0
         if c.tp > 1:
-            sums += c.microbatches * self._costs.collective_seconds("allreduce", kept, range(c.tp))
+            sums += c.microbatches * self._costs.collective_seconds("allreduce", kept // 4, range(c.tp))
         waits = 0.0 if is_plain(c.schedule) else (c.pp - 1) / (c.microbatches * max(c.virtual, 1))
         queue.add({c: least}, likely=least * (1 + waits) + sums)
 
@@ -354,11 +360,15 @@ class StagedSearch:
         homes = table_of(c.schedule, c.pp, c.microbatches, stages).rank_of
         return [[stage for stage, home in enumerate(homes) if home == rank] for rank in range(c.pp)]
 
+    def _key(self, c: Configuration) -> tuple[str, int, bool, int, bool, bool]:
+        """What the stages of a plan depend on."""
+        count, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
+        return c.recompute, c.batch, c.cp > 1, count, c.microbatches > 1, splits
+
     def _stages(self, c: Configuration) -> list[Stage]:
         """The stages of a plan. They begin at the same operations whatever the number of microbatches."""
-        count, splits = stages_of(c.schedule, c.pp, c.virtual), splits_backward(c.schedule)
-        key = (c.recompute, c.batch, c.cp > 1, count, c.microbatches > 1, splits)
-        if key not in self._known:
+        if (key := self._key(c)) not in self._known:
+            *_, count, _, splits = key
             if count > (most := self._most_stages.get(c.batch, count)):
                 raise DistirError(f"{CUTS_LAYERS}: {CutsLayers(most, count)}")
             module = self.base(c.batch, c.cp > 1).clone()

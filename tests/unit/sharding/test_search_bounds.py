@@ -1,0 +1,79 @@
+"""What a search says of a plan before it makes it, for plans of three models: bounds are no more than figures, and no plan that is pruned is among the
+fastest."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ModuleOp
+
+from distir.frontends.pytorch import import_step
+from distir.passes.search.configurations import Configuration, grid, ranked
+from distir.passes.search.staged_search import StagedSearch
+from distir.passes.sharding.search import TooSlow
+from examples import mlp_pytorch
+from tests.long_cases import also_long
+from tests.slow_machine import written
+from tests.small_models import mlp, residual_step
+
+BATCH = 16
+MODELS: dict[str, Callable[[], ModuleOp]] = {
+    "mlp": lambda: mlp(batch=BATCH).module,
+    "residual": lambda: residual_step(batch=BATCH).module,
+    "adamw": lambda: import_step(mlp_pytorch.step()),
+}
+PLANS = grid(4, [BATCH], (2, 4, 8), ["1f1b", "gpipe", "zb-h1"], "ilp", policies=("none", "full"))
+
+
+@cache
+def machine() -> str:
+    return written(Path(mkdtemp()))
+
+
+@cache
+def model(name: str) -> ModuleOp:
+    return MODELS[name]()
+
+
+def search(name: str, wanted: int = 0, limit: int = 1 << 30) -> StagedSearch:
+    return StagedSearch(lambda _: model(name).clone(), machine(), "analytic", limit, wanted=wanted)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(name=st.sampled_from(sorted(MODELS)), c=st.sampled_from(PLANS), share=st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_bound_is_no_more_than_the_time(name: str, c: Configuration, share: float) -> None:
+    """That of the stages, and that with which the integer program says that a plan is too slow."""
+    figures = search(name).evaluate(c).figures
+    if figures is None:
+        return
+    bounding = search(name, wanted=1)
+    least = [*bounding.bounds(c)]
+    assert least == sorted(least)
+    assert 0 < least[-1] <= figures.latency_seconds
+    assert bounding.least_bytes(c) <= figures.peak_memory_bytes
+    with suppress(TooSlow), noting(least):
+        assert search(name).evaluate(c, share * figures.latency_seconds).figures == figures
+    assert least[-1] <= figures.latency_seconds
+
+
+@contextmanager
+def noting(least: list[float]) -> Generator[None]:
+    """Notes what a plan that is too slow takes at least."""
+    try:
+        yield
+    except TooSlow as error:
+        least.append(error.least_seconds)
+        raise
+
+
+@pytest.mark.parametrize("name", also_long(sorted(MODELS), ["mlp"]))
+def test_the_fastest_are_those_of_all(name: str) -> None:
+    plans = [c for c in PLANS if c.schedule == "1f1b" and c.microbatches <= 2]
+    every = ranked(search(name).outcomes(plans))
+    found = ranked(search(name, wanted=3).outcomes(plans))
+    assert [o.throughput for o in found[:3]] == [o.throughput for o in every[:3]]
