@@ -5,9 +5,9 @@ Configurations are looked at in the order of what they can reach at most, until 
 
 from __future__ import annotations
 
-import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -162,7 +162,7 @@ class StagedSearch:
                 del self._sharded[other]
             module = self.base(c.batch, c.cp > 1).clone()
             try:
-                with contextlib.redirect_stderr(io.StringIO()):  # notes on plans that nobody may take
+                with redirect_stderr(io.StringIO()):  # notes on plans that nobody may take
                     for each in passes[:last]:
                         each.apply(Context(), module)
                 self._sharded[key] = module
@@ -239,8 +239,9 @@ class StagedSearch:
                 yield outcome
         for c in waiting:
             if {self._key(c), self._key(replace(c, recompute="none"))} <= self._known.keys():
-                for least in bounds[c]:
-                    queue.add({c: least})
+                with suppress(DistirError):  # a schedule may not have such a plan
+                    for least in bounds[c]:
+                        queue.add({c: least})
         queue.close()
         for outcome in queue.slower():
             del waiting[outcome.configuration]
