@@ -100,7 +100,7 @@ def add_options(subparsers: Any) -> ArgumentParser:
     parser.add_argument(
         "--overlap",
         action=BooleanOptionalAction,
-        help="messages on streams of their own, beside computation (default: to train, where a plan is faster so and fits)",
+        help="messages on streams of their own, beside computation (default: to train, of the fastest plans, where these are faster so and fit)",
     )
     parser.add_argument(
         "--gradient-type",
