@@ -76,7 +76,7 @@ def keep(folder: Path, run: Run, program: ModuleOp) -> None:
     """Adds a run to the folder's table."""
     folder.mkdir(parents=True, exist_ok=True)
     table, name = folder / "runs.csv", re.sub(r"\W+", "_", run.name) + ".mlir"
-    (folder / name).write_text(f"{program}\n", encoding="utf-8")
+    (folder / name).write_text(str(program) + "\n", encoding="utf-8")
     is_new = not table.exists()
     with table.open("a", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)

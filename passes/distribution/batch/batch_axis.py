@@ -49,6 +49,8 @@ class FunctionAxis:
     """Of the entry of a program whose loop takes rows of what is the same in every microbatch: what runs when, as far as it is followed."""
     early: Collection[Operation] = ()
     """What runs before the loop on the whole batch."""
+    again: Collection[tuple[Operation, int]] = ()
+    """Operands that were computed before the loop, and are computed again for the operation."""
     taken: dict[tuple[SSAValue, State], BatchRowsOp] = field(default_factory=dict[tuple[SSAValue, State], BatchRowsOp])
     """Values of which it does."""
 
@@ -60,6 +62,14 @@ class NeedsWhole(Exception):
     def __init__(self, op: Operation, operand: int, state: State, beside: SSAValue | None = None):
         super().__init__(op.name)
         self.op, self.operand, self.state, self.beside = op, operand, state, beside
+
+
+class RowsApart(Exception):
+    """An operand that is computed before the loop over microbatches, and of which the operation needs rows that do not lie together."""
+
+    def __init__(self, op: Operation, operand: int):
+        super().__init__()
+        self.op, self.operand = op, operand
 
 
 class BatchRefused(DistirError):
@@ -191,6 +201,11 @@ class BatchPropagation:
         for option in available:
             if self._obtain(op, option, operands, axis):
                 return option
+        for option in available:
+            for i, (value, have, need) in enumerate(zip(op.operands, operands, option.operands, strict=False)):
+                is_apart = isinstance(have, Replicated) and isinstance(need, Sharded) and len(need.pieces) > 1
+                if is_apart and axis.early and isinstance(value, OpResult) and (op, i) not in axis.again:
+                    raise RowsApart(op, i)
         addends = [i for i, s in enumerate(operands) if isinstance(s, Partial)]
         if self.shards == 1 and not addends:  # one part is the whole
             return Option(Replicate(), operands, replicate(op).results)

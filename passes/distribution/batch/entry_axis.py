@@ -18,6 +18,7 @@ from distir.passes.distribution.batch.batch_axis import (
     FunctionAxis,
     NeedsWhole,
     Phase,
+    RowsApart,
     batch_states,
     explain,
 )
@@ -80,43 +81,47 @@ def follow_batch(
     gathers = gathers or shards == 1
     early: dict[Operation, NeedsWhole] = {}
     statistics: set[Operation] = set()
+    again: set[tuple[Operation, int]] = set()
+    roots: set[Operation] = set()
     while True:
         for op in [op for op in entry.body.block.ops if isinstance(op, BatchRowsOp)]:
             op.output.replace_all_uses_with(op.input)
             entry.body.block.erase_op(op)
         try:
-            return _follow_batch(module, entry, batch, shards, early if gathers else None, statistics)
+            return _follow_batch(module, entry, batch, shards, early if gathers else None, statistics, again)
         except _BeforeLoop as found:
-            early |= dict.fromkeys(_by_themselves(found.root, found.operations, early), found.error)
+            roots.add(found.root)
+            early |= dict.fromkeys(found.operations, found.error)
+        except RowsApart as found:
+            again.add((found.op, found.operand))
+            _compute_again(found.op, found.operand, entry, early, roots)
         except _Statistics as found:
             statistics |= found.operations
 
 
 class _BeforeLoop(Exception):
-    """An operation that can run before the loop, on the whole batch, with all that it depends on, and why it does."""
+    """An operation that can run before the loop, on the whole batch, with what it depends on, and why they do."""
 
     def __init__(self, root: Operation, operations: set[Operation], error: NeedsWhole):
         super().__init__()
         self.root, self.operations, self.error = root, operations, error
 
 
-def _by_themselves(root: Operation, operations: set[Operation], early: Collection[Operation]) -> list[Operation]:
-    """The root, and copies of what it depends on, made for it alone: the loop computes for itself what it takes too, of the rows that it has."""
-    copies: dict[SSAValue, SSAValue] = {}
-    block, made = root.parent_block(), [root]
-    assert block is not None
-    shared = [op for op in block.ops if op in operations and op is not root and op not in early]
-    for op in shared:
-        block.insert_op_before(copy := op.clone(copies), op)
-        made.append(copy)
-        for old, new in zip(op.results, copy.results, strict=True):
+def _compute_again(
+    op: Operation, operand: int, entry: FuncOp, early: Collection[Operation], roots: Collection[Operation]
+) -> None:
+    """Gives an operation an operand that is computed for it alone, in the loop and of the rows that it has there, if that was made before the loop: of
+    inputs, and of the sums over the batch for which it was (`roots`)."""
+    value, copies = op.operands[operand], dict[SSAValue, SSAValue]()
+    assert isinstance(value, OpResult)
+    needed = set() if value.op in roots else made_of_inputs(value.op, entry, roots) or set()
+    if needed.isdisjoint(early):
+        return
+    for each in [each for each in entry.body.block.ops if each in needed]:
+        entry.body.block.insert_op_before(copy := each.clone(copies), op)
+        for old, new in zip(each.results, copy.results, strict=True):
             new.name_hint = old.name_hint
-    for old, new in copies.items():
-        old.replace_uses_with_if(new, lambda use: root.is_ancestor(use.operation))
-    for op in reversed(shared):
-        if not any(result.uses for result in op.results):
-            block.erase_op(op)
-    return made
+    op.operands[operand] = copies[value]
 
 
 class _Statistics(Exception):
@@ -134,12 +139,13 @@ def _follow_batch(
     shards: int,
     early: Mapping[Operation, NeedsWhole] | None,
     statistics: Collection[Operation] = (),
+    again: Collection[tuple[Operation, int]] = (),
 ) -> BatchAxis:
     propagation = BatchPropagation(module, shards)
     states = batch_states(entry, batch, shards)
     axis = FunctionAxis(dict(zip(entry.body.block.args, states, strict=True)))
     phases: dict[Operation, Phase] = {}
-    axis.outside, axis.early = phases if early is not None else None, early or ()
+    axis.outside, axis.early, axis.again = phases if early is not None else None, early or (), again
     gathered: NeedsWhole | None = None
     for op in list(entry.body.block.ops):
         if isinstance(op, ReturnOp):
@@ -198,8 +204,8 @@ def _before_loop(op: Operation, error: NeedsWhole, entry: FuncOp) -> Operation |
     return next((root for root in roots if made_of_inputs(root, entry) is not None), None)
 
 
-def made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
-    """An operation and what it depends on, if no parameter or state is among that."""
+def made_of_inputs(op: Operation, entry: FuncOp, known: Collection[Operation] = ()) -> set[Operation] | None:
+    """An operation and what it depends on, but for what is known, if no parameter or state is among that."""
     attributes, found, todo = entry.arg_attrs, set[Operation](), [op]
     while todo:
         if (each := todo.pop()) in found:
@@ -207,7 +213,7 @@ def made_of_inputs(op: Operation, entry: FuncOp) -> set[Operation] | None:
         found.add(each)
         for value in values_read(each):
             if isinstance(value, OpResult):
-                todo.append(value.op)
+                todo += [value.op] if value.op not in known else []
             elif attributes is not None and isinstance(value, BlockArgument):
                 if text(attributes.data[value.index].data, "dist.role", "input") in ("parameter", "state", "buffer"):
                     return None
