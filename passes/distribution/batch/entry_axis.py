@@ -117,11 +117,15 @@ def _compute_again(
     needed = set() if value.op in roots else made_of_inputs(value.op, entry, roots) or set()
     if needed.isdisjoint(early):
         return
-    for each in [each for each in entry.body.block.ops if each in needed]:
+    ordered = [each for each in entry.body.block.ops if each in needed]
+    for each in ordered:
         entry.body.block.insert_op_before(copy := each.clone(copies), op)
         for old, new in zip(each.results, copy.results, strict=True):
             new.name_hint = old.name_hint
     op.operands[operand] = copies[value]
+    for each in reversed(ordered):
+        if not any(result.uses for result in each.results):
+            entry.body.block.erase_op(each)
 
 
 class _Statistics(Exception):
