@@ -33,6 +33,11 @@ def main() -> None:
     parser.add_argument("--columns", choices=("one", "all"), default="one", help="all: also without each cause")
     parser.add_argument("--keep", type=Path, help="a folder for programs and a table of them")
     given = parser.parse_args()
+    if given.keep is not None:
+        try:
+            given.keep.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"--keep {given.keep}: {error.strerror}: give a folder that can be made")
     gc.set_threshold(200_000, 50, 50)
     columns = {"as it is": (), **({f"no {cause}": (cause,) for cause in CAUSES} if given.columns == "all" else {})}
     heads = "".join(f"{name:>12}" for name in columns)
@@ -74,7 +79,6 @@ def main() -> None:
 
 def keep(folder: Path, run: Run, program: ModuleOp) -> None:
     """Adds a run to the folder's table."""
-    folder.mkdir(parents=True, exist_ok=True)
     table, name = folder / "runs.csv", re.sub(r"\W+", "_", run.name) + ".mlir"
     (folder / name).write_text(str(program) + "\n", encoding="utf-8")
     is_new = not table.exists()
