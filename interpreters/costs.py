@@ -11,7 +11,7 @@ from functools import cache
 from math import inf, prod
 from typing import Any, cast
 
-from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, TensorType, TupleType
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, TensorType, TupleType
 from xdsl.dialects.func import CallOp as FuncCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
@@ -129,6 +129,8 @@ class CostFunctions(InterpreterFunctions):
         return self.collective("reduce", op, args)
 
 
+MATMUL_TYPE = "dist.matmul_type"
+"""On a contraction: the element type in which a device multiplies, where that is not the operands' (`matmul-type`)."""
 PARTICIPANTS = "taking_part"
 """On a collective that is written for one of its participants alone: the machine's devices that take part."""
 SLOWDOWN = "slowdown"
@@ -199,7 +201,8 @@ class Costs:
         alike: dict[tuple[int, *tuple[object, ...]], list[Operation]] = {}
         for op, device in ops:
             types = [v.type for v in (*op.operands, *op.results)]
-            alike.setdefault((device, type(op), *map(id, types), *map(id, op.properties.values())), []).append(op)
+            own = op.attributes.get(MATMUL_TYPE)
+            alike.setdefault((device, type(op), own, *map(id, types), *map(id, op.properties.values())), []).append(op)
         spent: dict[tuple[int, str], int] = {}
         for (device, *_), same in alike.items():
             cost = self.of(same[0], (device,))
@@ -277,7 +280,9 @@ def detached(op: Operation, operands: Sequence[SSAValue], results: Sequence[SSAV
 
 
 def _dtype(op: Operation) -> str:
-    """Element type of the first tensor among operands and results: what the kernel computes in."""
+    """What the kernel computes in: as it says, or the element type of the first tensor among operands and results."""
+    if (own := op.attributes.get(MATMUL_TYPE)) is not None:
+        return cast(StringAttr, own).data
     for value in (*op.operands, *op.results):
         if isinstance(value.type, TensorType):
             return _name(cast("TensorType[Any]", value.type).element_type)

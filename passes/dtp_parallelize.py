@@ -88,6 +88,10 @@ class DtpParallelizePass(ModulePass):
     """Whether what the devices of a stage do alike is written once (`apply-sharding`)."""
     gradient_type: str = ""
     """The type in which gradients are added up over microbatches and reduced, as for `gradient-type`; none: their own."""
+    matmul_type: str = ""
+    """The type in which devices multiply by weights, as for `matmul-type`; none: their own."""
+    matmul_keep: str = ""
+    """Modules that `matmul-type` leaves as they are."""
 
     @property
     def is_pipeline(self) -> bool:
@@ -236,10 +240,12 @@ class DtpParallelizePass(ModulePass):
 
     @property
     def _typing(self) -> tuple[ModulePass, ...]:
-        """What has gradients reduced in a type of their own."""
+        """What has gradients reduced, and weights multiplied, in a type of their own."""
         from distir.passes.gradient_type import GradientTypePass
+        from distir.passes.matmul_type import MatmulTypePass
 
-        return (GradientTypePass(self.gradient_type, self.batch),) if self.gradient_type else ()
+        gradients = (GradientTypePass(self.gradient_type, self.batch),) if self.gradient_type else ()
+        return (*gradients, *((MatmulTypePass(self.matmul_type, self.matmul_keep),) if self.matmul_type else ()))
 
     @property
     def _decomposing(self) -> tuple[ModulePass, ...]:
@@ -251,7 +257,7 @@ class DtpParallelizePass(ModulePass):
     @property
     def _dividing(self) -> DtpParallelizePass:
         """The same plan by the integer program, which divides first."""
-        return replace(self, sharding="ilp", divide=True, gradient_type="")
+        return replace(self, sharding="ilp", divide=True, gradient_type="", matmul_type="")
 
     def _divides_better(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
         """Whether a tensor axis left parameters whole (a table that it is cheaper to look up in whole), and the integer program divides

@@ -16,6 +16,7 @@ _CLASSES = {
     "fuse-kernels": "FuseKernelsPass",
     "gradient-type": "GradientTypePass",
     "ilp-shard": "IlpShardPass",
+    "matmul-type": "MatmulTypePass",
     "merge-functions": "MergeFunctionsPass",
     "microbatch": "MicrobatchPass",
     "onnx-fold-shapes": "OnnxFoldShapesPass",

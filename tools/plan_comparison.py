@@ -22,6 +22,7 @@ TOGETHER = (
     ("recompute",),
     ("overlap",),
     ("gradient_type",),
+    ("matmul_type", "matmul_keep"),
     ("memory_limit_bytes",),
 )
 """Settings that are changed together, in the order in which it is tried: degrees make one mesh."""

@@ -71,6 +71,8 @@ SETTINGS: Mapping[str, tuple[Any, Check]] = {
     "context_parallel": (1, _number(1)),
     "expert_parallel": (1, _number(1)),
     "gradient_type": (None, _or_null(_one_of("bf16", "f32"))),
+    "matmul_type": (None, _or_null(_one_of("f8E4M3FN", "f8E5M2", "bf16", "f16"))),
+    "matmul_keep": (None, _or_null(_text)),
     "memory_limit_bytes": (None, _or_null(_number(1))),
 }
 """What a plan says: each setting with its default, and what it may be."""

@@ -32,6 +32,8 @@ OPTIONS = {
     "recompute": "recompute",
     "overlap": "overlap",
     "gradient_type": "gradient_type",
+    "matmul_type": "matmul_type",
+    "matmul_keep": "matmul_keep",
     "memory_limit_bytes": "memory_limit",
 }
 """The option of `distir search` that fixes each setting. Settings without one, or of which the option does not exist, are not simulated."""

@@ -15,7 +15,7 @@ from distir.tools.plan_runs import PlanRun, not_simulated, pin
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import Plans
 
-SAME = ("sharding", "divide", "zero", "recompute", "gradient_type")
+SAME = ("sharding", "divide", "zero", "recompute", "gradient_type", "matmul_type", "matmul_keep")
 """Options of which a search has one value for all its plans."""
 
 
@@ -65,7 +65,7 @@ class Today:
             "tp_within_node": False,
             "from_config": None,
         }
-        usual |= {"recompute": "none", "gradient_type": None}
+        usual |= {"recompute": "none", "gradient_type": None, "matmul_type": None, "matmul_keep": None}
         own = Namespace(**{**vars(args), **usual, "batch_sizes": None if batch else args.batch_sizes})
         pin(own, plan, args.from_config)
         return cls(found, PlanRun(plan, own))

@@ -212,6 +212,10 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
+    if args.matmul_type and any(args.matmul_type not in g.device.peak_flops_per_second for g in machine.groups):
+        raise DistirError(
+            f"--matmul-type: {machine.name} has no rate for {args.matmul_type}: --set device.peak_flops_per_second.{args.matmul_type}=1e15"
+        )
     if args.divide and args.sharding == "dtp":
         raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
     if args.zero and args.sharding == "dtp":
@@ -296,13 +300,15 @@ def _binder(
     model: ModuleOp, name: str, shapes: dict[str, tuple[int, ...]], batch: dict[int, int], args: Namespace
 ) -> Callable[[int], ModuleOp]:
     """Gives the model at a batch size: its batch dims set, its other open dims as `--shape` says. The types inside follow
-    when it is prepared; those of a program that is not prepared again, here. With `--gradient-type` it is prepared, and gradients are cast."""
+    when it is prepared; those of a program that is not prepared again, here. With `--gradient-type` or `--matmul-type` it is prepared, and gradients are
+    cast, or products say their type."""
     from xdsl.context import Context
 
     from distir.frontends.shapes import argument_dims, argument_name, bind_arguments
     from distir.interpreters.entry import entry_function
     from distir.passes.dtp_parallelize import prepare
     from distir.passes.gradient_type import GradientTypePass
+    from distir.passes.matmul_type import MatmulTypePass
     from distir.passes.structure import is_annotated
     from distir.tools.commands.model import make_static, require_bound
 
@@ -329,9 +335,12 @@ def _binder(
         require_bound(module, name)
         if is_annotated(module):
             make_static(module, name)
-        if args.gradient_type is not None:
+        if args.gradient_type or args.matmul_type:
             prepare(Context(), module)
+        if args.gradient_type:
             GradientTypePass(args.gradient_type, args.batch).apply(Context(), module)
+        if args.matmul_type:
+            MatmulTypePass(args.matmul_type, args.matmul_keep or "").apply(Context(), module)
         return module
 
     return bind

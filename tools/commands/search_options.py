@@ -107,6 +107,16 @@ def add_options(subparsers: Any) -> ArgumentParser:
         choices=("bf16", "f32"),
         help="gradients are added up over microbatches and reduced in this type (gradient-type; default: their own)",
     )
+    parser.add_argument(
+        "--matmul-type",
+        choices=("f8E4M3FN", "f8E5M2", "bf16", "f16"),
+        help="products with weights are charged at the machine's rate for this type (matmul-type; default: their own)",
+    )
+    parser.add_argument(
+        "--matmul-keep",
+        metavar="NAME,...",
+        help="modules of the model that --matmul-type leaves as they are, as in lm_head",
+    )
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="processes that share the search (default: 1)")
     parser.add_argument("--top", metavar="K", type=int, default=10, help="how many plans to print (default: 10)")
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")

@@ -40,8 +40,11 @@ FLAGS = (
 CHOICES = {
     "recompute-granularity": ("full", "selective"),
     "recompute-method": ("uniform", "block"),
+    "fp8-format": ("e4m3", "hybrid"),
     "data-parallel-sharding-strategy": ("no_shard", "optim", "optim_grads", "optim_grads_params"),
 }
+OUTPUT = "output_layer"
+"""Its name for the layer of logits, which has no 8 bits."""
 CONCERNS = re.compile(
     r"parallel|overlap|recompute|fsdp|sharding|offload|pipeline|rampup|hierarchical-comm|distributed-optimizer-instances"
 )
@@ -76,6 +79,8 @@ def read(text: str, devices: int | None) -> Imported:
         if "accumulate-allreduce-grads-in-fp32" in said
         else None,
         "zero": _zero(said),
+        "matmul_type": "f8E4M3FN" if "fp8-format" in said else None,
+        "matmul_keep": OUTPUT if "fp8-format" in said else None,
     }
     virtual = said.get("num-virtual-stages-per-pipeline-rank", 1)
     if "num-layers-per-virtual-pipeline-stage" in said:
@@ -139,6 +144,10 @@ def write(plan: PlanFile) -> Exported:
     """What a launcher has to know too (`--nproc-per-node`) is not among it."""
     known = {"batch_size", "dp", "tp", "pp", "microbatches", "context_parallel", "expert_parallel", "sequence_parallel"}
     known |= {"overlap", "gradient_type", "zero"}
+    in_fp8 = plan.setting("matmul_type") == "f8E4M3FN"
+    known |= {"matmul_type"} if in_fp8 else set()
+    known |= {"matmul_keep"} if in_fp8 and plan.setting("matmul_keep") == OUTPUT else set()
+    in_all = in_fp8 and plan.setting("matmul_keep") is None
     tp, pp, zero, virtual = (plan.setting(name) for name in ("tp", "pp", "zero", "virtual_stages"))
     sizes = {
         "tensor-model-parallel-size": tp,
@@ -169,7 +178,9 @@ def write(plan: PlanFile) -> Exported:
     words += ["--overlap-param-gather"] if plan.setting("overlap") and zero else []
     reduced = {"bf16": "--grad-reduce-in-bf16", "f32": "--accumulate-allreduce-grads-in-fp32", None: ""}
     words += filter(None, [reduced[plan.setting("gradient_type")]])
-    return Exported(" ".join(words) + "\n", unsaid(plan, known))
+    words += ["--fp8-format hybrid"] if in_fp8 else []
+    kept = [f"matmul_keep null (it leaves {OUTPUT} as it is)"] * in_all
+    return Exported(" ".join(words) + "\n", unsaid(plan, known) + kept)
 
 
 FORMAT = Format(read, write)

@@ -1,8 +1,9 @@
-"""torchtitan's TOML as a plan, and back. In go the tables [training], [parallelism] and [activation_checkpoint]; out come settings. Names are those of
-`torchtitan/config/job_config.py` and `parallelism.py`."""
+"""torchtitan's TOML as a plan, and back. In go the tables [training], [parallelism], [activation_checkpoint] and [quantize.linear.float8]; out come settings.
+Names are those of `torchtitan/config/job_config.py` and `parallelism.py`."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from typing import Any, cast
 
@@ -42,6 +43,7 @@ USUAL: dict[str, Any] = {
     "context_parallel_rotate_method": "allgather",
 }
 """What a plan cannot say, where it is other than this."""
+FLOAT8 = "quantize.linear.float8"
 LOOPED = ("interleaved", "looped-bfs", "zbv", "dualpipev")
 """Schedules with two stages on a device, unless told."""
 
@@ -104,8 +106,23 @@ def read(text: str, devices: int | None) -> Imported:
         "context_parallel": cp,
         "expert_parallel": whole(said["expert_parallel_degree"], "parallelism.expert_parallel_degree"),
         "gradient_type": {"float32": "f32", "bfloat16": "bf16", None: None}.get(training.get("mixed_precision_reduce")),
+        **_matmul_type(tables),
     }
     return Imported(completed(settings), others)
+
+
+def _matmul_type(tables: dict[str, Any]) -> dict[str, Any]:
+    """Whether linear layers multiply in 8 bits, and which do not."""
+    converters = _table(tables, "model").get("converters", [])
+    if not {"float8", FLOAT8} & set(map(str, converters if isinstance(converters, list) else [])):
+        return {}
+    table = tables
+    for name in FLOAT8.split("."):
+        table = _table(table, name)
+    kept = (table or _table(tables, "float8")).get("filter_fqns", [])
+    if not isinstance(kept, list) or not all(isinstance(name, str) for name in cast("list[Any]", kept)):
+        raise DistirError("float8.filter_fqns: expected a list of names")
+    return {"matmul_type": "f8E4M3FN", "matmul_keep": ",".join(kept) or None}
 
 
 def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:
@@ -127,7 +144,8 @@ def _recompute(table: dict[str, Any], others: list[str]) -> str:
 def write(plan: PlanFile) -> Exported:
     """The three tables."""
     known = {"batch_size", "dp", "tp", "pp", "microbatches", "context_parallel", "expert_parallel", "sequence_parallel"}
-    known |= {"gradient_type"}
+    in_fp8 = plan.setting("matmul_type") == "f8E4M3FN"
+    known |= {"gradient_type", *(("matmul_type", "matmul_keep") if in_fp8 else ())}
     dp, pp, zero, schedule = (plan.setting(name) for name in ("dp", "pp", "zero", "schedule"))
     policy, virtual = plan.setting("recompute"), plan.setting("virtual_stages")
     known |= {"recompute"} if policy in ("none", "full", "selective") else set()
@@ -160,6 +178,9 @@ def write(plan: PlanFile) -> Exported:
         "parallelism": parallelism,
         "activation_checkpoint": checkpoint,
     }
+    if in_fp8:
+        kept = [name for name in (plan.setting("matmul_keep") or "").split(",") if name]
+        tables |= {"model": {"converters": [FLOAT8]}, FLOAT8: {"filter_fqns": kept}}
     lines = [
         f"[{name}]\n" + "".join(f"{k} = {_value(v)}\n" for k, v in table.items()) for name, table in tables.items()
     ]
@@ -167,6 +188,8 @@ def write(plan: PlanFile) -> Exported:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, list):
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -145,6 +145,8 @@ def plans(draw: st.DrawFn) -> PlanFile:
     said |= {
         "gradient_type": draw(st.sampled_from([None, "bf16", "f32"])),
         "sequence_parallel": tp > 1 and draw(st.booleans()),
+        "matmul_type": draw(st.sampled_from([None, "f8E4M3FN", "f16"])),
+        "matmul_keep": draw(st.sampled_from([None, "output_layer", "output,layers.0"])),
     }
     said |= {"context_parallel": draw(st.sampled_from([1, 2])), "expert_parallel": draw(st.sampled_from([1, 2]))}
     return PlanFile(completed(said))
