@@ -121,16 +121,17 @@ class RMSNorm(nn.RMSNorm):
 
 
 class LlamaLayer(nn.Module):
-    """A transformer layer of Llama 3, as torchtitan writes it."""
+    """A transformer layer of Llama 3, as torchtitan writes it; or, not gated, with a squared ReLU (Nemotron 4)."""
 
-    def __init__(self, width: int, heads: int, groups: int, hidden: int):
+    def __init__(self, width: int, heads: int, groups: int, hidden: int, gated: bool):
         super().__init__()
         size = width // heads
         self.heads, self.groups = heads, groups
         self.norm_1, self.norm_2 = RMSNorm(width), RMSNorm(width)
         self.q, self.k, self.v = (Linear(width, n * size, bias=False) for n in (heads, groups, groups))
         self.o = Linear(width, width, bias=False)
-        self.gate, self.up = Linear(width, hidden, bias=False), Linear(width, hidden, bias=False)
+        self.gate = Linear(width, hidden, bias=False) if gated else None
+        self.up = Linear(width, hidden, bias=False)
         self.down = Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
@@ -144,7 +145,7 @@ class LlamaLayer(nn.Module):
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.o(attended.transpose(1, 2).flatten(2))
         y = self.norm_2(x)
-        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return x + self.down(F.relu(self.up(y)).square() if self.gate is None else F.silu(self.gate(y)) * self.up(y))
 
 
 def _rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
@@ -157,11 +158,21 @@ def _rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 class Llama(nn.Module):
     """Embedding, layers and logits; gives the loss."""
 
-    def __init__(self, layers: int, width: int, heads: int, groups: int, hidden: int, vocabulary: int, recompute: str):
+    def __init__(
+        self,
+        layers: int,
+        width: int,
+        heads: int,
+        groups: int,
+        hidden: int,
+        vocabulary: int,
+        recompute: str,
+        gated: bool,
+    ):
         super().__init__()
         self.recompute, self.size = recompute, width // heads
         self.tokens = nn.Embedding(vocabulary, width)
-        self.layers = nn.ModuleList(LlamaLayer(width, heads, groups, hidden) for _ in range(layers))
+        self.layers = nn.ModuleList(LlamaLayer(width, heads, groups, hidden, gated) for _ in range(layers))
         self.norm, self.head = RMSNorm(width), Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
@@ -209,12 +220,17 @@ def llama_step(
     sequence: int,
     batch: int,
     recompute: str = "selective",
+    half: bool = False,
+    gated: bool = True,
 ) -> ModuleOp:
-    """One step on so many sequences: parameters and state in f32, computation and gathered parameters in bf16."""
+    """One step on so many sequences: parameters and state in f32, computation and gathered parameters in bf16; or `half`, parameters in bf16, and masters of
+    them in f32 with the state."""
     with torch.device("meta"):
-        model = Llama(layers, width, heads, groups, hidden, vocabulary, recompute)
+        model = Llama(layers, width, heads, groups, hidden, vocabulary, recompute, gated)
+        model = model.to(torch.bfloat16) if half else model
         tokens = torch.zeros(batch, sequence, dtype=torch.long)
-    return _imported(model, torch.optim.AdamW(model.parameters(), lr=3e-4), tokens)
+    optimizer = HalfAdam(model.parameters()) if half else torch.optim.AdamW(model.parameters(), lr=3e-4)
+    return _imported(model, optimizer, tokens)
 
 
 class MptLayer(nn.Module):
@@ -245,6 +261,13 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight.to(torch.bfloat16))
 
 
+class Tied(nn.Module):
+    """Logits by a table that is not its own."""
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        return F.linear(x, table)
+
+
 class Mpt(nn.Module):
     """Embeddings, layers, and logits by the embedding's weight; gives the loss."""
 
@@ -253,24 +276,34 @@ class Mpt(nn.Module):
         self.recompute = recompute
         self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(sequence, width)
         self.layers = nn.ModuleList(MptLayer(width, heads) for _ in range(layers))
-        self.norm = LayerNorm(width)
+        self.norm, self.head = LayerNorm(width), Tied()
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         table = self.tokens.weight.to(torch.bfloat16)
         x = F.embedding(tokens, table) + self.positions.weight.to(torch.bfloat16)
         for layer in self.layers:
             x = _recomputed(layer, self.recompute)(x)
-        return F.cross_entropy(F.linear(self.norm(x), table).flatten(0, 1).float(), labels.flatten())
+        return F.cross_entropy(self.head(self.norm(x), table).flatten(0, 1).float(), labels.flatten())
 
 
 def mpt_step(
-    layers: int, width: int, heads: int, vocabulary: int, sequence: int, batch: int, recompute: str
+    layers: int,
+    width: int,
+    heads: int,
+    vocabulary: int,
+    sequence: int,
+    batch: int,
+    recompute: str,
+    half: bool = False,
 ) -> ModuleOp:
-    """One step on so many sequences: parameters and state in f32, computation in bf16. `recompute` is `full` (every layer) or `none`."""
+    """One step on so many sequences: parameters and state in f32, computation in bf16; or `half`, as for `llama_step`. `recompute` is `full` (every layer) or
+    `none`."""
     with torch.device("meta"):
         model = Mpt(layers, width, heads, vocabulary, sequence, recompute)
+        model = model.to(torch.bfloat16) if half else model
         tokens = torch.zeros(batch, sequence, dtype=torch.long)
-    return _imported(model, torch.optim.AdamW(model.parameters(), lr=1e-4), tokens)
+    optimizer = HalfAdam(model.parameters()) if half else torch.optim.AdamW(model.parameters(), lr=1e-4)
+    return _imported(model, optimizer, tokens)
 
 
 def _imported(model: nn.Module, optimizer: torch.optim.Optimizer, tokens: Tensor) -> ModuleOp:

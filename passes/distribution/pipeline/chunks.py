@@ -18,7 +18,14 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
 from distir.dialects.dist.attributes import MAIN_STREAM, placement, placements
-from distir.dialects.dist.communication import AllGatherOp, AllReduceOp, AllToAllOp, CollectiveOp, ReduceScatterOp
+from distir.dialects.dist.communication import (
+    AllGatherOp,
+    AllReduceOp,
+    AllToAllOp,
+    CollectiveOp,
+    CommunicationOp,
+    ReduceScatterOp,
+)
 from distir.dialects.dist.groups import BY_RANK
 from distir.dialects.sharding import REPLICATED, Rule, Sharded, State
 from distir.interpreters.work import Kind, is_view, work_of
@@ -277,7 +284,8 @@ def computed_beside(value: SSAValue) -> Iterator[Operation]:
     """What its device computes between a value and its first use, or the end of its block."""
     users, own = {use.operation for use in value.uses}, placement(value.type)
     for op in takewhile(lambda op: op not in users, following(value)):
-        if not is_view(op) and any(own is not None and on.device == own.device for on in placements(op.result_types)):
+        is_computed = not is_view(op) and not isinstance(op, CommunicationOp)
+        if is_computed and any(own is not None and on.device == own.device for on in placements(op.result_types)):
             yield op
 
 
