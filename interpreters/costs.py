@@ -131,6 +131,10 @@ class CostFunctions(InterpreterFunctions):
 
 MATMUL_TYPE = "dist.matmul_type"
 """On a contraction: the element type in which a device multiplies, where that is not the operands' (`matmul-type`)."""
+IN_PLACE = "dist.in_place"
+"""On what cuts or joins chunks: the kernels beside it read and write them where they lie, so that it takes no time (`overlap-communication{in-place}`)."""
+SAID = frozenset({MATMUL_TYPE, IN_PLACE})
+"""Attributes on which the cost of an operation depends."""
 PARTICIPANTS = "taking_part"
 """On a collective that is written for one of its participants alone: the machine's devices that take part."""
 SLOWDOWN = "slowdown"
@@ -201,8 +205,8 @@ class Costs:
         alike: dict[tuple[int, *tuple[object, ...]], list[Operation]] = {}
         for op, device in ops:
             types = [v.type for v in (*op.operands, *op.results)]
-            own = op.attributes.get(MATMUL_TYPE)
-            alike.setdefault((device, type(op), own, *map(id, types), *map(id, op.properties.values())), []).append(op)
+            said = tuple(map(op.attributes.get, SAID))
+            alike.setdefault((device, type(op), said, *map(id, types), *map(id, op.properties.values())), []).append(op)
         spent: dict[tuple[int, str], int] = {}
         for (device, *_), same in alike.items():
             cost = self.of(same[0], (device,))
@@ -219,6 +223,8 @@ class Costs:
         if len(participants) > 1:
             raise DistirError(f"{op.name} runs on {len(participants)} devices: say what it costs with an @impl")
         model = self.model.on(participants[0]) if participants else self.model
+        if IN_PLACE in op.attributes:
+            return ((str(Kind.VIEW), 0.0),)
         if (kernel := kernel_of(op)) is not None:
             return self._kernel(kernel, model, participants)
         work = work_of(op)

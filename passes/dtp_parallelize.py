@@ -68,6 +68,8 @@ class DtpParallelizePass(ModulePass):
     """As for `overlap-communication`, where that is faster."""
     chunk_all: bool = False
     """Whether collectives are cut in chunks also where that is slower."""
+    in_place: bool = False
+    """Whether kernels read and write chunks where they lie, as for `overlap-communication`."""
     sharding: str = "auto"
     """dtp, ilp, or auto: dtp where every operation follows the batch, else ilp."""
     zero: int = 0
@@ -205,7 +207,7 @@ class DtpParallelizePass(ModulePass):
 
         decides = self.chunks > 1 and not self.chunk_all
         costs = {"machine": self.machine, "cost_model": self.cost_model} if decides else {}
-        return OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks, **costs)
+        return OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks, in_place=self.in_place, **costs)
 
     def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
         """Distributes the untouched program as by `sharding=ilp`, dividing first, and puts it into the module; in one microbatch, if it cannot be in

@@ -29,6 +29,8 @@ class OverlapCommunicationPass(ModulePass):
 
     chunks: int = 1
     """In how many chunks at most a collective that would be waited for is cut, with the contraction before or after it."""
+    in_place: bool = False
+    """Whether kernels read and write chunks where they lie, as those of libraries for asynchronous tensor parallelism do: cutting and joining takes no time."""
     machine: str = ""
     """A machine of `distir machines`, or a .toml file, whose costs say which; none: all that can be."""
     cost_model: str = "analytic"
@@ -57,7 +59,7 @@ class OverlapCommunicationPass(ModulePass):
         prices = None
         if self.machine and self.chunks > 1:
             costs = Costs(make_cost_model(self.cost_model, load_machine(self.machine)))
-            prices = ChunkPrices(costs, group_of(op))
-        chunks = Chunks(self.chunks, prices)
+            prices = ChunkPrices(costs, group_of(op), self.in_place)
+        chunks = Chunks(self.chunks, prices, self.in_place)
         overlap_communication(op, entry, self.bucket, chunks)
         overlap_in_functions(op, entry, self.bucket, chunks)

@@ -25,7 +25,7 @@ from distir.dialects.dist.calls import function_devices, is_kernel
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.groups import by_rank
 from distir.dialects.errors import DistirError
-from distir.interpreters.costs import MATMUL_TYPE, Cost, detached
+from distir.interpreters.costs import SAID, Cost, detached
 from distir.interpreters.held import HeldOp
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Library, Message, Room, Run, Slots
 from distir.interpreters.simulate.groups import DevicesDiffer, Representatives
@@ -205,7 +205,7 @@ class Reader:
             self._stated[type(op)] = stated
         for attributes in (op.properties, op.attributes) if op.attributes else (op.properties,):
             for name, value in attributes.items():
-                if name in stated or (name.startswith("dist.") and name != MATMUL_TYPE):
+                if name in stated or (name.startswith("dist.") and name not in SAID):
                     continue
                 if (number := known.get(id(value))) is None:
                     number = known[id(value)] = self.library.number(value)

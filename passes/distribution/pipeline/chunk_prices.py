@@ -1,7 +1,8 @@
 """What it gains to cut a collective in chunks: in go costs and a way to cut it, out come picoseconds.
 
 Chunks are a pipeline of two: a message of one chunk is on its way while the next is computed, or the one before. What is waited for is the longer of the two for
-each chunk, and the shorter once; whole, both are waited for. Parts of an operation may take longer than their share, and what is joined again is copied."""
+each chunk, and the shorter once; whole, both are waited for. Parts of an operation may take longer than their share, and what is joined again is copied, unless
+chunks are in place."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from xdsl.ir import Block, Operation
 
 from distir.dialects.dist.attributes import placements
 from distir.dialects.dist.communication import CollectiveOp
+from distir.dialects.dist.local import ConcatOp, SliceOp
 from distir.interpreters.costs import Costs
 from distir.interpreters.ranks import Group
 from distir.passes.distribution.conversions import join_shards
@@ -25,6 +27,8 @@ class ChunkPrices:
     costs: Costs
     group: Group | None
     """That of a program over groups."""
+    in_place: bool = False
+    """Whether chunks are read and written where they lie."""
 
     def waited(self, op: CollectiveOp) -> int:
         """How much longer a collective takes than what is computed before its result is used."""
@@ -36,10 +40,11 @@ class ChunkPrices:
         message, joined = cut.chunk(chunk.add_op)
         sent = self.costs.beside(self.costs.ask(message, self._members(message)))
         own = (each for each in chunk.ops if each is not message and _device(each) == _device(op))
+        own = (each for each in own if not (self.in_place and isinstance(each, SliceOp | ConcatOp)))
         part = self._time(own) + sent.slowdown_picoseconds
         for value, state in joined:
             join_shards(Block(arg_types=[value.type] * parts).args, state, joining.add_op)
-        copies = self._time(joining.ops)
+        copies = 0 if self.in_place else self._time(joining.ops)
         for each in reversed(list(chunk.ops)):
             chunk.erase_op(each)
         waited = min(self._time(computed_beside(op.results[0])), sent.cost.picoseconds)

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Protocol
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import TensorType, UnitAttr
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
@@ -27,7 +27,9 @@ from distir.dialects.dist.communication import (
     ReduceScatterOp,
 )
 from distir.dialects.dist.groups import BY_RANK
+from distir.dialects.dist.local import ConcatOp, SliceOp
 from distir.dialects.sharding import REPLICATED, Rule, Sharded, State
+from distir.interpreters.costs import IN_PLACE
 from distir.interpreters.work import Kind, is_view, work_of
 from distir.passes.distribution.conversions import Insert, join_shards, take_shard, with_extent
 from distir.passes.distribution.options import Option, factor_option
@@ -121,6 +123,8 @@ class Chunks:
 
     count: int
     prices: Prices | None = None
+    in_place: bool = False
+    """Whether chunks are read and written where they lie."""
 
     def cut(self, block: Block, lingers: Callable[[SSAValue], bool]) -> list[CollectiveOp]:
         """Cuts every collective of a block whose results are waited for, and returns the collectives of chunks: not those of which one `lingers`, unless
@@ -129,7 +133,11 @@ class Chunks:
         for op in [op for op in block.ops if isinstance(op, AllReduceOp | AllGatherOp | ReduceScatterOp | AllToAllOp)]:
             if self.count > 1 and _is_plain(op) and (not any(map(lingers, op.results)) or self._is_waited_for(op)):
                 if (best := self._best(op)) is not None:
+                    known = set(block.ops) if self.in_place else set[Operation]()
                     found += best.write()
+                    for each in block.ops if self.in_place else ():
+                        if isinstance(each, SliceOp | ConcatOp) and each not in known:
+                            each.attributes[IN_PLACE] = UnitAttr()
         return found
 
     def _is_waited_for(self, op: CollectiveOp) -> bool:

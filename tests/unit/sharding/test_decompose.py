@@ -64,7 +64,9 @@ def step(loss: Callable[[Tensor, Tensor], Tensor]) -> ModuleOp:
     return import_step(training_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1)), (tokens, tokens))
 
 
-@pytest.mark.parametrize(("loss", "sharding"), [pytest.param(smoothed, "dtp", marks=pytest.mark.long), (distilled, "ilp")])
+@pytest.mark.parametrize(
+    ("loss", "sharding"), [pytest.param(smoothed, "dtp", marks=pytest.mark.long), (distilled, "ilp")]
+)
 def test_logits_of_a_tensor_rank_are_its_part(loss: Callable[[Tensor, Tensor], Tensor], sharding: str) -> None:
     sequential = step(loss)
     distributed = sequential.clone()
