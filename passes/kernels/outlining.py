@@ -15,6 +15,7 @@ from xdsl.rewriter import Rewriter
 from distir.dialects.dist import CallOp
 from distir.dialects.dist.attributes import placed, placement
 from distir.dialects.dist.calls import KERNEL
+from distir.interpreters.costs import SAID
 from distir.passes.kernels.grouping import Group
 
 
@@ -68,7 +69,7 @@ class Kernels:
         copies: dict[Operation, Operation] = {}
         for op in ops:
             copy = copies[op] = op.clone(values)
-            for name in [name for name in copy.attributes if name.startswith("dist.")]:
+            for name in [name for name in copy.attributes if name.startswith("dist.") and name not in SAID]:
                 del copy.attributes[name]
             body.add_op(copy)
         for op in body.ops:
