@@ -37,7 +37,7 @@ from distir.dialects.errors import DistirError
 from distir.dialects.plugins import implementations
 from distir.interpreters.cost_models import CostModel
 from distir.interpreters.walk import Walk
-from distir.interpreters.work import Kind, Work, kernel_work, type_bytes, work_of
+from distir.interpreters.work import Kind, Work, dtype_bytes, kernel_work, type_bytes, work_of
 
 PICOSECONDS = 1_000_000_000_000
 FREE = frozenset([Kind.VIEW, Kind.NOTHING])
@@ -131,9 +131,11 @@ class CostFunctions(InterpreterFunctions):
 
 MATMUL_TYPE = "dist.matmul_type"
 """On a contraction: the element type in which a device multiplies, where that is not the operands' (`matmul-type`)."""
+ROUNDED = "dist.rounded"
+"""On a contraction: the numbers of operands that are rounded to that type for it, in a kernel that reads them and writes them twice, as they are and transposed."""
 IN_PLACE = "dist.in_place"
 """On what cuts or joins chunks: the kernels beside it read and write them where they lie, so that it takes no time (`overlap-communication{in-place}`)."""
-SAID = frozenset({MATMUL_TYPE, IN_PLACE})
+SAID = frozenset({MATMUL_TYPE, ROUNDED, IN_PLACE})
 """Attributes on which the cost of an operation depends."""
 PARTICIPANTS = "taking_part"
 """On a collective that is written for one of its participants alone: the machine's devices that take part."""
@@ -230,7 +232,7 @@ class Costs:
         work = work_of(op)
         if (own := model.operation_seconds(op, participants)) is not None:
             return ((str(work.kind), own),)
-        return ((str(work.kind), _seconds(model, work, _dtype(op))),)
+        return ((str(work.kind), _seconds(model, work, _dtype(op)) + _rounding(model, [op])),)
 
     def _kernel(self, kernel: FuncOp, model: CostModel, participants: PythonValues) -> PythonValues:
         """A function that is one kernel; by a model that knows single operations only, what these take."""
@@ -239,7 +241,8 @@ class Costs:
         if not model.has_kernels:
             return ((str(work.kind), sum(self._compute(op, participants)[0][1] for op in ops)),)
         contractions = [op for op in ops if work_of(op).kind is Kind.MATMUL]
-        return ((str(work.kind), _seconds(model, work, _dtype((contractions or ops)[0]))),)
+        seconds = _seconds(model, work, _dtype((contractions or ops)[0])) + _rounding(model, contractions)
+        return ((str(work.kind), seconds),)
 
 
 def _seconds(model: CostModel, work: Work, dtype: str) -> float:
@@ -254,6 +257,17 @@ def _seconds(model: CostModel, work: Work, dtype: str) -> float:
             return model.data_movement_seconds(work)
         case Kind.VIEW | Kind.NOTHING:
             return 0.0
+
+
+def _rounding(model: CostModel, contractions: Iterable[Operation]) -> float:
+    """What it takes to round operands of contractions to the type in which these are computed."""
+    seconds = 0.0
+    for op in contractions:
+        for i in cast("DenseArrayBase[Any]", op.attributes[ROUNDED]).get_values() if ROUNDED in op.attributes else ():
+            type_ = cast("TensorType[Any]", op.operands[i].type)
+            written = 2 * prod(type_.get_shape()) * dtype_bytes(_dtype(op))
+            seconds += model.data_movement_seconds(Work(Kind.DATA_MOVEMENT, 0, type_bytes(type_) + written))
+    return seconds
 
 
 def _bytes_apart(type_: Attribute, dim: int | None) -> int:

@@ -19,8 +19,8 @@ class MatmulTypePass(ModulePass):
     """Marks the products of weights: contractions of what is computed from inputs with what is computed from parameters alone, and those that make the
     gradients of parameters. Attention, which has no weights, stays in its own type.
 
-    Requires: rules. Ensures: the same program. What is marked is a cost alone: a device multiplies at the rate that the machine file has for `type`, reads
-    operands as they are, and rounds them in the kernels that make them, as NVIDIA's Transformer Engine mostly does. Values are not rounded."""
+    Requires: rules. Ensures: the same program. What is marked is a cost alone: a device multiplies at the rate that the machine file has for `type`, and what is of
+    inputs, or of their gradients, is rounded for it by a kernel that writes it twice, as it is and transposed (`dist.rounded`). Values are not rounded."""
 
     name = "matmul-type"
     type: str = "f8E4M3FN"

@@ -24,7 +24,7 @@ from distir.dialects.dist.attributes import on_device, placed, placement
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Rule, Sharded, State, Windowed, begins, different
 from distir.interpreters.cost_models import CostModel, make_cost_model
-from distir.interpreters.costs import MATMUL_TYPE, Costs
+from distir.interpreters.costs import SAID, Costs
 from distir.interpreters.machines import Machine
 from distir.interpreters.walk import values_read
 from distir.interpreters.work import Kind, type_bytes, work_of
@@ -369,8 +369,8 @@ class Prices:
             for margin in of_result:
                 results[i] = margin.widened(results[i])
         trimmed = tuple((i, m.dim, m.kept) for i, of_result in margins.items() for m in of_result)
-        own_type = {k: v for k, v in op.attributes.items() if k == MATMUL_TYPE}
-        told = frozenset(properties.items()), frozenset(own_type.items())
+        said = {k: v for k, v in op.attributes.items() if k in SAID}
+        told = frozenset(properties.items()), frozenset(said.items())
         key = (type(op), told, tuple(operands), tuple(results), means, looked_up, trimmed)
         if key not in self._operations:
             captured = values_read(op)[len(op.operands) :]
@@ -383,7 +383,7 @@ class Prices:
                 operands=own,
                 result_types=results,
                 properties=properties,
-                attributes=own_type,
+                attributes=said,
                 regions=[copied(region, outside) for region in op.regions],
             )
             block.add_op(copy)

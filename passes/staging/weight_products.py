@@ -3,20 +3,20 @@ they are computed when it comes out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from math import prod
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, StringAttr, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Reduce
-from distir.interpreters.costs import MATMUL_TYPE
+from distir.interpreters.costs import MATMUL_TYPE, ROUNDED
 from distir.interpreters.model_names import Renamings, inside, model_name
 from distir.interpreters.walk import values_read
-from distir.interpreters.work import Kind, work_of
+from distir.interpreters.work import Kind, is_view, work_of
 from distir.passes.distribution.options import rule_of
 from distir.passes.structure import (
     AnyCall,
@@ -47,18 +47,24 @@ ORIGINS = {"input": Origin.INPUT, "label": Origin.INPUT, "seed": Origin.INPUT, *
 def mark_products(module: ModuleOp, entry: FuncOp, kind: str, keep: Sequence[str]) -> None:
     """Has each product of weights say in which type it is computed, but for those of modules with one of these names. A gradient is a contraction whose result
     an updated parameter, or its state, is computed from element by element."""
-    products = _by_weights(module, entry) | _gradients(module, entry)
+    by_weights = _by_weights(module, entry)
+    products = {**dict.fromkeys(_gradients(module, entry)), **by_weights}
     _Marking(module, products, StringAttr(kind), [f".{name}." for name in keep]).function(entry.sym_name.data, ())
 
 
 class _Marking:
     """Marks products in functions, of which calls that differ in what is kept have one each."""
 
-    def __init__(self, module: ModuleOp, products: Collection[Operation], kind: StringAttr, keep: Sequence[str]):
+    def __init__(
+        self, module: ModuleOp, products: Mapping[Operation, int | None], kind: StringAttr, keep: Sequence[str]
+    ):
         self._module, self._kind, self._keep = module, kind, keep
         self._table = functions(module)
         operations = {name: list(f.body.block.ops) for name, f in self._table.items() if f.body.blocks}
         self._products = {name: [i for i, op in enumerate(ops) if op in products] for name, ops in operations.items()}
+        self._rounded = {
+            (name, i): products[operations[name][i]] for name, found in self._products.items() for i in found
+        }
         self._calls = {
             name: [(i, op.callee.string_value()) for i, op in enumerate(ops) if isinstance(op, AnyCall)]
             for name, ops in operations.items()
@@ -83,13 +89,28 @@ class _Marking:
             own = list(function.body.block.ops)
             for (i, _), callee in zip(self._calls[name], called, strict=True):
                 own[i].properties["callee"] = SymbolRefAttr(callee)
+            rounded = set[SSAValue]()
             for i, is_kept in zip(self._products[name], kept, strict=True):
-                own[i].attributes.pop(MATMUL_TYPE, None)
-                own[i].attributes |= {} if is_kept else {MATMUL_TYPE: self._kind}
+                for said in (MATMUL_TYPE, ROUNDED):
+                    own[i].attributes.pop(said, None)
+                if is_kept:
+                    continue
+                own[i].attributes[MATMUL_TYPE] = self._kind
+                operand = self._rounded[name, i]
+                if operand is not None and (source := _viewed(own[i].operands[operand])) not in rounded:
+                    rounded.add(source)
+                    own[i].attributes[ROUNDED] = DenseArrayBase.from_list(i64, [operand])
         return self._made[key]
 
     def _is_kept(self, name: str) -> bool:
         return any(each in f".{name}." for each in self._keep)
+
+
+def _viewed(value: SSAValue) -> SSAValue:
+    """What a value is a view of, or itself."""
+    while isinstance(value, OpResult) and is_view(value.op):
+        value = value.op.operands[0]
+    return value
 
 
 def _contracted(op: Operation) -> list[SSAValue]:
@@ -105,9 +126,9 @@ def _contracted(op: Operation) -> list[SSAValue]:
     ]
 
 
-def _by_weights(module: ModuleOp, entry: FuncOp) -> set[Operation]:
-    """The contractions of inputs with weights."""
-    table, found = functions(module), set[Operation]()
+def _by_weights(module: ModuleOp, entry: FuncOp) -> dict[Operation, int]:
+    """The contractions of inputs with weights, and which operand is of inputs: it is rounded there, and for gradients too."""
+    table, found = functions(module), dict[Operation, int]()
     known = dict[tuple[str, tuple[Origin, ...]], list[Origin]]()
 
     def results(function: FuncOp, given: Sequence[Origin]) -> list[Origin]:
@@ -121,8 +142,9 @@ def _by_weights(module: ModuleOp, entry: FuncOp) -> set[Operation]:
                     made = results(table[op.callee.string_value()], read)
                 else:
                     made = [max(read, default=Origin.CONSTANT)] * len(op.results)
-                    if {Origin.WEIGHT, Origin.INPUT} <= {origins[v] for v in _contracted(op)}:
-                        found.add(op)
+                    factors = {origins[v]: v for v in _contracted(op)}
+                    if {Origin.WEIGHT, Origin.INPUT} <= factors.keys():
+                        found[op] = list(op.operands).index(factors[Origin.INPUT])
                 origins.update(zip(op.results, made, strict=True))
                 if isinstance(op, ReturnOp):
                     known[key] = read

@@ -2,11 +2,12 @@
 // RUN: distir-opt %s -p 'shardcombine-annotate,matmul-type{type=bf16 keep=up}' | filecheck %s --check-prefix=KEPT
 // RUN: distir-opt %s --verify-diagnostics -p 'matmul-type{type=i8}' | filecheck %s --check-prefix=TYPE
 
-// A layer's product with its weight, and the two of its gradient; what is made of inputs alone stays as it is (scores of attention).
-// CHECK:       %y = "onnx.MatMul"(%x, %v) {{.*}}dist.matmul_type = "f8E4M3FN"
+// A layer's product with its weight, and the two of its gradient; what is made of inputs alone stays as it is (scores of attention). What is of inputs is rounded
+// where weights multiply it.
+// CHECK:       %y = "onnx.MatMul"(%x, %v) {{.*}}dist.matmul_type = "f8E4M3FN", dist.rounded = array<i64: 0>}
 // CHECK:       %s = "onnx.MatMul"(%y, %yt) {{.*}}found = exact>} :
 // CHECK:       %dx = "onnx.MatMul"(%s, %y) {{.*}}found = exact>} :
-// CHECK:       %dw = "onnx.MatMul"(%xt, %dx) {{.*}}dist.matmul_type = "f8E4M3FN"
+// CHECK:       %dw = "onnx.MatMul"(%xt, %dx) {{.*}}dist.matmul_type = "f8E4M3FN"} :
 // CHECK:       %back = "onnx.MatMul"(%dx, %wt) {{.*}}dist.matmul_type = "f8E4M3FN"
 
 // KEPT:        %y = "onnx.MatMul"(%x, %v) {dist.module = "layers.0.up", {{.*}}found = exact>} :
