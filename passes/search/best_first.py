@@ -105,6 +105,11 @@ class BestFirst:
         return configuration.batch / self._threshold if self._threshold else inf
 
     @property
+    def is_full(self) -> bool:
+        """Whether as many plans were found as are wanted."""
+        return self._threshold > 0
+
+    @property
     def _threshold(self) -> float:
         """The least throughput of the fastest plans, if as many as are wanted were found."""
         own = self._found[-self.wanted] if len(self._found) >= self.wanted else 0.0

@@ -6,7 +6,7 @@ Configurations are looked at in the order of what they can reach at most, until 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -52,6 +52,8 @@ PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
 SECONDS_PER_PLAN = 120.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
 STATE = ("parameter", "state", "buffer")
+KNOWING = 1 / 8
+"""This share of the time is kept to know the stages of all plans, which says what fits no device."""
 MOST_KEPT = 16
 """Programs of the fastest plans that are kept: one that is chosen again, in other time, may be another."""
 
@@ -210,43 +212,67 @@ class StagedSearch:
             yield self._noted(queue, c)
         bounds = {c: self.bounds(c) for c in waiting}
         alike, later = set[tuple[int | str, ...]](), set[Configuration]()
-        bounded, bounding, planning = set[Configuration](), 0.0, 0.0
+        bounded, bounding, planning, is_known = set[Configuration](), 0.0, 0.0, False
         for c in waiting:
             queue.add({c: 0.0})
         while monotonic() < self._end and (found := queue.next()) is not None:
             for c in found[1]:
                 now = monotonic()
                 try:
-                    if (
-                        c not in bounded or bounding < planning
-                    ):  # the first costs little; the others take no longer than plans
+                    if c not in bounded or bounding < planning:  # the first costs little, others no more than plans
                         least = next(bounds[c], None)
                         bounding += monotonic() - now if c in bounded else 0.0
                         bounded.add(c)
                         if least is not None:
                             self._add(queue, c, least)
                             continue
-                    if _kept_as(c) in alike and c not in later:  # much the same, by another schedule: after all others
-                        later.add(c)
+                    key = _kept_as(c)
+                    if key in alike and key not in self._sharded and c not in later:
+                        later.add(c)  # as dear as the same by another schedule, and much like it: after all others
                         queue.add({c: self.least_seconds(c) if self.wanted else 0.0}, likely=inf)
                         continue
-                    alike.add(_kept_as(c))
+                    alike.add(key)
                     outcome = self._fitting(queue, c)
                 except DistirError as error:
                     outcome = Outcome(c, None, str(error))
                 planning += monotonic() - now
                 del waiting[c]
                 yield outcome
-        for c in waiting:
-            if {self._key(c), self._key(replace(c, recompute="none"))} <= self._known.keys():
-                with suppress(DistirError):  # a schedule may not have such a plan
-                    for least in bounds[c]:
-                        queue.add({c: least})
+            is_late = queue.is_full or monotonic() >= self._end - self.seconds * KNOWING
+            if self.wanted and is_late and not is_known:
+                is_known = True
+                self._know(waiting)
+        for c in [c for c in waiting if self.wanted and self._is_known(c)]:
+            try:
+                if (bytes_ := self.least_bytes(c)) > self.memory_limit_bytes:
+                    outcome = self._too_large(c, bytes_)
+                else:
+                    queue.add({c: max(self.bounds(c))})
+                    continue
+            except DistirError as error:  # a schedule may not have such a plan
+                outcome = Outcome(c, None, str(error))
+            del waiting[c]
+            yield outcome
         queue.close()
         for outcome in queue.slower():
-            del waiting[outcome.configuration]
-            yield outcome
+            if outcome.configuration in waiting:
+                del waiting[outcome.configuration]
+                yield outcome
         yield from (Outcome(c, None, self._unseen) for c in waiting)
+
+    def _know(self, configurations: Iterable[Configuration]) -> None:
+        """Measures the stages of these plans, as long as there is time."""
+        for c in configurations:
+            if monotonic() >= self._end:
+                break
+            with suppress(DistirError):
+                self._stages(replace(c, recompute="none"))
+                self._stages(c)
+
+    def _is_known(self, c: Configuration) -> bool:
+        """Whether the stages of a plan are known, or that the model has not so many."""
+        keys = self._key(c), self._key(replace(c, recompute="none"))
+        return keys[0][3] > self._most_stages.get(c.batch, keys[0][3]) or self._known.keys() >= {*keys}
 
     @property
     def _unseen(self) -> str:

@@ -425,12 +425,12 @@ class ChoiceNetwork:
         """Picoseconds from each state that is a source to each; infinite if no collectives do it."""
         import numpy as np
 
-        numbers, known = self.problem.conversions.get(type_, ({}, np.empty((0, 0))))
+        numbers, known = self.problem.prices.between.get(type_, ({}, np.empty((0, 0))))
         new = [s for s in states if s not in numbers]
         if new:
             numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
             known = np.pad(known, (0, len(new)), constant_values=np.nan)
-            self.problem.conversions[type_] = numbers, known
+            self.problem.prices.between[type_] = numbers, known
         columns = np.array([numbers[s] for s in states])
         rows = [(numbers[s], s) for s in dict.fromkeys(sources)]
         for row, source in rows:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
@@ -36,6 +36,11 @@ from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.positions import positions_of, starts_of
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import copied
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 MOST_PIECES = 8
 """Finer pieces are not resharded: gathering the heads of each row would copy as many slices as there are heads and rows."""
@@ -138,9 +143,9 @@ class Prices:
         self.whole: AxisStates = (REPLICATED,) * len(mesh.axes)
         self.coordinates = tuple(size // 2 for size in mesh.sizes) if coordinates is None else coordinates
         self._device = mesh.device(self.coordinates)
-        model = make_cost_model(cost_model, machine)
-        self._sees_shapes = type(model).operation_seconds is not CostModel.operation_seconds
-        self._costs = Costs(model)
+        self._model = make_cost_model(cost_model, machine)
+        self._sees_shapes = type(self._model).operation_seconds is not CostModel.operation_seconds
+        self._costs = Costs(self._model)
         self._groups = [self._distinct_groups(axis) for axis in range(len(mesh.axes))]
         self._by_type: dict[Attribute, _Value] = {}
         self._values: dict[int, _Value] = {}
@@ -150,6 +155,13 @@ class Prices:
         self._operations: dict[object, tuple[int, int]] = {}
         self._others: dict[tuple[int, ...], Prices] = {}
         self._messages: dict[tuple[Attribute, int, int], int] = {}
+        self.between: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
+        """By type of value, the numbers of states, and the picoseconds from each to each, as far as they were asked for; not a number elsewhere."""
+
+    def are_those_of(self, other: Prices) -> bool:
+        """Whether others on the same machine are the same."""
+        same = self.mesh == other.mesh and self.stages == other.stages and self.coordinates == other.coordinates
+        return same and self.machine == other.machine and type(self._model) is type(other._model)
 
     def at(self, coordinates: tuple[int, ...]) -> Prices:
         """The same with the memory of the device at these coordinates."""
@@ -426,6 +438,19 @@ class Prices:
     def _margins(self, op: Operation, options: Sequence[Option], device: int) -> dict[int, list[Margin]]:
         found = {i: margins_of(options, self.mesh, device, i) for i in range(len(op.results))}
         return {i: margins for i, margins in found.items() if any(m.kept != (0, m.computed) for m in margins)}
+
+
+MOST_KEPT = 4
+"""Meshes of which prices are kept: plans that a search looks at one after another are of few."""
+_kept: list[Prices] = []
+
+
+def prices_of(mesh: Mesh, machine: Machine, cost_model: str = "analytic", stages: int = 1) -> Prices:
+    """Prices on a machine, those of before where they were asked for lately."""
+    prices = Prices(mesh, machine, cost_model, stages=stages)
+    found = next((each for each in _kept if each.are_those_of(prices)), prices)
+    _kept[:] = [found, *(each for each in _kept if each is not found)][:MOST_KEPT]
+    return found
 
 
 def _device(type_: Attribute) -> int | None:

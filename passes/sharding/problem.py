@@ -110,10 +110,6 @@ class Problem:
     """Of a staged program, which is scheduled."""
     known: dict[str, object] = field(default_factory=dict[str, object])
     """What is derived from a staged program and kept (`occurrences_of`)."""
-    conversions: dict[Attribute, tuple[dict[AxisStates, int], Array]] = field(
-        default_factory=dict[Attribute, "tuple[dict[AxisStates, int], Array]"]
-    )
-    """By type of value, the numbers of states, and the picoseconds from each to each, as far as they were asked for; not a number elsewhere."""
     carried: dict[str, dict[int, BlockArgument]] = field(default_factory=dict[str, dict[int, BlockArgument]])
     """Of functions that run once per microbatch, by result, the argument as which it is given to the next."""
     model_axes: tuple[bool, ...] = ()

@@ -17,7 +17,7 @@ from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.distribution.pipeline.tasks import check_schedule
 from distir.passes.sharding.plans import annotate
-from distir.passes.sharding.prices import Prices
+from distir.passes.sharding.prices import prices_of
 from distir.passes.sharding.problem import RESTRICTIONS, Problem, build
 from distir.passes.sharding.result import Result
 from distir.passes.sharding.search import NotInTime
@@ -59,9 +59,8 @@ def build_problem(
         prepare(context, module)
         if any(size > 1 and restrictions.get(axis, "any") in ("any", "model") for axis, size in parsed.axes):
             DecomposePass(batch).apply(context, module)
-    prices = Prices(
-        parsed, load_machine(machine), cost_model, stages=ranks_of_entry(entry_function(module, entry), schedule)
-    )
+    stages = ranks_of_entry(entry_function(module, entry), schedule)
+    prices = prices_of(parsed, load_machine(machine), cost_model, stages)
     deadline = Deadline.after(time_limit)
     try:
         batches = parse_batch(batch, entry_function(module, entry))

@@ -12,9 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
+from distir.dialects.errors import DistirError
 from distir.frontends.pytorch import import_step
-from distir.passes.search.configurations import Configuration, grid, ranked
+from distir.interpreters.machines import load_machine
+from distir.passes.distribution.mesh import Mesh
+from distir.passes.search.configurations import CUTS_LAYERS, Configuration, grid, ranked
 from distir.passes.search.staged_search import StagedSearch
+from distir.passes.sharding.prices import prices_of
 from distir.passes.sharding.search import TooSlow
 from examples import mlp_pytorch
 from tests.long_cases import also_long
@@ -77,3 +81,23 @@ def test_the_fastest_are_those_of_all(name: str) -> None:
     every = ranked(search(name).outcomes(plans))
     found = ranked(search(name, wanted=3).outcomes(plans))
     assert [o.throughput for o in found[:3]] == [o.throughput for o in every[:3]]
+
+
+def test_what_is_known_decides_when_time_is_over() -> None:
+    """Plans that fit no device need not be made, nor those of more stages than the model has layers."""
+    plans = [c for c in PLANS if c.microbatches <= 2]
+    bounding = search("mlp", wanted=1, limit=1)
+    for c in plans:
+        with suppress(DistirError):
+            bounding.least_bytes(c)
+    bounding.seconds = 0.0
+    dropped = [o.dropped or "" for o in bounding.outcomes(plans)]
+    assert len(dropped) == len(plans)
+    assert all(why.startswith(("needs at least", CUTS_LAYERS)) for why in dropped)
+
+
+def test_prices_are_kept_by_mesh() -> None:
+    """And by how many stages there are: collectives of other devices may take longer."""
+    (two, four), on = (Mesh((("dp", 1), ("tp", n))) for n in (2, 4)), load_machine(machine())
+    assert prices_of(two, on) is prices_of(two, load_machine(machine()))
+    assert len({id(prices_of(*of)) for of in ((two, on), (four, on), (two, on, "analytic", 2))}) == 3
