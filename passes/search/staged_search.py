@@ -106,6 +106,8 @@ class StagedSearch:
     )
     """Of the stages of a model, by policy of recomputation, batch, whether devices share sequences, stages, whether there are several microbatches, and
     whether backward parts are in two."""
+    _last_cut: tuple[tuple[int, ...], ModuleOp] | None = None
+    """The last program in stages, and what it depends on: as many policies of recomputation as there are begin with it."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
     """By batch, into how many stages the model can be cut between its layers, once that was too few."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
@@ -262,11 +264,13 @@ class StagedSearch:
 
     def _know(self, configurations: Iterable[Configuration]) -> None:
         """Measures the stages of these plans, as long as there is time."""
-        for c in configurations:
+        plans = {self._key(each): each for c in configurations for each in (replace(c, recompute="none"), c)}
+        for _, c in sorted(
+            plans.items(), key=lambda each: (*each[0][1:], each[0][0])
+        ):  # all policies of one cut together
             if monotonic() >= self._end:
                 break
             with suppress(DistirError):
-                self._stages(replace(c, recompute="none"))
                 self._stages(c)
 
     def _is_known(self, c: Configuration) -> bool:
@@ -395,21 +399,28 @@ class StagedSearch:
     def _stages(self, c: Configuration) -> list[Stage]:
         """The stages of a plan. They begin at the same operations whatever the number of microbatches."""
         if (key := self._key(c)) not in self._known:
-            *_, count, _, splits = key
-            if count > (most := self._most_stages.get(c.batch, count)):
-                raise DistirError(f"{CUTS_LAYERS}: {CutsLayers(most, count)}")
-            module = self.base(c.batch, c.cp > 1).clone()
-            cut = PipelineStagesPass(
-                count, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides, True
-            )
-            try:
-                cut.apply(Context(), module)
-            except CutsLayers as error:
-                self._most_stages[c.batch] = error.operations
-                raise DistirError(f"{CUTS_LAYERS}: {error}") from None
+            module = self._cut(c).clone()
             RecomputeActivationsPass(c.recompute, self.machine_name, self.cost_model).apply(Context(), module)
-            self._known[key] = self._measured(module, count)
+            self._known[key] = self._measured(module, key[3])
         return self._known[key]
+
+    def _cut(self, c: Configuration) -> ModuleOp:
+        """The program in a plan's stages, before anything is computed again; it is not to be changed."""
+        key = self._key(c)[1:]
+        if self._last_cut is not None and self._last_cut[0] == key:
+            return self._last_cut[1]
+        *_, count, _, splits = key
+        if count > (most := self._most_stages.get(c.batch, count)):
+            raise DistirError(f"{CUTS_LAYERS}: {CutsLayers(most, count)}")
+        module = self.base(c.batch, c.cp > 1).clone()
+        cut = PipelineStagesPass(count, self.batch, self.machine_name, c.microbatches, 1, splits, self.divides, True)
+        try:
+            cut.apply(Context(), module)
+        except CutsLayers as error:
+            self._most_stages[c.batch] = error.operations
+            raise DistirError(f"{CUTS_LAYERS}: {error}") from None
+        self._last_cut = key, module
+        return module
 
     def _measured(self, module: ModuleOp, count: int) -> list[Stage]:
         entry = entry_function(module)
