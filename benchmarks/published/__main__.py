@@ -8,7 +8,7 @@ each column.
 
 `megatron_2020.csv`: NVIDIA/Megatron-LM at 52819194, images/tables.tex. `torchtitan.csv`: pytorch/torchtitan, benchmarks/*.md and docs/performance.md. `korthikanti_2022.csv`: arXiv 2205.05198, table 5.
 `narayanan_2021.csv`: arXiv 2104.04473, tables 1 and 2. `bloom_2022.csv`: bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md. `mpt_2023.csv`: mosaicml/llm-foundry,
-scripts/train/benchmarking/README.md. CPU: 20 to 45 s to import each model, 10 to 20 s to plan and simulate a row; a row of 175B takes 80 s in all, one of 530B or
+scripts/train/benchmarking/README.md. `nemo_2024.csv`: NVIDIA/NeMo, docs/source/performance/performance_summary.md. CPU: 20 to 45 s to import each model, 10 to 20 s to plan and simulate a row; a row of 175B takes 80 s in all, one of 530B or
 1T with full recomputation 4 to 7 minutes and 2.2 GiB.
 """
 
