@@ -22,7 +22,7 @@ from distir.interpreters import reference
 from distir.interpreters.comparison import Comparison, compare, moves_of, worst
 from distir.interpreters.entry import Port, arguments_of, entry_function, results_of
 from distir.interpreters.global_arrays import Array
-from distir.interpreters.inputs import between_zero_and_one, draw_inputs, special_indices
+from distir.interpreters.inputs import between_zero_and_one, draw_inputs, integer_tables, special_indices
 from distir.interpreters.rounding import rounded_more, rounded_on_purpose
 
 Program = ModuleOp | Sequence[ModuleOp]
@@ -225,6 +225,8 @@ class _Source:
         self.ports = {port.name: port for port in reversed(arguments_of(function))}
         self.drawn = [name for name in self.ports if name not in self.given]
         updated = {port.name for port in results_of(function)}
+        tables = integer_tables(self.module, self.ports.values())
+        self.tables = {n: v for n, v in tables.items() if n in self.drawn and n not in updated}
         self.state = [n for n in self.drawn if self.ports[n].role == "state" and n in updated]
         indices = [n for n in self.drawn if self.ports[n].role in ("input", "label")]
         self.special = {name: special_indices(self.module, name) for name in indices}
@@ -248,7 +250,7 @@ class _Source:
         return None if values is None else between_zero_and_one(self.module, values) | self.given
 
     def afresh(self, number: int, of_state: float, has_special: bool = True) -> Values:
-        """Every value drawn, state at this scale; among indices are those that are no positions."""
+        """Every value drawn, state at this scale; among indices are those that are no positions. Tables of integers are the model's."""
         values = draw_inputs(self.module, self.seed + number, names=self.drawn)
         for name in self.drawn:
             value = values[name]
@@ -258,7 +260,7 @@ class _Source:
                 values[name] = _with_special(value, self.special[name], self._random(number, name))
         if number % 3 == 0:
             values |= self._different_counts(values, number)
-        return values | self.given
+        return values | self.tables | self.given
 
     def _different_counts(self, values: Values, number: int) -> Values:
         """Counts of steps, no two of them equal: which is whose shows."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -173,9 +173,26 @@ def _followed(module: ModuleOp, entry: str, name: str, number: int, tried: Tried
     walk = IndexWalk(module, tried=tried)
     walk.register([CommunicationFunctions(), LocalFunctions(), CallFunctions()])
     ports = arguments_of(entry_function(module, entry))
-    arguments = [_argument(port, number if port.name == name else others, port.name == name) for port in ports]
+    tables = integer_tables(module, ports)
+    arguments = [
+        Known(tables[port.name], False)
+        if port.name in tables
+        else _argument(port, number if port.name == name else others, port.name == name)
+        for port in ports
+    ]
     walk.call(entry, tuple(arguments))
     return walk
+
+
+def integer_tables(module: ModuleOp, ports: Iterable[Port]) -> dict[str, Array]:
+    """The model's own values of buffers of integers: offsets and tables of positions, which are what they are in every run."""
+    from distir.interpreters.weights import weights_of
+
+    names = [p.name for p in ports if p.role == "buffer" and isinstance(p.type, TensorType) and _is_integer(_dtype(p))]
+    if not names:
+        return {}
+    own = weights_of(module)
+    return {name: np.asarray(own[name]) for name in names if name in own}
 
 
 @dataclass

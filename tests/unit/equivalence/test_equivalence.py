@@ -3,6 +3,9 @@ told from faults."""
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn.functional import mse_loss
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import Func
@@ -11,11 +14,13 @@ from xdsl.parser import Parser
 from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
+from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.comparison import compare, whole_pieces
 from distir.interpreters.equivalence import drawings, expectations, verify
-from distir.interpreters.inputs import special_indices
+from distir.interpreters.inputs import index_limit, special_indices
 from distir.interpreters.reference import run_pieces
 from distir.interpreters.weights import attach
+from distir.passes.dtp_parallelize import DtpParallelizePass
 
 
 def parse(text: str) -> ModuleOp:
@@ -348,3 +353,30 @@ def test_no_two_counts_are_equal_in_the_first_draw():
     first = drawings(module)[0].candidates[0]()
     assert first is not None
     assert sorted(float(first[name]) for name in names) == list(range(1, 10))
+
+
+class Columns(nn.Module):
+    """Categories of three columns in one table, each at an offset of its own."""
+
+    offsets: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = nn.Parameter(torch.randn(18, 8)), nn.Linear(24, 4)
+        self.register_buffer("offsets", torch.tensor([0, 5, 11]))
+
+    def forward(self, categories: torch.Tensor) -> torch.Tensor:
+        return self.out(self.table[categories + self.offsets].flatten(1))
+
+
+def test_tables_of_integers_are_what_they_are() -> None:
+    """Drawn offsets would lead out of the table, and indices are drawn as far as the model's offsets let them be."""
+    batch = torch.randint(0, 5, (4, 3)), torch.randn(4, 4)
+    model = Columns()
+    module = import_step(
+        training_step(model, mse_loss, torch.optim.SGD(model.parameters(), lr=0.1), example_args=batch)
+    )
+    assert index_limit(module, "categories") == 7
+    distributed = module.clone()
+    DtpParallelizePass(dp=2, tp=2).apply(Context(), distributed)
+    assert verify(module, distributed)
