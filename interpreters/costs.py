@@ -133,9 +133,9 @@ MATMUL_TYPE = "dist.matmul_type"
 """On a contraction: the element type in which a device multiplies, where that is not the operands' (`matmul-type`)."""
 ROUNDED = "dist.rounded"
 """On a contraction: the numbers of operands that are rounded to that type for it, in a kernel that reads them and writes them twice, as they are and transposed."""
-IN_PLACE = "dist.in_place"
+CHUNKED = "dist.chunked"
 """On what cuts or joins chunks: the kernels beside it read and write them where they lie, so that it takes no time (`overlap-communication{in-place}`)."""
-SAID = frozenset({MATMUL_TYPE, ROUNDED, IN_PLACE})
+SAID = frozenset({MATMUL_TYPE, ROUNDED, CHUNKED})
 """Attributes on which the cost of an operation depends."""
 PARTICIPANTS = "taking_part"
 """On a collective that is written for one of its participants alone: the machine's devices that take part."""
@@ -225,7 +225,7 @@ class Costs:
         if len(participants) > 1:
             raise DistirError(f"{op.name} runs on {len(participants)} devices: say what it costs with an @impl")
         model = self.model.on(participants[0]) if participants else self.model
-        if IN_PLACE in op.attributes:
+        if CHUNKED in op.attributes:
             return ((str(Kind.VIEW), 0.0),)
         if (kernel := kernel_of(op)) is not None:
             return self._kernel(kernel, model, participants)

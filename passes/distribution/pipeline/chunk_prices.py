@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, Operation
 
 from distir.dialects.dist.attributes import placements
-from distir.dialects.dist.communication import CollectiveOp
+from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.local import ConcatOp, SliceOp
 from distir.interpreters.costs import Costs
 from distir.interpreters.ranks import Group
@@ -56,8 +56,9 @@ class ChunkPrices:
         return self.costs.ask(op, self._members(op)).picoseconds
 
     def _time(self, ops: Iterable[Operation]) -> int:
-        """Of operations of one device."""
-        return sum(self.costs.ask(op, (_device(op),)).picoseconds for op in ops)
+        """Of what one device computes among operations."""
+        computed = (op for op in ops if not isinstance(op, CommunicationOp))
+        return sum(self.costs.ask(op, (_device(op),)).picoseconds for op in computed)
 
     def _members(self, op: CollectiveOp) -> tuple[int, ...]:
         if op.axis is None or self.group is None:

@@ -23,13 +23,12 @@ from distir.dialects.dist.communication import (
     AllReduceOp,
     AllToAllOp,
     CollectiveOp,
-    CommunicationOp,
     ReduceScatterOp,
 )
 from distir.dialects.dist.groups import BY_RANK
 from distir.dialects.dist.local import ConcatOp, SliceOp
 from distir.dialects.sharding import REPLICATED, Rule, Sharded, State
-from distir.interpreters.costs import IN_PLACE
+from distir.interpreters.costs import CHUNKED
 from distir.interpreters.work import Kind, is_view, work_of
 from distir.passes.distribution.conversions import Insert, join_shards, take_shard, with_extent
 from distir.passes.distribution.options import Option, factor_option
@@ -137,7 +136,7 @@ class Chunks:
                     found += best.write()
                     for each in block.ops if self.in_place else ():
                         if isinstance(each, SliceOp | ConcatOp) and each not in known:
-                            each.attributes[IN_PLACE] = UnitAttr()
+                            each.attributes[CHUNKED] = UnitAttr()
         return found
 
     def _is_waited_for(self, op: CollectiveOp) -> bool:
@@ -292,8 +291,7 @@ def computed_beside(value: SSAValue) -> Iterator[Operation]:
     """What its device computes between a value and its first use, or the end of its block."""
     users, own = {use.operation for use in value.uses}, placement(value.type)
     for op in takewhile(lambda op: op not in users, following(value)):
-        is_computed = not is_view(op) and not isinstance(op, CommunicationOp)
-        if is_computed and any(own is not None and on.device == own.device for on in placements(op.result_types)):
+        if not is_view(op) and any(own is not None and on.device == own.device for on in placements(op.result_types)):
             yield op
 
 

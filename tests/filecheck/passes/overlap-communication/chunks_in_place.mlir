@@ -2,11 +2,11 @@
 // RUN: distir-opt %s -p "overlap-communication{chunks=2},check-module" | filecheck %s --check-prefix=COPIED
 
 // What cuts and joins chunks says that kernels read and write them where they lie.
-// CHECK:      dist.slice %x [0:4, 0:4] {dist.in_place}
-// CHECK:      dist.slice %x [4:8, 0:4] {dist.in_place}
-// CHECK:      dist.concat %{{.*}}, %{{.*}} dim 0 {dist.in_place}
+// CHECK:      dist.slice %x [0:4, 0:4] {dist.chunked}
+// CHECK:      dist.slice %x [4:8, 0:4] {dist.chunked}
+// CHECK:      dist.concat %{{.*}}, %{{.*}} dim 0 {dist.chunked}
 // COPIED:     dist.concat
-// COPIED-NOT: dist.in_place
+// COPIED-NOT: dist.chunked
 dist.mesh @mesh = <["tp" = 2]>
 
 func.func @main(%x: tensor<8x4xf32, #dist.on<0:2>> {dist.part = #dist.part<[0:8, 0:4] of [8, 8], "tp" + [0, 4]>},
