@@ -70,7 +70,7 @@ def check_beams(program: Program, sizes: tuple[int, ...], machine: str, seen: Co
         compare_with_its_program(program, problem, Beam(problem, width).search(), machine)
 
 
-@pytest.mark.parametrize(("count", "largest"), [(25, 3), pytest.param(300, 8, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "largest"), [(15, 3), pytest.param(300, 8, marks=pytest.mark.long)])
 def test_random_plans_need_what_their_programs_need(count: int, largest: int, tmp_path: Path):
     """Where a whole value becomes addends, one device keeps it and the others need it no more; where a window on it is all of it on
     some devices, these keep it too. What a beam counts ahead is no more,

@@ -147,7 +147,7 @@ def test_a_layer_more_holds_its_input():
     assert many - few == stored[1] - stored[0] + 4 * (8 * 32 * WIDTH * 4 + 8)
 
 
-@pytest.mark.parametrize("degrees", [{"tp": 2}, {"pp": 2}])
+@pytest.mark.parametrize("degrees", [pytest.param({"tp": 2}, marks=pytest.mark.long), {"pp": 2}])
 def test_a_batch_in_one_part_is_recomputed_too(degrees: dict[str, int]):
     """Gradients divided by how many labels there are begin when the loss is known, and need no loop to end before: what layers hold is dropped before."""
     peaks: list[int] = []
