@@ -5,6 +5,7 @@ Where it stands: after `shardcombine-annotate`, before `pipeline-stages` or `ilp
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -34,8 +35,12 @@ class MatmulTypePass(ModulePass):
         from distir.dialects.errors import DistirError
         from distir.interpreters.entry import entry_function
         from distir.passes.staging.weight_products import mark_products
+        from distir.passes.structure import is_annotated
 
         if self.type not in TYPES:
             raise DistirError(f"type: expected one of {', '.join(TYPES)}, got '{self.type}'")
+        if not is_annotated(op):
+            raise DistirError("matmul-type: the program has no rules: run shardcombine-annotate first")
         kept = [name for each in self.keep.split(",") if (name := each.strip())]
-        mark_products(op, entry_function(op, self.entry), self.type, kept)
+        for name in mark_products(op, entry_function(op, self.entry), self.type, kept):
+            print(f"distir: note: matmul-type: no product with a weight is of a module {name!r}", file=sys.stderr)

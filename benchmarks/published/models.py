@@ -159,20 +159,12 @@ class Llama(nn.Module):
     """Embedding, layers and logits; gives the loss."""
 
     def __init__(
-        self,
-        layers: int,
-        width: int,
-        heads: int,
-        groups: int,
-        hidden: int,
-        vocabulary: int,
-        recompute: str,
-        gated: bool,
+        self, layers: int, width: int, size: int, vocabulary: int, recompute: str, layer: Callable[[], nn.Module]
     ):
         super().__init__()
-        self.recompute, self.size = recompute, width // heads
+        self.recompute, self.size = recompute, size
         self.tokens = nn.Embedding(vocabulary, width)
-        self.layers = nn.ModuleList(LlamaLayer(width, heads, groups, hidden, gated) for _ in range(layers))
+        self.layers = nn.ModuleList(layer() for _ in range(layers))
         self.norm, self.head = RMSNorm(width), Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
@@ -226,7 +218,8 @@ def llama_step(
     """One step on so many sequences: parameters and state in f32, computation and gathered parameters in bf16; or `half`, parameters in bf16, and masters of
     them in f32 with the state."""
     with torch.device("meta"):
-        model = Llama(layers, width, heads, groups, hidden, vocabulary, recompute, gated)
+        layer = partial(LlamaLayer, width, heads, groups, hidden, gated)
+        model = Llama(layers, width, width // heads, vocabulary, recompute, layer)
         model = model.to(torch.bfloat16) if half else model
         tokens = torch.zeros(batch, sequence, dtype=torch.long)
     optimizer = HalfAdam(model.parameters()) if half else torch.optim.AdamW(model.parameters(), lr=3e-4)

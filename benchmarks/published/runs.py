@@ -69,6 +69,11 @@ class WithoutTiles(AnalyticCostModel):
         return super().matmul_seconds(Work(Kind.MATMUL, work.flops, work.bytes), dtype)
 
 
+def _stages(virtual: int) -> dict[str, Any]:
+    """Options of a plan with so many stages on each rank."""
+    return {"schedule": "interleaved", "virtual": virtual} if virtual > 1 else {}
+
+
 def _rows(name: str) -> Iterator[dict[str, str]]:
     with (FOLDER / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         yield from csv.DictReader(file)
@@ -139,8 +144,7 @@ def korthikanti() -> Iterator[Run]:
             tp=tp,
             pp=pp,
             microbatches=int(row["microbatches"]),
-            schedule="interleaved" if virtual > 1 else "1f1b",
-            virtual=virtual if virtual > 1 else 0,
+            **_stages(virtual),
             machine="dgx-a100",
             sharding="ilp",
             grouped=True,
@@ -192,8 +196,7 @@ def narayanan() -> Iterator[Run]:
             tp=tp,
             pp=pp,
             microbatches=batch // dp // int(row["microbatch"]),
-            schedule="interleaved" if virtual > 1 else "1f1b",
-            virtual=virtual if virtual > 1 else 0,
+            **_stages(virtual),
             zero=int(row["zero"] or 0),
             machine="dgx-a100",
             sharding="ilp",
@@ -262,8 +265,7 @@ def nemo() -> Iterator[Run]:
             tp=tp,
             pp=pp,
             microbatches=batch // dp // int(row["microbatch"]),
-            schedule="interleaved" if virtual > 1 else "1f1b",
-            virtual=virtual if virtual > 1 else 0,
+            **_stages(virtual),
             zero=1,
             machine=machine,
             sharding="ilp",

@@ -44,12 +44,13 @@ KEPT = ("parameter", "state")
 ORIGINS = {"input": Origin.INPUT, "label": Origin.INPUT, "seed": Origin.INPUT, **dict.fromkeys(KEPT, Origin.WEIGHT)}
 
 
-def mark_products(module: ModuleOp, entry: FuncOp, kind: str, keep: Sequence[str]) -> None:
+def mark_products(module: ModuleOp, entry: FuncOp, kind: str, keep: Sequence[str]) -> list[str]:
     """Has each product of weights say in which type it is computed, but for those of modules with one of these names. A gradient is a contraction whose result
-    an updated parameter, or its state, is computed from element by element."""
-    by_weights = _by_weights(module, entry)
-    products = {**dict.fromkeys(_gradients(module, entry)), **by_weights}
-    _Marking(module, products, StringAttr(kind), [f".{name}." for name in keep]).function(entry.sym_name.data, ())
+    an updated parameter, or its state, is computed from element by element. Returns the names that no product has."""
+    products = {**dict.fromkeys(_gradients(module, entry)), **_by_weights(module, entry)}
+    marking = _Marking(module, products, StringAttr(kind), keep)
+    marking.function(entry.sym_name.data, ())
+    return [name for name in keep if name not in marking.met]
 
 
 class _Marking:
@@ -71,6 +72,8 @@ class _Marking:
         }
         self._made = dict[tuple[object, ...], str]()
         self._used = set[str]()
+        self.met = set[str]()
+        """The names to keep that some product has."""
 
     def function(self, name: str, around: Renamings) -> str:
         """The function that a call runs, inside these calls."""
@@ -103,7 +106,9 @@ class _Marking:
         return self._made[key]
 
     def _is_kept(self, name: str) -> bool:
-        return any(each in f".{name}." for each in self._keep)
+        found = [each for each in self._keep if f".{each}." in f".{name}."]
+        self.met.update(found)
+        return bool(found)
 
 
 def _viewed(value: SSAValue) -> SSAValue:

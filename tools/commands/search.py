@@ -212,6 +212,8 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )
+    if args.matmul_keep and not args.matmul_type:
+        raise DistirError("--matmul-keep: give --matmul-type too, which it leaves modules out of")
     if args.matmul_type and any(args.matmul_type not in g.device.peak_flops_per_second for g in machine.groups):
         raise DistirError(
             f"--matmul-type: {machine.name} has no rate for {args.matmul_type}: --set device.peak_flops_per_second.{args.matmul_type}=1e15"

@@ -113,16 +113,20 @@ def read(text: str, devices: int | None) -> Imported:
 
 def _matmul_type(tables: dict[str, Any]) -> dict[str, Any]:
     """Whether linear layers multiply in 8 bits, and which do not."""
-    converters = _table(tables, "model").get("converters", [])
-    if not {"float8", FLOAT8} & set(map(str, converters if isinstance(converters, list) else [])):
+    if not {"float8", FLOAT8} & {*_names(_table(tables, "model"), "converters")}:
         return {}
     table = tables
     for name in FLOAT8.split("."):
         table = _table(table, name)
-    kept = (table or _table(tables, "float8")).get("filter_fqns", [])
-    if not isinstance(kept, list) or not all(isinstance(name, str) for name in cast("list[Any]", kept)):
-        raise DistirError("float8.filter_fqns: expected a list of names")
+    kept = _names(table or _table(tables, "float8"), "filter_fqns")
     return {"matmul_type": "f8E4M3FN", "matmul_keep": ",".join(kept) or None}
+
+
+def _names(table: dict[str, Any], name: str) -> list[str]:
+    found: Any = table.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in cast("list[Any]", found)):
+        raise DistirError(f"{name}: expected a list of names")
+    return cast("list[str]", found)
 
 
 def _table(tables: dict[str, Any], name: str) -> dict[str, Any]:

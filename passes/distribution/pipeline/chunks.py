@@ -18,13 +18,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
 from distir.dialects.dist.attributes import MAIN_STREAM, placement, placements
-from distir.dialects.dist.communication import (
-    AllGatherOp,
-    AllReduceOp,
-    AllToAllOp,
-    CollectiveOp,
-    ReduceScatterOp,
-)
+from distir.dialects.dist.communication import AllGatherOp, AllReduceOp, AllToAllOp, CollectiveOp, ReduceScatterOp
 from distir.dialects.dist.groups import BY_RANK
 from distir.dialects.dist.local import ConcatOp, SliceOp
 from distir.dialects.sharding import REPLICATED, Rule, Sharded, State
