@@ -43,8 +43,8 @@ class Configuration:
 
     @property
     def plan(self) -> Configuration:
-        """The same however its sharding is chosen, and whether messages have streams."""
-        return replace(self, sharding="dtp", overlap=False)
+        """The same whether or not messages have streams."""
+        return replace(self, overlap=False)
 
     @property
     def rows(self) -> int:
@@ -169,7 +169,7 @@ def ordered(
 
 
 def distinct(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Of outcomes that differ only in how shardings are chosen, the fastest that fits, or the last."""
+    """Of outcomes that differ only in whether messages have streams, the fastest that fits, or the last."""
     found: dict[Configuration, Outcome] = {}
     for outcome in outcomes:
         known = found.setdefault(outcome.configuration.plan, outcome)

@@ -19,11 +19,10 @@ from distir.passes.search.best_first import Fastest
 from distir.passes.search.configurations import Configuration, Details, Outcome
 
 if TYPE_CHECKING:
-    from distir.passes.search.joint_search import JointSearch
     from distir.passes.search.search import Search
     from distir.passes.search.staged_search import StagedSearch
 
-    AnySearch = Search | StagedSearch | JointSearch
+    AnySearch = Search | StagedSearch
 
 DONE = "done"
 MOST_WANTED = 10_000

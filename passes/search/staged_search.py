@@ -186,12 +186,11 @@ class StagedSearch:
         for key in {(c.batch, c.cp > 1) for c in configurations}:
             self.base(*key)
 
-    def outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome] = ()) -> Iterator[Outcome]:
-        """Simulates all configurations that are wanted, as far as there is time, and the fastest with messages on streams too. What is `known` of
-        other plans says which to look at soon, and what is too slow."""
+    def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
+        """Simulates all configurations that are wanted, as far as there is time, and the fastest with messages on streams too."""
         found = list[Outcome]()
         try:
-            for outcome in self._outcomes(configurations, known):
+            for outcome in self._outcomes(configurations):
                 found.append(outcome)
                 yield outcome
             for each in ranked(found)[: self.overlapped]:
@@ -200,18 +199,10 @@ class StagedSearch:
         finally:
             self._end = inf
 
-    def _outcomes(self, configurations: Sequence[Configuration], known: Sequence[Outcome]) -> Iterator[Outcome]:
+    def _outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         self._end = monotonic() + self.seconds
-        queue = BestFirst(self.wanted or len(configurations) + len(known) + 1, self.fastest)
-        for outcome in known:
-            queue.note(outcome)
+        queue = BestFirst(self.wanted or len(configurations) + 1, self.fastest)
         waiting = dict.fromkeys(configurations)
-        same = {c.plan: c for c in configurations}
-        for c in [same[plan] for o in ranked(known) if (plan := o.configuration.plan) in same]:
-            if monotonic() >= self._end - self.seconds / 2:
-                break
-            del waiting[c]
-            yield self._noted(queue, c)
         bounds = {c: self.bounds(c) for c in waiting}
         alike, later = set[tuple[int | str, ...]](), set[Configuration]()
         bounded, bounding, planning, is_known = set[Configuration](), 0.0, 0.0, False

@@ -6,7 +6,6 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distir.dialects.errors import DistirError
@@ -173,7 +172,6 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     from distir.passes.distribution.pipeline.tasks import USUAL, is_plain, numbers_on_each
     from distir.passes.recomputation.policies import Policy
     from distir.passes.search.configurations import PAPER_MICROBATCHES, grid
-    from distir.passes.search.joint_search import JointSearch
     from distir.passes.search.recomputed_search import RecomputedSearch
     from distir.passes.search.search import Search
     from distir.passes.search.staged_search import StagedSearch
@@ -222,7 +220,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
     if args.zero and args.sharding == "dtp":
         raise DistirError("--zero: with --sharding dtp replicas hold all state: leave it out, or give --sharding ilp")
-    if args.time_limit is not None and not args.time_limit > 0:
+    if not args.time_limit > 0:
         raise DistirError(f"--time-limit: expected more than 0 seconds, got {args.time_limit:g}")
     sharing = degrees.sharing(args.devices)
     tries_sharing = "cp" not in degrees.ranges and args.sharding != "dtp" and training and _has_attention(model)
@@ -230,39 +228,31 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         sharing = [cp for cp in range(1, max(1, args.devices // max(batches)) + 1) if args.devices % cp == 0]
     if args.sharding == "dtp" and any(cp > 1 for cp in sharing):
         raise DistirError("--cp: with --sharding dtp no axis cuts the sequence: leave it out, or give --sharding ilp")
-    needs_ilp = args.divide or args.zero > 0
-    if (other := next((each for each in schedules if not is_plain(each)), None)) and args.sharding == "dtp":
+    other = next((each for each in schedules if not is_plain(each)), None)
+    if other is not None and args.sharding == "dtp":
         raise DistirError(
             f"--schedules: {other} has several stages on a rank, or backward parts in two: give --sharding ilp"
         )
     policies = policies_of(args.recompute, args.sharding)
-    shardings = [args.sharding]
-    if args.sharding == "auto":
-        counted = any(Policy.read(policy).counts for policy in policies)
-        shardings = (
-            ["ilp"]
-            if needs_ilp or counted
-            else ["dtp", "ilp"]
-            if training or any(cp > 1 for cp in sharing)
-            else ["dtp"]
-        )
-    plain = [schedule for schedule in schedules if is_plain(schedule)]
-    shardings = [sharding for sharding in shardings if sharding == "ilp" or plain]
+    counted = any(Policy.read(policy).counts for policy in policies)
+    needs_ilp = args.divide or args.zero > 0 or counted or other is not None or any(cp > 1 for cp in sharing)
+    sharding = args.sharding
+    if sharding == "auto":
+        sharding = "ilp" if training or needs_ilp else "dtp"
     overlap, tries_overlap = args.overlap is True, args.overlap is None and training
     configurations = [
         c
-        for sharding in shardings
         for c in grid(
             args.devices,
             batches,
             microbatches,
-            schedules if sharding == "ilp" else plain,
+            schedules,
             sharding,
             degrees.allows,
             policies,
             virtual,
             overlap,
-            [cp for cp in sharing if cp == 1 or sharding == "ilp"],
+            sharing,
         )
         if c.cp == 1 or not tries_sharing or c.dp * c.microbatches == c.batch
     ]
@@ -278,18 +268,14 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     name = with_settings(args.machine, args.settings)
     given = args.cost_model, limit, args.batch
     overlapped = args.top if tries_overlap else 0
-    staged = StagedSearch(bind, name, *given, overlapped, wanted, args.divide, args.zero)
-    staged.wanted = 0 if args.exhaustive else wanted
-    staged.seconds = args.time_limit or inf
-    if "dtp" not in shardings:
-        return staged, configurations, model
+    if sharding == "ilp":
+        search = StagedSearch(bind, name, *given, overlapped, wanted, args.divide, args.zero)
+        search.wanted = 0 if args.exhaustive else wanted
+        search.seconds = args.time_limit
+        return search, configurations, model
     known = bind, machine, *given, overlapped, args.exhaustive, wanted
-    fast = (
-        RecomputedSearch(*known, machine_name=name)
-        if set(policies) - {"none"} or any(c.tp > 1 for c in configurations)
-        else Search(*known)
-    )
-    return fast if shardings == ["dtp"] else JointSearch(fast, staged, args.time_limit), configurations, model
+    differs = set(policies) - {"none"} or any(c.tp > 1 for c in configurations)
+    return RecomputedSearch(*known, machine_name=name) if differs else Search(*known), configurations, model
 
 
 def _has_attention(model: ModuleOp) -> bool:

@@ -13,6 +13,8 @@ from distir.tools.commands.model import add_model_arguments
 from distir.tools.commands.report import add_settings
 from distir.tools.constraints import add_constraints, integers
 
+SEARCH_SECONDS = 120.0
+"""For plans that the integer program makes, unless told."""
 EXAMPLES = """\
 examples:
   distir search gpt2.onnx --shape input1=64,1,128 --machine dgx-2 --devices 16
@@ -69,15 +71,15 @@ def add_options(subparsers: Any) -> ArgumentParser:
         choices=("auto", "dtp", "ilp"),
         default="auto",
         help="dtp: replicas hold all state, tensor ranks cut weights; ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
-        "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline; auto: dtp, and to train "
-        "ilp too, as long as there is time (default)",
+        "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline; auto: ilp to train, or where "
+        "an option needs it, else dtp (default)",
     )
     parser.add_argument(
         "--time-limit",
         metavar="SECONDS",
         type=float,
-        help="for plans with --sharding ilp, those that promise most first (default: with auto as long as those of dtp take, at least 30; else as long "
-        "as it takes)",
+        default=SEARCH_SECONDS,
+        help=f"for all plans with --sharding ilp together, those that promise most first (default: {SEARCH_SECONDS:g})",
     )
     parser.add_argument(
         "--divide",

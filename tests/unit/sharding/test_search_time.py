@@ -1,7 +1,6 @@
-"""`distir search` of a training step: both ways to choose shardings, each plan once, by the faster of both."""
+"""`distir search` of a training step by the integer program, which it is planned by unless told: what there is no time for is said."""
 
 import json
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -32,29 +31,10 @@ def search(model: str, capsys: pytest.CaptureFixture[str], *options: str) -> Any
     return json.loads(capsys.readouterr().out.partition("wrote")[0])
 
 
-def by_plan(found: Any) -> dict[tuple[int, ...], Any]:
-    return {(p["dp"], p["tp"], p["pp"], p["microbatches"]): p for p in found["plans"]}
-
-
-def test_of_each_plan_the_faster_sharding_is_taken(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    each = [by_plan(search(model, capsys, "--sharding", name)) for name in ("dtp", "ilp")]
-    found = search(model, capsys, "--time-limit", "600")
-    assert len(found["plans"]) == found["planned"] == len(each[1])
-    for plan, row in by_plan(found).items():
-        rows = [plans[plan] for plans in each if plan in plans]
-        fastest = min(rows, key=lambda row: row["latency_seconds"])
-        same = ("latency_seconds", "peak_memory_bytes", "sharding")
-        assert [row[name] for name in same] == [fastest[name] for name in same]
-
-
-def test_what_there_was_no_time_for_is_said(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "plan.json"
-    found = search(model, capsys, "--time-limit", "0.000001", "-o", str(output))
-    plain = search(model, capsys, "--sharding", "dtp")
-    assert found["plans"] == plain["plans"]
-    assert [d["microbatches"] for d in found["dropped"]] == [2, 2]  # without a pipeline
-    assert all(d["reason"].startswith(UNSEEN) for d in found["dropped"])
-    assert json.loads(output.read_text())["settings"]["sharding"] == "dtp"
+def test_a_step_of_training_is_planned_by_the_integer_program(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found, asked = search(model, capsys), search(model, capsys, "--sharding", "ilp")
+    assert found["plans"] == asked["plans"]
+    assert len(found["plans"]) == found["planned"]
 
 
 @pytest.mark.parametrize(("left", "is_unseen"), [(1.0, True), (1e6, False)])
@@ -71,19 +51,19 @@ def test_a_plan_that_the_time_of_all_cuts_short(left: float, is_unseen: bool, mo
     assert dropped.startswith(UNSEEN) == is_unseen
 
 
-def outcome(sharding: str, seconds: float | None, why: str | None = None) -> Outcome:
+def outcome(overlap: bool, seconds: float | None, why: str | None = None) -> Outcome:
     figures = None if seconds is None else Figures(seconds, 1, 1.0, 0.0)
-    return Outcome(Configuration(8, 2, 1, 1, 1, "1f1b", sharding=sharding), figures, why)
+    return Outcome(Configuration(8, 2, 1, 1, 1, "1f1b", overlap=overlap), figures, why)
 
 
 @pytest.mark.parametrize(
     ("outcomes", "which"),
     [
-        ([outcome("dtp", 2.0), outcome("ilp", 1.0)], 1),
-        ([outcome("dtp", 1.0), outcome("ilp", 2.0)], 0),
-        ([outcome("dtp", 1.0, "needs 9 GB"), outcome("ilp", 2.0)], 1),
-        ([outcome("dtp", None, "needs 9 GB"), outcome("ilp", None, UNSEEN)], 1),
-        ([outcome("dtp", 1.0), outcome("ilp", None, UNSEEN)], 0),
+        ([outcome(False, 2.0), outcome(True, 1.0)], 1),
+        ([outcome(False, 1.0), outcome(True, 2.0)], 0),
+        ([outcome(False, 1.0, "needs 9 GB"), outcome(True, 2.0)], 1),
+        ([outcome(False, None, "needs 9 GB"), outcome(True, None, UNSEEN)], 1),
+        ([outcome(False, 1.0), outcome(True, None, UNSEEN)], 0),
     ],
 )
 def test_the_faster_that_fits(outcomes: list[Outcome], which: int) -> None:
@@ -93,7 +73,7 @@ def test_the_faster_that_fits(outcomes: list[Outcome], which: int) -> None:
 def test_what_is_known_to_be_slower_is_said_when_time_is_over() -> None:
     """Of plans that were not looked at: one that takes at least longer than the fastest that was found is no candidate, another is unseen."""
     queue = BestFirst(wanted=1)
-    queue.note(outcome("ilp", 2.0))
+    queue.note(outcome(True, 2.0))
     slow, fast = (Configuration(8, 2, 1, 1, k, "1f1b", sharding="ilp") for k in (2, 4))
     queue.add({slow: 3.0})
     queue.add({fast: 1.0})
@@ -102,14 +82,12 @@ def test_what_is_known_to_be_slower_is_said_when_time_is_over() -> None:
 
 
 def test_no_time_at_all(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["search", model, *SEARCH[:-1], "--sharding", "ilp", "--time-limit", "0.000001", "-o", "none.mlir"]) == 1
-    )
+    assert main(["search", model, *SEARCH[:-1], "--time-limit", "0.000001", "-o", "none.mlir"]) == 1
     assert "no plan was found: 5 were not looked at within 1e-06 s: allow more time" in capsys.readouterr().err
 
 
 def test_a_search_that_was_stopped_says_so() -> None:
-    plans = Plans((), (outcome("dtp", None, "takes at least 2 s"),), 1, interrupted=True)
+    plans = Plans((), (outcome(False, None, "takes at least 2 s"),), 1, interrupted=True)
     assert plans.summary() == "0 of 1 plans simulated; 1 are slower; stopped before its end"
 
 
