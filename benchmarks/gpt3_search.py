@@ -1,5 +1,5 @@
 """GPT-3 175B's training step in mixed precision (`examples/gpt3_pytorch.py`) on 1,024 GPUs: import, and the search that `distir search` does
-over D, T, P, K, gpipe | 1f1b and both shardings, in CPU seconds, with the ranked plans.
+over D, T, P, K, gpipe | 1f1b, in CPU seconds, with the ranked plans.
 
     python -m benchmarks.gpt3_search [--layers 96] [--microbatches 6,12,24,48,96,192] [--most-tensor 8] [--top 10] [--machine dgx-h100]
         [--sharding auto]
