@@ -1,7 +1,9 @@
 """How long a proof takes: the training step of GPT-3 175B in mixed precision (`examples/gpt3_pytorch.py`), distributed over D, T, P and
 K microbatches. In: layers and degrees. Out: CPU seconds of import, rules, distribution, parts and proof, and how many operations were looked at.
 
-    python -m benchmarks.proof_speed [--layers 96] [--dp 8 --tp 8 --pp 16 --microbatches 64] [--schedule 1f1b] [--profile]
+    python -m benchmarks.proof_speed [--layers 96] [--dp 8 --tp 8 --pp 16 --microbatches 64] [--schedule 1f1b] [--sharding ilp] [--profile]
+
+With `--sharding ilp` the program is what the search writes: over groups whose devices do the same.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ def main() -> None:
     for name, degree in (("dp", 8), ("tp", 8), ("pp", 16), ("microbatches", 64)):
         parser.add_argument(f"--{name}", type=int, default=degree)
     parser.add_argument("--schedule", default="1f1b")
+    parser.add_argument("--sharding", default="dtp", choices=("dtp", "ilp"))
     parser.add_argument("--profile", action="store_true", help="where the proof's time goes")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -39,7 +42,9 @@ def main() -> None:
     timed("rules", lambda: prepare(Context(), sequential))
     distributed = sequential.clone()
     degrees = {name: getattr(args, name) for name in ("dp", "tp", "pp", "microbatches", "schedule")}
-    timed("distribute", lambda: DtpParallelizePass(**degrees).apply(Context(), distributed))
+    grouped = args.sharding == "ilp"
+    distribute = DtpParallelizePass(**degrees, sharding=args.sharding, divide=grouped, grouped=grouped)
+    timed("distribute", lambda: distribute.apply(Context(), distributed))
     print(f"{sum(1 for _ in distributed.walk())} operations")
     timed("decompose", lambda: prepare_like(sequential, distributed))
     profile = cProfile.Profile()

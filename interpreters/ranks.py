@@ -3,9 +3,9 @@ every device has operations of its own. What runs, checks or projects a program 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import groupby, product
 from math import prod
 from typing import cast
 
@@ -47,6 +47,17 @@ class Group:
         names = list(self.sizes)
         return prod([self.sizes[name] for name in names[names.index(axis) + 1 :]])
 
+    def without(self, axes: Collection[str]) -> Group:
+        """The devices at the start of these axes."""
+        return Group({axis: size for axis, size in self.sizes.items() if axis not in axes})
+
+    def across(self, axes: Collection[str]) -> list[list[int]]:
+        """The devices at each place along these axes."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for device, at in enumerate(self.coordinates()):
+            found.setdefault(tuple([n for axis, n in at.items() if axis in axes]), []).append(device)
+        return list(found.values())
+
     def lines(self, axis: str) -> list[list[int]]:
         """The devices that lie along an axis, line by line."""
         stride, size = self.stride(axis), self.sizes[axis]
@@ -61,14 +72,36 @@ def group_of(module: ModuleOp) -> Group | None:
     return Group(meshes[0].axis_sizes) if meshes and any(map(is_grouped, functions)) else None
 
 
-def explicit(module: ModuleOp) -> ModuleOp:
-    """The module itself if no function is over a group; otherwise a new one in which every device has operations of its own."""
+@dataclass(frozen=True)
+class Lines:
+    """Axes along which devices do not meet in some functions over a group, and these functions."""
+
+    axes: frozenset[str] = frozenset()
+    functions: frozenset[str] = frozenset()
+
+    def has(self, op: Operation) -> bool:
+        """Whether devices along these axes do not meet in an operation, and do the same."""
+        if name := called_by(op):
+            return name in self.functions
+        return not isinstance(op, ReturnOp) and self.axes.isdisjoint(axes_of(op))
+
+    def runs(self, ops: Iterable[Operation]) -> Iterator[tuple[bool, list[Operation]]]:
+        """Operations in their order, as runs of which it has all, or none; and whether it has them, and they call functions."""
+        for is_apart, run in groupby(ops, self.has):
+            found = list(run)
+            yield is_apart and any(map(called_by, found)), found
+
+
+def explicit(module: ModuleOp, lines: Lines | None = None) -> ModuleOp:
+    """The module itself if no function is over a group; otherwise a new one in which every device has operations of its own. With `lines`, what devices do
+    that do not meet is a function for the devices of one line, which is called for each."""
     if (group := group_of(module)) is None:
         return module
-    written = ModuleOp([], dict(module.attributes))
+    written, lines = ModuleOp([], dict(module.attributes)), lines or Lines()
     for op in module.body.block.ops:
         if isinstance(op, FuncOp) and is_grouped(op):
-            written.body.block.add_op(_Expansion(group).function(op))
+            own = group.without(lines.axes) if op.sym_name.data in lines.functions else group
+            written.body.block.add_op(_Expansion(group, own, lines, written).function(op))
         elif not isinstance(op, MeshOp):
             written.body.block.add_op(op.clone())
     return written
@@ -81,13 +114,32 @@ def write_out(module: ModuleOp) -> None:
         module.body.add_block(written.body.detach_block(0))
 
 
-class _Expansion:
-    """One function."""
+def called_by(op: Operation) -> str | None:
+    """The function that an operation runs; one that a device executes as one kernel is an operation like others."""
+    is_call = isinstance(op, CallOp | FuncCallOp | MicrobatchesOp) and kernel_of(op) is None
+    return op.callee.string_value() if is_call else None
 
-    def __init__(self, group: Group):
-        self.group, self.count = group, group.count
-        self.coordinates = list(group.coordinates())
+
+def axes_of(op: Operation) -> frozenset[str]:
+    """The axes along which devices of a group meet in an operation, or along which it differs."""
+    if isinstance(op, FirstOnlyOp):
+        return frozenset([op.over.data])
+    if isinstance(op, CollectiveOp):
+        return frozenset() if op.axis is None else frozenset([op.axis])
+    varies = by_rank(op)
+    return frozenset() if varies is None else frozenset(varies.axes)
+
+
+class _Expansion:
+    """One function, for the devices of a group `own`, which are some of each `whole` group."""
+
+    def __init__(self, whole: Group, own: Group, lines: Lines, module: ModuleOp):
+        self.whole, self.group, self.count, self.lines, self.module = whole, own, own.count, lines, module
+        self.is_line = own is not whole
+        self.coordinates = list(own.coordinates())
         self.block = Block()
+        self._types: dict[Attribute, list[Attribute]] = {}
+        self._parts: dict[PartAttr, list[PartAttr]] = {}
         self.values: dict[SSAValue, list[SSAValue]] = {}
         """For each device of the group; one that is on no device is repeated."""
 
@@ -96,8 +148,12 @@ class _Expansion:
         self.block = Block(arg_types=[t for argument in block.args for t in self.types(argument.type)])
         for i, argument in enumerate(block.args):
             self.define(argument, self.block.args[i * self.count : (i + 1) * self.count])
-        for op in block.ops:
-            self.write(op)
+        for is_apart, ops in self.lines.runs(block.ops):
+            if is_apart and not self.is_line:
+                self.run(ops)
+                continue
+            for op in ops:
+                self.write(op)
         last = cast(ReturnOp, self.block.last_op)
         function = FuncOp.create(
             properties=dict(source.properties),
@@ -119,13 +175,24 @@ class _Expansion:
         part = port.data.get(PART)
         if not isinstance(part, PartAttr) or not part.steps:
             return [port] * self.count
-        return [DictionaryAttr({**port.data, PART: part.at(at)}) for at in self.coordinates]
+        if part not in self._parts:
+            self._parts[part] = [part.at(at) for at in self.coordinates]
+        return [DictionaryAttr({**port.data, PART: own}) for own in self._parts[part]]
 
     def types(self, type_: Attribute) -> list[Attribute]:
         """A type on each device."""
-        if (on := placement(type_)) is None:
-            return [type_] * self.count
-        return [placed(type_, on_device(device, on.stream)) for device in on.devices]
+        if type_ not in self._types:
+            on = placement(type_)
+            devices = [] if on is None else [on_device(device, on.stream) for device in self.devices(on.devices)]
+            self._types[type_] = [placed(type_, each) for each in devices] or [type_] * self.count
+        return self._types[type_]
+
+    def devices(self, given: Sequence[int]) -> list[int]:
+        """Devices of whole groups as this function numbers them."""
+        if not self.is_line:
+            return list(given)
+        firsts = given[:: self.whole.count]
+        return [first // self.whole.count * self.count + i for first in firsts for i in range(self.count)]
 
     def define(self, value: SSAValue, values: Sequence[SSAValue]) -> None:
         self.values[value] = list(values)
@@ -162,7 +229,9 @@ class _Expansion:
             self.define(op.output, [send.output for send in made])
         elif isinstance(op, CallOp) and kernel_of(op) is not None:
             self.local(op)
-        elif isinstance(op, (CallOp, FuncCallOp, MicrobatchesOp, ReturnOp)):
+        elif isinstance(op, CallOp):
+            self.call(op)
+        elif isinstance(op, (FuncCallOp, MicrobatchesOp, ReturnOp)):
             operands = [each for value in op.operands for each in self.values[value]]
             made = self.add(op, type(op), operands, [t for r in op.results for t in self.types(r.type)])
             for i, result in enumerate(op.results):
@@ -174,6 +243,53 @@ class _Expansion:
                 self.define(result, [own] * self.count)
         else:
             self.local(op)
+
+    def call(self, op: CallOp) -> None:
+        made = self.add_call(op.callee_name, op.operands, self.devices(op.devices), op.results, range(self.count))
+        made.attributes, made.location = {k: v for k, v in op.attributes.items() if k != BY_RANK}, op.location
+
+    def add_call(
+        self, name: str, read: Sequence[SSAValue], on: Sequence[int], left: Sequence[SSAValue], line: Sequence[int]
+    ) -> Operation:
+        """Calls a function for some of the devices, which take some values and give others."""
+        types = [self.types(value.type) for value in left]
+        made = CallOp.create(
+            operands=[self.values[v][i] for v in read for i in line],
+            result_types=[own[i] for own in types for i in line],
+            properties=dict(CallOp.stating(name, tuple(on))),
+        )
+        self.block.add_op(made)
+        for k, value in enumerate(left):
+            values = self.values.setdefault(value, [value] * self.count)
+            for i, result in zip(line, made.results[k * len(line) : (k + 1) * len(line)], strict=True):
+                values[i] = result
+                result.name_hint = value.name_hint
+        return made
+
+    def run(self, ops: Sequence[Operation]) -> None:
+        """Operations in which devices of different lines do not meet: a function that is called for each line."""
+        inside, own = set(ops), {result for op in ops for result in op.results}
+        read = list(dict.fromkeys(v for op in ops for v in values_read(op) if v not in own))
+        left = [v for op in ops for v in op.results if any(_outer(each.operation) not in inside for each in v.uses)]
+        line = _Expansion(self.whole, self.whole.without(self.lines.axes), self.lines, self.module)
+        line.block = Block(arg_types=[t for v in read for t in line.types(v.type)])
+        for i, value in enumerate(read):
+            line.define(value, line.block.args[i * line.count : (i + 1) * line.count])
+        for op in ops:
+            line.write(op)
+        returned = [each for value in left for each in line.values[value]]
+        line.block.add_op(ReturnOp(*returned))
+        function = FuncOp(
+            f"line_{len(self.module.body.block.ops)}",
+            (line.block.arg_types, [v.type for v in returned]),
+            Region(line.block),
+            visibility="private",
+        )
+        self.module.body.block.add_op(function)
+        placements = [on for v in (*read, *own) if (on := placement(v.type)) is not None]
+        firsts = range(0, 1 + max(on.device for on in placements), self.whole.count)
+        for devices in self.whole.across(self.lines.axes):
+            self.add_call(function.sym_name.data, read, [first + i for first in firsts for i in devices], left, devices)
 
     def first_only(self, op: FirstOnlyOp) -> None:
         values, types = list(self.values[op.input]), self.types(op.output.type)
@@ -203,7 +319,7 @@ class _Expansion:
         on = next(o for v in (*op.operands, *op.results) if (o := placement(v.type)) is not None)
         types = [self.types(r.type) for r in op.results]
         made: list[Operation] = []
-        for i, (device, at) in enumerate(zip(on.devices, self.coordinates, strict=True)):
+        for i, (device, at) in enumerate(zip(self.devices(on.devices), self.coordinates, strict=True)):
             own = {value: self.values[value][i] for value in read}
             changes = varies.at(at, self.group.sizes) if varies is not None else {}
             if isinstance(op, CallOp):  # of a kernel
@@ -215,6 +331,14 @@ class _Expansion:
             made.append(each)
         for k, result in enumerate(op.results):
             self.define(result, [each.results[k] for each in made])
+
+
+def _outer(op: Operation) -> Operation:
+    """The operation of a function's own block in which an operation is."""
+    while not isinstance(parent := op.parent_op(), FuncOp):
+        assert parent is not None
+        op = parent
+    return op
 
 
 def _copy_on(region: Region, captured: Mapping[SSAValue, SSAValue], on: OnAttr) -> Region:

@@ -14,6 +14,7 @@ from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.interpreters.entry import Port, arguments_of, entry_function, machine_devices, rank_of, results_of
 from distir.interpreters.global_arrays import Site
+from distir.interpreters.lines import by_lines
 from distir.interpreters.proof import calls, shards, values
 from distir.interpreters.proof.indices import Mismatch, full, ranges
 from distir.interpreters.proof.program import Meetings, Prover
@@ -32,7 +33,6 @@ from distir.interpreters.proof.values import (
     unified,
 )
 from distir.interpreters.proof.weights import ONE, Leaf, Weights, addend, region
-from distir.interpreters.ranks import explicit
 from distir.interpreters.reference_rank import run_together
 
 
@@ -83,7 +83,7 @@ def prove(sequential: ModuleOp, distributed: ModuleOp, entry: str = "main", rule
 
     Rules are those that the operations of the sequential program carry (`dist.rule`), or what `rules` says of an operation; without
     one, an operation is followed only where it is whole. Raises DistirError for a program of one rank of several."""
-    distributed = explicit(distributed)
+    distributed = by_lines(distributed)
     function = entry_function(distributed, entry)
     if (number := rank_of(distributed)) is not None and machine_devices(distributed, function) > 1:
         raise DistirError(f"this is rank {number}'s program of several: prove them all together, with prove_ranks")

@@ -22,17 +22,21 @@ from distir.dialects.dist.groups import BY_RANK, ByRankAttr
 from distir.dialects.onnx import OPERATORS
 from distir.dialects.sharding import MeshOp
 from distir.interpreters.cost_models.analytic import AnalyticCostModel
+from distir.interpreters.entry import entry_function
+from distir.interpreters.lines import by_lines
 from distir.interpreters.machines import load_machine
 from distir.interpreters.module_check import check_module
 from distir.interpreters.ranks import explicit, group_of
-from distir.interpreters.reference import run
+from distir.interpreters.reference import Reference, run
 from distir.interpreters.simulate import SummaryMemo
 from distir.passes.apply_sharding import ApplyShardingPass
+from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.ilp_shard import IlpShardPass
 from distir.passes.microbatch import MicrobatchPass
 from distir.passes.pipeline_schedule import PipelineSchedulePass
 from distir.passes.pipeline_stages import PipelineStagesPass
 from distir.passes.project_to_rank import project
+from distir.passes.structure import shape_of
 from tests.small_models import gpt2, mlp
 from tests.unit import random_modules
 from tests.unit.simulation.test_summaries import parse, same
@@ -214,3 +218,39 @@ def test_a_pipeline_over_groups_is_that_of_every_device(make: Any, stages: int, 
 
 def parse_any(text: str) -> ModuleOp:
     return parse(text)
+
+
+def computed(module: ModuleOp, arguments: list[Any]) -> Any:
+    """What each device has of each result."""
+    with np.errstate(all="ignore"):
+        return Reference.of(module, np.dtype(np.float64)).call("main", tuple(arguments))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(programs(), st.integers(0, 99))
+def test_functions_of_lines_compute_what_every_device_does(module: ModuleOp, seed: int):
+    written, lines = explicit(module), by_lines(module)
+    lines.verify()
+    check_module(lines)
+    draw, arguments = np.random.default_rng(seed), list[Any]()
+    for argument in entry_function(written).body.block.args:
+        arguments.append(draw.standard_normal(shape_of(argument)))
+    for found, expected in zip(computed(lines, arguments), computed(written, arguments), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_replicas_until_their_gradients_are_added_up_are_one_function():
+    model = mlp()
+    module = model.module.clone()
+    DtpParallelizePass(dp=4, tp=2, pp=2, microbatches=2, sharding="ilp", divide=True, grouped=True).apply(
+        Context(), module
+    )
+    lines = by_lines(module)
+    check_module(lines)
+    calls = [op for op in entry_function(lines).walk() if isinstance(op, dist.CallOp)]
+    replicas = [call for call in calls if call.callee_name == calls[0].callee_name]
+    assert [call.devices for call in replicas] == [(2 * i, 2 * i + 1, 8 + 2 * i, 9 + 2 * i) for i in range(4)]
+    assert sum(1 for _ in lines.walk()) < 0.5 * sum(1 for _ in explicit(module).walk())
+    expected, found = model.sequential(np.float64), run(lines, model.inputs, dtype=np.float64)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-12)
