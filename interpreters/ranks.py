@@ -116,8 +116,9 @@ def write_out(module: ModuleOp) -> None:
 
 def called_by(op: Operation) -> str | None:
     """The function that an operation runs; one that a device executes as one kernel is an operation like others."""
-    is_call = isinstance(op, CallOp | FuncCallOp | MicrobatchesOp) and kernel_of(op) is None
-    return op.callee.string_value() if is_call else None
+    if isinstance(op, CallOp | FuncCallOp | MicrobatchesOp) and kernel_of(op) is None:
+        return op.callee.string_value()
+    return None
 
 
 def axes_of(op: Operation) -> frozenset[str]:
