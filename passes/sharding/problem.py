@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 MOST_DIFFERENT = 32
-"""Along an axis of more devices, what can be cut evenly is not cut otherwise: what devices do differently is written for each of them."""
+"""Along an axis of more devices, or replicas of a mesh of more, what can be cut evenly is not cut otherwise: what devices do differently is written for each of
+them."""
 MOST_CALLS = 2000
 """Of longer pipelines only ranks that do not do the same are looked at."""
 RESTRICTIONS = ("any", "batch", "sequence", "model", "none")
@@ -249,7 +250,7 @@ def _axis_options(
             space.restricted = None if kind == "none" else loop
             space.close()
             found[kind, size] = _without_idle_blocks(_without_idle_addends(space.options), prices.mesh)
-            if size > MOST_DIFFERENT:
+            if (prices.mesh.devices if kind == "batch" else size) > MOST_DIFFERENT:
                 found[kind, size] = {op: _evenly(each, size) for op, each in found[kind, size].items()}
             if kind in ("batch", "sequence"):
                 found[kind, size] = _keeping_addends(found[kind, size])
