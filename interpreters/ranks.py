@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import count, groupby, product
 from math import prod
 from typing import cast
 
@@ -86,7 +86,7 @@ class Lines:
         return not isinstance(op, ReturnOp) and self.axes.isdisjoint(axes_of(op))
 
     def runs(self, ops: Iterable[Operation]) -> Iterator[tuple[bool, list[Operation]]]:
-        """Operations in their order, as runs of which it has all, or none; and whether it has them, and they call functions."""
+        """All operations, in runs in which devices meet or in which they do not; and whether they do not, and functions are called."""
         for is_apart, run in groupby(ops, self.has):
             found = list(run)
             yield is_apart and any(map(called_by, found)), found
@@ -98,10 +98,11 @@ def explicit(module: ModuleOp, lines: Lines | None = None) -> ModuleOp:
     if (group := group_of(module)) is None:
         return module
     written, lines = ModuleOp([], dict(module.attributes)), lines or Lines()
+    taken = {op.sym_name.data for op in module.body.block.ops if isinstance(op, FuncOp)}
     for op in module.body.block.ops:
         if isinstance(op, FuncOp) and is_grouped(op):
             own = group.without(lines.axes) if op.sym_name.data in lines.functions else group
-            written.body.block.add_op(_Expansion(group, own, lines, written).function(op))
+            written.body.block.add_op(_Expansion(group, own, lines, written, taken).function(op))
         elif not isinstance(op, MeshOp):
             written.body.block.add_op(op.clone())
     return written
@@ -134,8 +135,10 @@ def axes_of(op: Operation) -> frozenset[str]:
 class _Expansion:
     """One function, for the devices of a group `own`, which are some of each `whole` group."""
 
-    def __init__(self, whole: Group, own: Group, lines: Lines, module: ModuleOp):
-        self.whole, self.group, self.count, self.lines, self.module = whole, own, own.count, lines, module
+    def __init__(self, whole: Group, own: Group, lines: Lines, module: ModuleOp, taken: set[str]):
+        """Functions of lines are added to the module, and their names to those that are taken."""
+        self.whole, self.group, self.count, self.lines = whole, own, own.count, lines
+        self.module, self.taken = module, taken
         self.is_line = own is not whole
         self.coordinates = list(own.coordinates())
         self.block = Block()
@@ -272,7 +275,7 @@ class _Expansion:
         inside, own = set(ops), {result for op in ops for result in op.results}
         read = list(dict.fromkeys(v for op in ops for v in values_read(op) if v not in own))
         left = [v for op in ops for v in op.results if any(_outer(each.operation) not in inside for each in v.uses)]
-        line = _Expansion(self.whole, self.whole.without(self.lines.axes), self.lines, self.module)
+        line = _Expansion(self.whole, self.whole.without(self.lines.axes), self.lines, self.module, self.taken)
         line.block = Block(arg_types=[t for v in read for t in line.types(v.type)])
         for i, value in enumerate(read):
             line.define(value, line.block.args[i * line.count : (i + 1) * line.count])
@@ -280,8 +283,10 @@ class _Expansion:
             line.write(op)
         returned = [each for value in left for each in line.values[value]]
         line.block.add_op(ReturnOp(*returned))
+        name = next(each for n in count() if (each := f"line_{n}") not in self.taken)
+        self.taken.add(name)
         function = FuncOp(
-            f"line_{len(self.module.body.block.ops)}",
+            name,
             (line.block.arg_types, [v.type for v in returned]),
             Region(line.block),
             visibility="private",
