@@ -1,10 +1,10 @@
-"""What devices of a group do that do not meet along some axes of its mesh (replicas, until gradients are added up): in goes a module over groups, out comes
-one in which every device has operations of its own (`ranks.explicit`), where that is a function which is called for the devices of each line. So
-what walks the program may walk one line for all."""
+"""Outlines what replicas compute independently. In goes a module over groups; out comes one in which every device has operations of its own (`ranks.explicit`),
+and what devices do while they do not communicate along some axes of the mesh is a function, called for the devices of each replica. So an analysis that
+walks a function once walks one replica for all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -20,14 +20,16 @@ Meeting = dict[str, frozenset[str]]
 """Of each function over a group, the axes along which its devices meet or differ."""
 
 
-def by_lines(module: ModuleOp) -> ModuleOp:
+def by_lines(module: ModuleOp, entry: str = "main") -> ModuleOp:
     """The module itself if no function is over a group; otherwise a new one in which every device has operations of its own, with a function of what the
     devices of a line do by themselves, as far as there are such axes and groups are whole."""
     group = group_of(module)
     if group is None or not _is_regular(module, group):
         return explicit(module)
-    met = _meeting(module)
-    axes = frozenset(axis for axis, size in group.sizes.items() if size > 1 and _is_mostly_apart(module, met, axis))
+    met = _meeting(module, group)
+    calls = [name for op in entry_function(module, entry).body.block.ops if (name := called_by(op))]
+    cut = [axis for axis, size in group.sizes.items() if size > 1]
+    axes = frozenset(axis for axis in cut if 2 * sum(axis not in met[name] for name in calls) > len(calls))
     called = {name for function in _grouped(module) for op in function.body.block.ops if (name := called_by(op))}
     return explicit(module, Lines(axes, frozenset(name for name in called if axes and met[name].isdisjoint(axes))))
 
@@ -53,27 +55,19 @@ def _is_regular(module: ModuleOp, group: Group) -> bool:
     return True
 
 
-def _meeting(module: ModuleOp) -> Meeting:
+def _meeting(module: ModuleOp, group: Group) -> Meeting:
+    """Of every function that is called; devices of one that is not over a group may meet along all axes."""
     functions = {function.sym_name.data: function for function in _grouped(module)}
     found: Meeting = {}
 
     def of(name: str) -> frozenset[str]:
-        if name not in found:
-            ops = functions[name].body.block.ops if name in functions else ()
-            found[name] = frozenset[str]().union(*[_axes(op, of) for op in ops])
-        return found[name]
+        if name not in found and name in functions:
+            found[name] = frozenset[str]().union(*map(of_operation, functions[name].body.block.ops))
+        return found.setdefault(name, frozenset(group.sizes))
+
+    def of_operation(op: Operation) -> frozenset[str]:
+        return axes_of(op) if (name := called_by(op)) is None else of(name)
 
     for name in functions:
         of(name)
     return found
-
-
-def _axes(op: Operation, of: Callable[[str], frozenset[str]]) -> frozenset[str]:
-    """The axes along which devices meet in an operation, or along which it differs."""
-    return axes_of(op) if (name := called_by(op)) is None else of(name)
-
-
-def _is_mostly_apart(module: ModuleOp, met: Meeting, axis: str) -> bool:
-    """Whether devices along an axis do not meet in most of the entry's calls."""
-    calls = [name for op in entry_function(module).body.block.ops if (name := called_by(op))]
-    return 2 * sum(axis not in met.get(name, ()) for name in calls) > len(calls)

@@ -138,7 +138,7 @@ class _Expansion:
     def __init__(self, whole: Group, own: Group, lines: Lines, module: ModuleOp, taken: set[str]):
         """Functions of lines are added to the module, and their names to those that are taken."""
         self.whole, self.group, self.count, self.lines = whole, own, own.count, lines
-        self.module, self.taken = module, taken
+        self.module, self.taken, self.name = module, taken, ""
         self.is_line = own is not whole
         self.coordinates = list(own.coordinates())
         self.block = Block()
@@ -148,6 +148,7 @@ class _Expansion:
         """For each device of the group; one that is on no device is repeated."""
 
     def function(self, source: FuncOp) -> FuncOp:
+        self.name = source.sym_name.data
         block = source.body.block
         self.block = Block(arg_types=[t for argument in block.args for t in self.types(argument.type)])
         for i, argument in enumerate(block.args):
@@ -283,19 +284,14 @@ class _Expansion:
             line.write(op)
         returned = [each for value in left for each in line.values[value]]
         line.block.add_op(ReturnOp(*returned))
-        name = next(each for n in count() if (each := f"line_{n}") not in self.taken)
+        name = next(each for n in count() if (each := f"{self.name}_line_{n}") not in self.taken)
         self.taken.add(name)
-        function = FuncOp(
-            name,
-            (line.block.arg_types, [v.type for v in returned]),
-            Region(line.block),
-            visibility="private",
-        )
-        self.module.body.block.add_op(function)
+        types = line.block.arg_types, [v.type for v in returned]
+        self.module.body.block.add_op(FuncOp(name, types, Region(line.block), visibility="private"))
         placements = [on for v in (*read, *own) if (on := placement(v.type)) is not None]
-        firsts = range(0, 1 + max(on.device for on in placements), self.whole.count)
+        firsts = range(0, 1 + max([on.device for on in placements], default=0), self.whole.count)
         for devices in self.whole.across(self.lines.axes):
-            self.add_call(function.sym_name.data, read, [first + i for first in firsts for i in devices], left, devices)
+            self.add_call(name, read, [first + i for first in firsts for i in devices], left, devices)
 
     def first_only(self, op: FirstOnlyOp) -> None:
         values, types = list(self.values[op.input]), self.types(op.output.type)

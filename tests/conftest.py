@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -26,3 +27,14 @@ def collector() -> Iterator[None]:
     """Commands that end their process may leave the garbage collector off; tests call them within one."""
     yield
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def mlp_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The training step of `examples/mlp_pytorch.py`, imported."""
+    from distir.frontends.pytorch import import_step
+    from examples import mlp_pytorch
+
+    path = tmp_path_factory.mktemp("model") / "step.mlir"
+    path.write_text(str(import_step(mlp_pytorch.step())))
+    return path

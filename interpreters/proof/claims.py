@@ -83,7 +83,7 @@ def prove(sequential: ModuleOp, distributed: ModuleOp, entry: str = "main", rule
 
     Rules are those that the operations of the sequential program carry (`dist.rule`), or what `rules` says of an operation; without
     one, an operation is followed only where it is whole. Raises DistirError for a program of one rank of several."""
-    distributed = by_lines(distributed)
+    distributed = by_lines(distributed, entry)
     function = entry_function(distributed, entry)
     if (number := rank_of(distributed)) is not None and machine_devices(distributed, function) > 1:
         raise DistirError(f"this is rank {number}'s program of several: prove them all together, with prove_ranks")

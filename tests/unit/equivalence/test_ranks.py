@@ -145,7 +145,7 @@ def programs(draw: Draw) -> ModuleOp:
         sizes["a"] = 2
     functions: list[FuncOp] = []
     for i in range(draw(st.integers(0, 2))):
-        functions.append(Body(draw, sizes, 1, list(functions)).function(f"line_{i}", 1, draw(st.integers(1, 5))))
+        functions.append(Body(draw, sizes, 1, list(functions)).function(f"main_line_{i}", 1, draw(st.integers(1, 5))))
     stages = draw(st.integers(1, min(3, 16 // prod(sizes.values()))))
     main = Body(draw, sizes, stages, functions).function("main", draw(st.integers(1, 3)), draw(st.integers(1, 10)))
     names = [DictionaryAttr({"dist.name": StringAttr(f"x{i}")}) for i in range(len(main.function_type.inputs))]

@@ -1,38 +1,32 @@
 """`distir search` of a training step by the integer program, which it is planned by unless told: what there is no time for is said."""
 
 import json
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from distir.frontends.pytorch import import_step
 from distir.passes.search.best_first import BestFirst
 from distir.passes.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
 from distir.passes.search.staged_search import StagedSearch
 from distir.passes.sharding.search import NotInTime
 from distir.tools.distir import main
 from distir.tools.plans import Plans
-from examples import mlp_pytorch
 
 SEARCH = "--machine dgx-a100 --devices 2 --microbatches 2 --schedules 1f1b --top 99 --json".split()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("model") / "step.mlir"
-    path.write_text(str(import_step(mlp_pytorch.step())))
-    return str(path)
-
-
-def search(model: str, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
-    assert main(["search", model, *SEARCH, *options]) == 0
+def search(mlp_step: Path, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    assert main(["search", str(mlp_step), *SEARCH, *options]) == 0
     return json.loads(capsys.readouterr().out.partition("wrote")[0])
 
 
-def test_a_step_of_training_is_planned_by_the_integer_program(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found, asked = search(model, capsys), search(model, capsys, "--sharding", "ilp")
+def test_a_step_of_training_is_planned_by_the_integer_program(
+    mlp_step: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, asked = search(mlp_step, capsys), search(mlp_step, capsys, "--sharding", "ilp")
     assert found["plans"] == asked["plans"]
     assert len(found["plans"]) == found["planned"]
 
@@ -81,8 +75,8 @@ def test_what_is_known_to_be_slower_is_said_when_time_is_over() -> None:
     assert [(each.configuration, each.least_seconds) for each in queue.slower()] == [(slow, 3.0)]
 
 
-def test_no_time_at_all(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", model, *SEARCH[:-1], "--time-limit", "0.000001", "-o", "none.mlir"]) == 1
+def test_no_time_at_all(mlp_step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(mlp_step), *SEARCH[:-1], "--time-limit", "0.000001", "-o", "none.mlir"]) == 1
     assert "no plan was found: 5 were not looked at within 1e-06 s: allow more time" in capsys.readouterr().err
 
 
@@ -92,6 +86,6 @@ def test_a_search_that_was_stopped_says_so() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0", "nan", "-1"])
-def test_mistakes(model: str, seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", model, *SEARCH, "--time-limit", seconds]) == 1
+def test_mistakes(mlp_step: Path, seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(mlp_step), *SEARCH, "--time-limit", seconds]) == 1
     assert f"--time-limit: expected more than 0 seconds, got {seconds}" in capsys.readouterr().err

@@ -17,13 +17,6 @@ from distir.tools.distir import main
 from examples import mlp_pytorch
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "step.mlir"
-    path.write_text(str(import_step(mlp_pytorch.step())))
-    return path
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -32,13 +25,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("--top 2 --sharding ilp --dp 1,2", marks=pytest.mark.long),
     ],
 )
-def test_processes_find_the_same(model: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_processes_find_the_same(
+    mlp_step: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The same plans and figures, and the same program of the best: how its tensor axis is cut was chosen in another process."""
     found: list[object] = []
     for jobs in ("1", "2" if "99" in options else "9" * 20):
         command = [
             "search",
-            str(model),
+            str(mlp_step),
             *"--machine dgx-a100 --devices 4 --microbatches 2 --json".split(),
             *options.split(),
         ]
@@ -47,7 +42,7 @@ def test_processes_find_the_same(model: Path, tmp_path: Path, options: str, caps
     assert found[0] == found[1]
 
 
-def test_a_process_that_is_killed_is_said(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_killed_is_said(mlp_step: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = import_step(mlp_pytorch.step())
     search = Search(lambda _: module.clone(), load_machine("dgx-a100"), "analytic", 80 * 10**9, wanted=3)
     configurations = grid(4, [16], (2,), ["1f1b"])
@@ -61,6 +56,6 @@ def test_a_process_that_is_killed_is_said(model: Path, monkeypatch: pytest.Monke
         list(SharedSearch(search, 2).outcomes(configurations))
 
 
-def test_a_mistake_is_one_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", str(model), "--machine", "dgx-a100", "--devices", "4", "--jobs", "0"]) == 1
+def test_a_mistake_is_one_line(mlp_step: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["search", str(mlp_step), "--machine", "dgx-a100", "--devices", "4", "--jobs", "0"]) == 1
     assert "--row and --jobs: expected at least 1" in capsys.readouterr().err

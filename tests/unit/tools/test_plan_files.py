@@ -10,23 +10,14 @@ from hypothesis import strategies as st
 
 import distir
 from distir.dialects.errors import DistirError
-from distir.frontends.pytorch import import_step
 from distir.tools.distir import main
 from distir.tools.plan_files import SETTINGS, PlanFile, read_plan
-from examples import mlp_pytorch
 
 COMMON = "--machine dgx-a100 --devices 4 --microbatches 2 --schedules 1f1b,gpipe --sharding dtp"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "step.mlir"
-    path.write_text(str(import_step(mlp_pytorch.step())))
-    return path
-
-
-def search(model: Path, out: Path, *options: str) -> Any:
-    assert main(["search", str(model), *COMMON.split(), *options, "-o", str(out)]) == 0
+def search(mlp_step: Path, out: Path, *options: str) -> Any:
+    assert main(["search", str(mlp_step), *COMMON.split(), *options, "-o", str(out)]) == 0
     return json.loads(out.read_text())
 
 
@@ -41,11 +32,11 @@ def search(model: Path, out: Path, *options: str) -> Any:
     ],
 )
 def test_a_plan_has_the_figures_that_its_program_has(
-    model: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
+    mlp_step: Path, tmp_path: Path, options: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a search printed, what its plan file says, what apply finds, and the simulation of the program that apply writes."""
     plan, program = tmp_path / "plan.json", str(tmp_path / "plan.mlir")
-    said = search(model, plan, *options.split())
+    said = search(mlp_step, plan, *options.split())
     capsys.readouterr()
     assert main(["plan", "apply", str(plan), "--json", "-o", program]) == 0
     found = json.loads(capsys.readouterr().out)["plan"]
@@ -53,29 +44,29 @@ def test_a_plan_has_the_figures_that_its_program_has(
     simulated = distir.simulate(program, "dgx-a100")
     assert simulated.makespan_seconds == said["figures"]["latency_seconds"]
     assert max(simulated.peak_memory_bytes.values()) == said["figures"]["peak_memory_bytes"]
-    assert main(["verify", str(model), program]) == 0
+    assert main(["verify", str(mlp_step), program]) == 0
 
 
-def test_show_and_pin(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = search(model, tmp_path / "plan.json", "--row", "2")
+def test_show_and_pin(mlp_step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = search(mlp_step, tmp_path / "plan.json", "--row", "2")
     assert main(["plan", "show", str(tmp_path / "plan.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.partition("to " + str(tmp_path / "plan.json"))[2]) == said
     assert main(["plan", "show", str(tmp_path / "plan.json")]) == 0
     assert "latency_seconds" in capsys.readouterr().out
     pins = {"distir_plan": 1, "settings": {"tp": 2, "microbatches": 2}}
     (tmp_path / "pins.json").write_text(json.dumps(pins))
-    assert main(["search", str(model), *COMMON.split(), "--json", "--pin", str(tmp_path / "pins.json")]) == 0
+    assert main(["search", str(mlp_step), *COMMON.split(), "--json", "--pin", str(tmp_path / "pins.json")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {(p["dp"], p["tp"], p["pp"]) for p in found["plans"] + found["dropped"]} == {(1, 2, 2)}  # K is 1 where P is
-    assert main(["search", str(model), *COMMON.split(), "--pin", str(tmp_path / "pins.json"), "--tp", "4"]) == 1
+    assert main(["search", str(mlp_step), *COMMON.split(), "--pin", str(tmp_path / "pins.json"), "--tp", "4"]) == 1
     assert "--tp 4 and --pin" in capsys.readouterr().err
 
 
 def test_compare_goes_from_one_plan_to_the_other(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mlp_step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = search(model, tmp_path / "one.json", "--dp", "4")
-    other = search(model, tmp_path / "other.json", "--tp", "2", "--pp", "2", "--schedules", "gpipe")
+    one = search(mlp_step, tmp_path / "one.json", "--dp", "4")
+    other = search(mlp_step, tmp_path / "other.json", "--tp", "2", "--pp", "2", "--schedules", "gpipe")
     capsys.readouterr()
     assert main(["plan", "compare", str(tmp_path / "one.json"), str(tmp_path / "other.json"), "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)
@@ -91,11 +82,11 @@ def test_compare_goes_from_one_plan_to_the_other(
 
 
 def test_a_plan_is_for_its_model_and_runs_no_code(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mlp_step: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = search(model, tmp_path / "plan.json")
+    said = search(mlp_step, tmp_path / "plan.json")
     changed = tmp_path / "changed.mlir"
-    changed.write_text(model.read_text() + "\n")
+    changed.write_text(mlp_step.read_text() + "\n")
     for named, wrong in [
         (str(changed), "is not the model that the plan was made for"),
         ("os:getcwd", "its model os:getcwd is code, which a plan cannot ask to run: give --model os:getcwd"),
