@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 
-from distir.passes.solver.deadline import USUAL_SECONDS
+from distir.passes.solver.deadline import USUAL_SECONDS, Deadline
+
+if TYPE_CHECKING:
+    from distir.passes.sharding.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,10 @@ class IlpShardPass(ModulePass):
     entry: str = "main"
     """The function that the program begins with."""
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
+    def problem(self, ctx: Context, op: ModuleOp) -> tuple[Problem, Deadline]:
+        """What is to be solved, and until when."""
         from distir.dialects.errors import DistirError
-        from distir.passes.sharding.divided_search import best_division
-        from distir.passes.sharding.explain import EXPLANATION, explanation
-        from distir.passes.sharding.settings import build_problem, memory_limit, write
+        from distir.passes.sharding.settings import build_problem
 
         if self.cutoff is not None and self.cutoff <= 0:
             raise DistirError(f"cutoff: expected more than 0 seconds, got {self.cutoff:g}")
@@ -84,6 +87,14 @@ class IlpShardPass(ModulePass):
         )
         if self.cutoff is not None:
             problem.cutoff = self.cutoff
+        return problem, deadline
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        from distir.passes.sharding.divided_search import best_division
+        from distir.passes.sharding.explain import EXPLANATION, explanation
+        from distir.passes.sharding.settings import memory_limit, write
+
+        problem, deadline = self.problem(ctx, op)
         limit = memory_limit(self.memory_limit, problem)
         result, note = best_division(problem, limit, deadline, self.solver, self.divide)
         if note:

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Operation, SSAValue
 
+from distir.dialects.dist import MicrobatchesOp
+from distir.passes.distribution.pipeline.stages import LOOPED, phase_of
 from distir.passes.sharding.lifetimes import Position
 from distir.passes.sharding.occurrences import Occurrences, occurrences_of
 from distir.passes.sharding.pipeline_time import Path
@@ -52,12 +55,33 @@ def weights_of(problem: Problem, paths: Iterable[tuple[Path, int]]) -> Weights:
         found.functions[problem.entry.sym_name.data] = 1
     else:
         counts.add(found, paths)
-    for function in reversed(problem.functions):
-        if not problem.is_scheduled(function):
-            for op in function.body.block.ops:
-                if isinstance(op, AnyCall):
-                    found.functions[op.callee.string_value()] += found.functions[function.sym_name.data]
+    _add_callees(problem, found, [f for f in problem.functions if not problem.is_scheduled(f)])
     return found
+
+
+def weights_of_loop(problem: Problem) -> Weights:
+    """How often everything is in the forward and backward parts of all microbatches, on however many stages. What runs once, such as updates, is left out,
+    and so are messages."""
+    found, body, times = Weights(), problem.entry, 1
+    for op in problem.entry.body.block.ops:
+        if isinstance(op, MicrobatchesOp):
+            body, times = problem.callee(op), op.times
+    found.functions[body.sym_name.data] = times
+    for op in body.body.block.ops:
+        if isinstance(op, CallOp) and phase_of(op) in LOOPED:
+            found.functions[op.callee.string_value()] += times
+    for zero in problem.zeros:
+        found.spared.update((*zero.passed, zero.adding))
+    _add_callees(problem, found, [f for f in problem.functions if f is not problem.entry and f is not body])
+    return found
+
+
+def _add_callees(problem: Problem, found: Weights, functions: Sequence[FuncOp]) -> None:
+    """Counts what functions call; callees come first."""
+    for function in reversed(functions):
+        for op in function.body.block.ops:
+            if isinstance(op, AnyCall):
+                found.functions[op.callee.string_value()] += found.functions[function.sym_name.data]
 
 
 def every_stage(problem: Problem) -> list[tuple[Path, int]]:

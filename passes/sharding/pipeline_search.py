@@ -34,7 +34,7 @@ from distir.passes.sharding.search import (
     solve,
     solved_within,
 )
-from distir.passes.solver.bounds import Bounds
+from distir.passes.solver.bounds import Bounds, Minimum
 from distir.passes.solver.deadline import NEVER, Deadline, OutOfTime
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class PipelineSearch:
         self._of_all: tuple[Solved | None, float] = None, inf
         """The best plan along a mixture that has all stages, and when it ends."""
         self._lower = 0.0
+        self._free: tuple[list[tuple[Path, int]], ChoiceNetwork, Minimum] | None = None
+        """The last mixture without regard to memory, and the plan that costs least along it."""
         self._bounding: tuple[ChoiceNetwork, int] | None = None
         """Costs along the mixture that bounds best, and how many parts 1 is of."""
 
@@ -152,6 +154,7 @@ class PipelineSearch:
             mixture, total = self._mixture(shares)
             choices = choices_of(self._problem, self._deadline, weights_of(self._problem, mixture))
             found = choices.minimum(self._deadline.without_plan)
+            self._free = mixture, choices, found
             if found.choices is None:
                 break
             self._bound(choices, least_cost(choices, found), total)
@@ -176,7 +179,10 @@ class PipelineSearch:
     def _solve(self, shares: Sequence[int]) -> None:
         """The plan that costs least along a mixture of paths."""
         mixture, total = self._mixture(shares)
-        choices = choices_of(self._problem, self._deadline, weights_of(self._problem, mixture))
+        if self._free is not None and self._free[0] == mixture:
+            _, choices, known = self._free
+        else:
+            choices, known = choices_of(self._problem, self._deadline, weights_of(self._problem, mixture)), None
 
         def cost(plan: Plan) -> float:
             time = PipelineTime(self._problem, plan)
@@ -184,7 +190,7 @@ class PipelineSearch:
 
         enough = NEAR_EACH if choices.network.size > LARGE else EXACT
         is_first = self._best is None
-        found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first, enough, total)
+        found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first, enough, total, known)
         self._bound(choices, cost(found.plan) if found.lower is None else found.lower, total)
         self._add(found, all(shares[: self._stages]))
 

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 MOST_DIFFERENT = 32
 """Along an axis of more devices, or replicas of a mesh of more, what can be cut evenly is not cut otherwise: what devices do differently is written for each of
 them."""
+MOST_WRITTEN = 128
+"""In a mesh of more devices shards are even wherever they can be: rows that replicas cut evenly, and tensor ranks of each unevenly, had a program of GPT-3 written
+for each of 1,024 devices, in more than 14 GB."""
 MOST_CALLS = 2000
 """Of longer pipelines only ranks that do not do the same are looked at."""
 RESTRICTIONS = ("any", "batch", "sequence", "model", "none")
@@ -369,7 +372,11 @@ def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Pric
     if not best:
         what = "no option that its pins allow" if rejected else "no option"
         raise DistirError(f"{op.name} of {[list(shape_of(v)) for v in op.operands]} has {what} over {dict(mesh.axes)}")
-    return sorted(best.values(), key=lambda option: not option.price.is_alike)
+    found = sorted(best.values(), key=lambda option: not option.price.is_alike)
+    alike = [option for option in found if option.price.is_alike]
+    if mesh.devices > MOST_WRITTEN and any(s != prices.whole for o in alike for s in (*o.operands, *o.results)):
+        return alike
+    return found
 
 
 def _tie_updates(problem: Problem) -> None:

@@ -135,13 +135,15 @@ def solve(
     is_first: bool = True,
     enough: float = EXACT,
     parts: int = 1,
+    found: Minimum | None = None,
 ) -> Solved:
     """The plan that costs least within a limit, or one of which the bound is short by at most the share `enough`; costs are so many `parts` of a plan's
-    time. Raises as `best_plan` does; and OutOfTime, if another plan is known, where the whole integer program would be needed."""
+    time. `found` is the one that costs least of all, if it is known. Raises as `best_plan` does; and OutOfTime, if another plan is known, where the whole integer program would be needed."""
     problem = choices.problem
     if solver == "highs":
         return _whole(choices, memory_limit, deadline, 0.0, costing)
-    found = choices.minimum(deadline if memory_limit is None else deadline.without_plan)
+    if found is None:
+        found = choices.minimum(deadline if memory_limit is None else deadline.without_plan)
     check_cutoff(problem, least_cost(choices, found) / parts * 1e-12)
     if found.choices is None:
         return _whole(choices, memory_limit, deadline, found.lower, costing, is_first)

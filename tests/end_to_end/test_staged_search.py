@@ -79,10 +79,10 @@ def test_others_are_slower_and_what_does_not_fit_says_so():
     every = list(search(0).outcomes(grid))
     for outcome in every:
         if (figures := outcome.figures) is not None:
-            least = [*search(1).bounds(outcome.configuration)]
+            least = [*search(1).bounds.of(outcome.configuration)]
             assert least == sorted(least)
             assert 0 < least[0] <= least[-1] <= figures.latency_seconds
-            assert 0 < search(1).least_bytes(outcome.configuration) <= figures.peak_memory_bytes
+            assert 0 < search(1).bounds.least_bytes(outcome.configuration) <= figures.peak_memory_bytes
     found = list(search(1).outcomes(grid))
     assert len(found) == len(grid)
     assert ranked(found)[0] == ranked(every)[0]

@@ -6,7 +6,8 @@ import pytest
 
 from distir.passes.distribution.pipeline.tasks import table_of
 from distir.passes.search.configurations import Configuration, grid
-from distir.passes.search.staged_search import StagedSearch
+from distir.passes.search.plan_bounds import PlanBounds
+from distir.passes.search.staged_search import FIRST, StagedSearch
 from tests.slow_machine import written
 from tests.small_models import residual_step
 
@@ -22,34 +23,34 @@ def test_a_plan_takes_at_least_what_was_said(schedule: str, tmp_path: Path) -> N
     configuration = Configuration(8, 1, 1, 2, 4, schedule)
     found = search.evaluate(configuration).figures
     assert found is not None
-    least = search.least_seconds(configuration)
+    least = search.bounds.least_seconds(configuration)
     assert found.latency_seconds / 3 < least <= found.latency_seconds
     search.wanted = 1
-    assert max(search.bounds(configuration)) <= found.latency_seconds
-    assert found.peak_memory_bytes / 3 < search.least_bytes(configuration) <= found.peak_memory_bytes
+    assert max(search.bounds.of(configuration)) <= found.latency_seconds
+    assert found.peak_memory_bytes / 3 < search.bounds.least_bytes(configuration) <= found.peak_memory_bytes
 
 
 def test_bounds_take_no_longer_than_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many plans there are, one is made before it is known how slow the others are."""
+    """However many plans there are, one is made once it is known of some what their tensor ranks do."""
     done = list[str]()
 
-    def noting(name: str) -> None:
-        whole = getattr(StagedSearch, name)
+    def noting(of: type, name: str) -> None:
+        whole = getattr(of, name)
 
-        def noted(self: StagedSearch, *given: object) -> object:
+        def noted(self: object, *given: object) -> object:
             done.append(name)
             return whole(self, *given)
 
-        monkeypatch.setattr(StagedSearch, name, noted)
+        monkeypatch.setattr(of, name, noted)
 
-    noting("least_seconds")
-    noting("evaluate")
+    noting(PlanBounds, "_add_work")
+    noting(StagedSearch, "evaluate")
     search = StagedSearch(
         lambda _: residual_step().module.clone(), written(tmp_path), "analytic", 1 << 30, wanted=1, seconds=60.0
     )
-    list(search.outcomes(grid(2, [8], (2, 4), ["1f1b", "zb-h1"], "ilp")))
-    assert done[0] == "evaluate"
-    assert "least_seconds" in done
+    list(search.outcomes(grid(2, [64], (2, 4, 8, 16, 32), ["1f1b", "zb-h1"], "ilp")))
+    assert done.index("evaluate") <= FIRST
+    assert done.count("_add_work") > FIRST
 
 
 def test_a_table_is_tried_where_it_fits(tmp_path: Path) -> None:

@@ -56,10 +56,10 @@ def test_a_bound_is_no_more_than_the_time(name: str, c: Configuration, share: fl
     if figures is None:
         return
     bounding = search(name, wanted=1)
-    least = [*bounding.bounds(c)]
+    least = [*bounding.bounds.of(c)]
     assert least == sorted(least)
     assert 0 < least[-1] <= figures.latency_seconds
-    assert bounding.least_bytes(c) <= figures.peak_memory_bytes
+    assert bounding.bounds.least_bytes(c) <= figures.peak_memory_bytes
     with suppress(TooSlow), noting(least):
         assert search(name).evaluate(c, share * figures.latency_seconds).figures == figures
     assert least[-1] <= figures.latency_seconds
@@ -89,7 +89,7 @@ def test_what_is_known_decides_when_time_is_over() -> None:
     bounding = search("mlp", wanted=1, limit=1)
     for c in plans:
         with suppress(DistirError):
-            bounding.least_bytes(c)
+            bounding.bounds.least_bytes(c)
     bounding.seconds = 0.0
     dropped = [o.dropped or "" for o in bounding.outcomes(plans)]
     assert len(dropped) == len(plans)
