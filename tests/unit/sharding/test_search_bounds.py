@@ -65,6 +65,16 @@ def test_a_bound_is_no_more_than_the_time(name: str, c: Configuration, share: fl
     assert least[-1] <= figures.latency_seconds
 
 
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_what_tensor_ranks_send_counts(name: str) -> None:
+    """It is found of each number of ranks and microbatches, and says something of plans with more."""
+    bounding = search(name, wanted=1).bounds
+    c, more = (Configuration(BATCH, 2, 2, 1, k, "1f1b", sharding="ilp") for k in (2, 4))
+    _, computed, sent = bounding.of(c)
+    assert sent > 1.4 * computed
+    assert bounding.known(more) > bounding.least_seconds(more)
+
+
 @contextmanager
 def noting(least: list[float]) -> Generator[None]:
     """Notes what a plan that is too slow takes at least."""
