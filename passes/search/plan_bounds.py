@@ -151,7 +151,6 @@ class PlanBounds:
         """Seconds that tensor ranks of all replicas together likely take beside their shares of the work. Some of it grows with what they send, about
         a quarter of what forward parts keep; some with how often they begin an operation."""
         import numpy as np
-        from scipy.optimize import nnls
 
         (stage,) = self.stages(in_one_stage(c))
         work = sum(stage.seconds[:3])
@@ -169,7 +168,8 @@ class PlanBounds:
         factors = np.array([1.0, 0.0])
         if len(known) > 1:
             rows = np.array([grows(*at) for at in known])
-            factors, _ = nnls(rows, np.array([max(0.0, s * at[0] * c.cp - work) for at, s in known.items()]))
+            extra = np.array([s * at[0] * c.cp - work for at, s in known.items()])
+            factors = np.maximum(np.linalg.lstsq(rows, extra, rcond=None)[0], 0.0)
         return float(np.dot(factors, grows(c.tp, c.dp * c.microbatches)))
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.passes.search.best_first import BestFirst
-from distir.passes.search.configurations import UNSEEN, Configuration, Figures, Outcome, distinct
+from distir.passes.search.configurations import UNSEEN, Configuration, Details, Figures, Outcome, distinct
 from distir.passes.search.staged_search import StagedSearch
 from distir.passes.sharding.search import NotInTime
 from distir.tools.distir import main
@@ -62,6 +62,26 @@ def outcome(overlap: bool, seconds: float | None, why: str | None = None) -> Out
 )
 def test_the_faster_that_fits(outcomes: list[Outcome], which: int) -> None:
     assert distinct(outcomes) == [outcomes[which]]
+
+
+def test_which_plans_are_tried_with_messages_on_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fastest, and slower ones as long as they would be faster without any waiting for messages."""
+    tried = list[int]()
+
+    def found(k: int, seconds: float, exposed: float) -> Outcome:
+        figures = Figures(seconds, 1, 1.0, 0.0, details=Details({}, {"dp": (exposed, 0.0)}))
+        return Outcome(Configuration(8, 2, 1, 1, k, "1f1b"), figures)
+
+    def evaluate(self: StagedSearch, c: Configuration) -> Outcome:
+        tried.append(c.microbatches)
+        return Outcome(c, Figures(0.8, 1, 1.0, 0.0))
+
+    plans = [found(1, 1.0, 0.3), found(2, 1.1, 0.2), found(3, 1.2, 0.5), found(4, 1.3, 0.4)]
+    search = StagedSearch(lambda batch: ModuleOp([]), "dgx-a100", "analytic", 1, overlapped=1)
+    monkeypatch.setattr(StagedSearch, "_outcomes", lambda *_: iter(plans))
+    monkeypatch.setattr(StagedSearch, "evaluate", evaluate)
+    assert len(list(search.outcomes([]))) == len(plans) + len(tried)
+    assert tried == [1, 3, 4]
 
 
 def test_what_is_known_to_be_slower_is_said_when_time_is_over() -> None:
