@@ -116,9 +116,8 @@ class PlanBounds:
     def measure(self, configurations: Iterable[Configuration], end: float) -> None:
         """Measures the stages of these plans, as long as there is time."""
         plans = {self._key(each): each for c in configurations for each in (replace(c, recompute="none"), c)}
-        for _, c in sorted(
-            plans.items(), key=lambda each: (*each[0][1:], each[0][0])
-        ):  # all policies of one cut together
+        together = sorted(plans.items(), key=lambda each: (*each[0][1:], each[0][0]))  # all policies of one cut
+        for _, c in together:
             if monotonic() >= end:
                 break
             with suppress(DistirError):

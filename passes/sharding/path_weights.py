@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Operation, SSAValue
 
-from distir.dialects.dist import MicrobatchesOp
+from distir.dialects.dist import AccumulateOp, MicrobatchesOp
 from distir.passes.distribution.pipeline.stages import LOOPED, phase_of
 from distir.passes.sharding.lifetimes import Position
 from distir.passes.sharding.occurrences import Occurrences, occurrences_of
@@ -60,8 +60,8 @@ def weights_of(problem: Problem, paths: Iterable[tuple[Path, int]]) -> Weights:
 
 
 def weights_of_loop(problem: Problem) -> Weights:
-    """How often everything is in the forward and backward parts of all microbatches, on however many stages. What runs once, such as updates, is left out,
-    and so are messages."""
+    """How often everything is in the forward and backward parts of all microbatches, on however many stages. What runs once, such as updates, is left out, and
+    so are messages, and what is there only because of the loop: rows are taken and gradients added up as often as one replica has microbatches."""
     found, body, times = Weights(), problem.entry, 1
     for op in problem.entry.body.block.ops:
         if isinstance(op, MicrobatchesOp):
@@ -71,8 +71,12 @@ def weights_of_loop(problem: Problem) -> Weights:
         if isinstance(op, CallOp) and phase_of(op) in LOOPED:
             found.functions[op.callee.string_value()] += times
     for zero in problem.zeros:
-        found.spared.update((*zero.passed, zero.adding))
+        found.spared.update(zero.passed)
     _add_callees(problem, found, [f for f in problem.functions if f is not problem.entry and f is not body])
+    for function in problem.functions:
+        for op in function.body.block.ops:
+            if isinstance(op, AccumulateOp) or function is body:
+                found.spared[op] = found.functions[function.sym_name.data]
     return found
 
 
