@@ -71,7 +71,7 @@ def test_what_tensor_ranks_send_counts(name: str) -> None:
     bounding = search(name, wanted=1).bounds
     c, more = (Configuration(BATCH, 2, 2, 1, k, "1f1b", sharding="ilp") for k in (2, 4))
     _, computed, sent = bounding.of(c)
-    assert sent > 1.4 * computed
+    assert sent > 1.15 * computed
     assert bounding.known(more) > bounding.least_seconds(more)
 
 
