@@ -34,8 +34,8 @@ from distir.passes.sharding.search import NothingFits, NotInTime, TooSlow
 
 SECONDS_PER_PLAN = 120.0
 """For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
-OF_ONE = 1 / 6
-"""A plan may have this share of the time: near the limit of memory it takes longer to find one that is hardly faster (GPT-3 on 1,024 H100, D64 T16: 100 s, and
+OF_ONE, LEAST_SECONDS = 1 / 6, 20.0
+"""A plan may have this share of the time, and so much at least: near the limit of memory it takes longer to find one that is hardly faster (GPT-3 on 1,024 H100, D64 T16: 100 s, and
 0.004 % faster than in 20 s)."""
 KNOWING = 1 / 8
 """This share of the time is kept to know the stages of all plans, which says what fits no device."""
@@ -113,7 +113,7 @@ class StagedSearch:
     @property
     def _left(self) -> float:
         """Seconds for a plan."""
-        return min(SECONDS_PER_PLAN, self.seconds * OF_ONE, self._end - monotonic())
+        return min(SECONDS_PER_PLAN, max(LEAST_SECONDS, self.seconds * OF_ONE), self._end - monotonic())
 
     def passes(self, c: Configuration) -> DtpParallelizePass:
         """The pass that writes a configuration's program."""
