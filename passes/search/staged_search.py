@@ -40,7 +40,7 @@ OF_ONE, LEAST_SECONDS = 1 / 6, 20.0
 KNOWING = 1 / 8
 """This share of the time is kept to know the stages of all plans, which says what fits no device."""
 FIRST = 4
-"""Before the first plan it is found what tensor ranks do in so many: that is dearer than other bounds, but says which plans are worth it."""
+"""Before the first plan it is found what tensor ranks do in so many, unless that takes a share `KNOWING` of the time: that is dearer than other bounds, but says which plans are worth it."""
 LATER = 0.01
 """A plan that likely takes so much longer than it seemed waits until others were looked at."""
 MOST_KEPT = 16
@@ -210,7 +210,8 @@ class StagedSearch:
                 now = monotonic()
                 try:
                     is_first = c not in likely  # that costs little, others no more than plans
-                    if is_first or bounding <= planning or self.bounds.known_works < FIRST:
+                    has_first = self.bounds.known_works >= FIRST or bounding > self.seconds * KNOWING
+                    if is_first or bounding <= planning or not has_first:
                         least = next(bounds[c], None)
                         bounding += 0.0 if is_first else monotonic() - now
                         if least is not None:
