@@ -21,7 +21,7 @@ from typing import Any
 from xdsl.dialects import func
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue, Use
 from xdsl.utils.exceptions import DiagnosticException
 
 from distir.dialects.errors import DistirError
@@ -43,6 +43,23 @@ def values_read(op: Operation) -> Sequence[SSAValue]:
     own |= {argument for each in inner for region in each.regions for block in region.blocks for argument in block.args}
     used = (value for each in inner[1:] for value in each.operands)
     return (*op.operands, *dict.fromkeys(value for value in used if value not in own))
+
+
+def uses_of(value: SSAValue) -> list[Use]:
+    """Where a value is read by operations of its own block: which operation, and which of its `values_read`."""
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    found: list[Use] = []
+    for use in value.uses:
+        op = use.operation
+        if op.parent is block:
+            found.append(use)
+            continue
+        while (above := op.parent_op()) is not None and op.parent is not block:
+            op = above
+        inner = Use(op, list(values_read(op)).index(value))
+        if inner not in found:
+            found.append(inner)
+    return found
 
 
 class Suspended:

@@ -6,7 +6,6 @@ Where it stands: from a level 1 program to level 3. It is the composition of `on
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,11 +17,10 @@ from distir.dialects.errors import DistirError
 from distir.passes.solver.deadline import USUAL_SECONDS
 
 if TYPE_CHECKING:
-    from distir.passes.distribution.batch.batch_axis import BatchRefused
     from distir.passes.overlap_communication import OverlapCommunicationPass
 
-KEPT_WHOLE = 0.1
-"""Of the parameters, how much more than its share a tensor rank may hold before a plan that divides them is looked for."""
+ANY_MEMORY = "1000000TB"
+"""As a limit: none."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,12 @@ class DtpParallelizePass(ModulePass):
 
     With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
 
-    With `sharding=dtp`, replicas hold all state and the tensor axis is chosen by minimising communication over the rules, as `machine`
-    has it. With `sharding=auto`, the default, so it is where rules let every operation follow the batch; a program
-    where they do not is distributed as by `sharding=ilp` with `divide`, which converts values where an operation needs them
-    otherwise, and a note on stderr says why; so is one of whose parameters tensor ranks would hold a tenth more than their share. With `sharding=ilp`, or `divide`, the pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
+    The pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
-    is stored in parts; with `grouped`, what the devices of a stage do alike is written once (`apply-sharding`). Requires: level 1 or 2 with
+    is stored in parts; with `grouped`, what the devices of a stage do alike is written once (`apply-sharding`). With `sharding=auto`, the default,
+    plans divide first, as with `divide`; where rules do not let the batch be cut in time, it is one microbatch, and where nothing fits the machine, memory has no
+    limit; a note on stderr says so. With `sharding=dtp`, replicas hold all state, every operation follows the batch, and the tensor axis is chosen by
+    minimising communication: it takes little time for grids of programs that only run forward. Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * cp * tp * pp, equal semantics. Raises DistirError
     naming the op and the rule, or the batch, that forbids what was asked."""
 
@@ -50,10 +48,9 @@ class DtpParallelizePass(ModulePass):
     microbatches: int = 1
     """Microbatches that the batch of a replica is cut into."""
     cp: int = 1
-    """Devices that share the sequence of each row, whose attention passes keys and values around (`context-parallel`, `ring-attention`). More than one is
-    distributed as by `sharding=ilp`."""
+    """Devices that share the sequence of each row, whose attention passes keys and values around (`context-parallel`, `ring-attention`). Not with `sharding=dtp`."""
     schedule: str = "1f1b"
-    """As for `pipeline-schedule`. What has several stages on a rank, or backward parts in two, is distributed as by `sharding=ilp`."""
+    """As for `pipeline-schedule`. With `sharding=dtp`, one that has a stage on each rank and whole backward parts."""
     virtual: int = 0
     """Stages on each of the `pp` ranks of the pipeline; 0: as many as the schedule has unless told."""
     batch: str = ""
@@ -71,7 +68,7 @@ class DtpParallelizePass(ModulePass):
     in_place: bool = False
     """Whether kernels read and write chunks where they lie, as for `overlap-communication`."""
     sharding: str = "auto"
-    """dtp, ilp, or auto: dtp where every operation follows the batch, else ilp."""
+    """auto, ilp (the fastest plan, or an error), or dtp."""
     zero: int = 0
     """What is stored in parts over replicas: 1 optimizer state, 2 gradients too, 3 parameters too; 0: what the search chooses."""
     memory_limit: str = ""
@@ -98,10 +95,7 @@ class DtpParallelizePass(ModulePass):
     @property
     def is_pipeline(self) -> bool:
         """Whether the integer program plans from the start: asked for, or for a plan that divides."""
-        from distir.passes.distribution.pipeline.tasks import is_plain
-
-        asked = self.divide or self.cp > 1 or self.virtual > 1 or not is_plain(self.schedule)
-        return self.sharding == "ilp" or (asked and self.sharding == "auto")
+        return self.sharding != "dtp"
 
     def pipeline(self) -> tuple[ModulePass, ...]:
         """The passes that this one is, where it is several; otherwise itself."""
@@ -136,7 +130,7 @@ class DtpParallelizePass(ModulePass):
             shards="even" if is_ring else "any",
             memory_limit=self.memory_limit,
             time_limit=self.time_limit,
-            divide=self.divide,
+            divide=self._divides,
             schedule=self.schedule,
         )
         return (
@@ -165,7 +159,7 @@ class DtpParallelizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
-        from distir.passes.distribution.batch.batch_axis import BatchRefused, left_out, parse_batch
+        from distir.passes.distribution.batch.batch_axis import left_out, parse_batch
         from distir.passes.distribution.pipeline.layout import Layout
         from distir.passes.recompute_activations import RecomputeActivationsPass
         from distir.passes.search.distribute import distribute
@@ -178,27 +172,40 @@ class DtpParallelizePass(ModulePass):
         if not self.batch and self.dp * self.microbatches > 1 and (whole := left_out(batch, entry_function(op))):
             print(f"distir: note: dtp-parallelize: {whole}", file=sys.stderr)
         if self.is_pipeline:
-            for each in self.planning():
-                each.apply(ctx, op)
+            self._plan(ctx, op)
             return
         for each in (*self._typing, *self._decomposing):
             each.apply(ctx, op)
-        layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
-        converts = self.sharding == "auto"
-        untouched = op.clone() if converts else None
         if self.recompute != "none":
             RecomputeActivationsPass(self.recompute, self.machine, self.cost_model).apply(ctx, op)
-        try:
-            distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
-        except BatchRefused as refusal:
-            if untouched is None:
-                raise
-            self._convert(ctx, op, untouched, refusal)
-            return
-        if untouched is not None and self.tp > 1 and self._divides_better(ctx, op, untouched):
-            return
+        layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
+        distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
         if self.overlap:
             self._overlapping.apply(ctx, op)
+
+    def _plan(self, ctx: Context, op: ModuleOp) -> None:
+        """Runs the passes on an annotated program; with `sharding=auto` in one microbatch where rules allow no more, and beyond the machine's memory where
+        nothing fits that."""
+        from distir.passes.distribution.batch.batch_axis import BatchRefused
+        from distir.passes.sharding.search import NothingFits
+
+        untouched = op.clone() if self.sharding == "auto" else None
+        try:
+            for each in self.planning():
+                each.apply(ctx, op)
+        except (BatchRefused, NothingFits) as refusal:
+            fits = isinstance(refusal, BatchRefused)
+            if untouched is None or (self.microbatches == 1 if fits else self.memory_limit):
+                raise
+            changed = replace(self, microbatches=1) if fits else replace(self, memory_limit=ANY_MEMORY)
+            changed._plan(ctx, untouched)
+            _replace(op, untouched)
+            what = f"one microbatch instead of {self.microbatches}" if fits else f"more memory than {self.machine} has"
+            print(f"distir: note: dtp-parallelize: {what}: {refusal}", file=sys.stderr)
+
+    @property
+    def _divides(self) -> bool:
+        return self.divide or self.sharding == "auto"
 
     @property
     def _overlapping(self) -> OverlapCommunicationPass:
@@ -208,37 +215,6 @@ class DtpParallelizePass(ModulePass):
         decides = self.chunks > 1 and not self.chunk_all
         costs = {"machine": self.machine, "cost_model": self.cost_model} if decides else {}
         return OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks, in_place=self.in_place, **costs)
-
-    def _convert(self, ctx: Context, op: ModuleOp, untouched: ModuleOp, refusal: BatchRefused) -> None:
-        """Distributes the untouched program as by `sharding=ilp`, dividing first, and puts it into the module; in one microbatch, if it cannot be in
-        several. Raises BatchRefused if that does not do either, or if nothing can be cut."""
-        from distir.passes.distribution.batch.batch_axis import BatchRefused
-
-        whole = untouched.clone() if self.microbatches > 1 else None
-        try:
-            self._dividing.apply(ctx, untouched)
-        except DistirError as error:
-            if whole is not None and self._in_one_microbatch(ctx, op, whole):
-                print(
-                    f"distir: note: dtp-parallelize: one microbatch instead of {self.microbatches}: {refusal.why}; with values converted: {error}",
-                    file=sys.stderr,
-                )
-                return
-            if isinstance(error, BatchRefused):
-                raise  # says what helps here
-            raise BatchRefused(refusal.why, f"; with values converted: {error}") from None
-        if self.dp * self.tp > 1 and not _is_cut(untouched):
-            raise BatchRefused(refusal.why, "; with values converted nothing would be cut")
-        _replace(op, untouched)
-        print(f"distir: note: dtp-parallelize converts values between operations: {refusal.why}", file=sys.stderr)
-
-    def _in_one_microbatch(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
-        """Whether there is a plan without microbatches, which is then in the module."""
-        with suppress(DistirError):
-            replace(self, microbatches=1).apply(ctx, untouched)
-            _replace(op, untouched)
-            return True
-        return False
 
     @property
     def _typing(self) -> tuple[ModulePass, ...]:
@@ -256,29 +232,6 @@ class DtpParallelizePass(ModulePass):
 
         return (DecomposePass(self.batch),) if self.tp > 1 else ()
 
-    @property
-    def _dividing(self) -> DtpParallelizePass:
-        """The same plan by the integer program, which divides first."""
-        return replace(self, sharding="ilp", divide=True, gradient_type="", matmul_type="")
-
-    def _divides_better(self, ctx: Context, op: ModuleOp, untouched: ModuleOp) -> bool:
-        """Whether a tensor axis left parameters whole (a table that it is cheaper to look up in whole), and the integer program divides
-        them, which is then the plan."""
-        left = _held_share(op)
-        if left <= 1 / self.tp + KEPT_WHOLE:
-            return False
-        with suppress(DistirError):
-            self._dividing.apply(ctx, untouched)
-            if (found := _held_share(untouched)) < left:
-                _replace(op, untouched)
-                print(
-                    f"distir: note: dtp-parallelize: tensor ranks would hold {left:.0%} of their parameters: values are converted, and they hold "
-                    f"{found:.0%}",
-                    file=sys.stderr,
-                )
-                return True
-        return False
-
 
 def _replace(module: ModuleOp, other: ModuleOp) -> None:
     """Puts the contents of another module into a module."""
@@ -288,29 +241,6 @@ def _replace(module: ModuleOp, other: ModuleOp) -> None:
     for function in list(other.body.block.ops):
         function.detach()
         module.body.block.add_op(function)
-
-
-def _held_share(module: ModuleOp) -> float:
-    """Of the parameters that devices hold, whole or in part, the share that they hold, on average."""
-    from math import prod
-
-    from distir.interpreters.entry import arguments_of, entry_function
-
-    ports = [p for p in arguments_of(entry_function(module)) if p.role == "parameter" and p.part is not None]
-    shapes = [(p.part.local_shape, p.part.global_shape) for p in ports if p.part is not None]
-    return sum(prod(local) for local, _ in shapes) / (sum(prod(whole) for _, whole in shapes) or 1)
-
-
-def _is_cut(module: ModuleOp) -> bool:
-    """Whether an argument or a result of the entry is cut, or a value inside, which a collective makes whole."""
-    from distir.dialects.dist.communication import CollectiveOp
-    from distir.interpreters.entry import arguments_of, entry_function, results_of
-
-    if any(isinstance(each, CollectiveOp) for each in module.walk()):
-        return True
-    entry = entry_function(module)
-    parts = [port.part for port in (*arguments_of(entry), *results_of(entry)) if port.part is not None]
-    return any(part.local_shape != part.global_shape for part in parts)
 
 
 def prepare(ctx: Context, module: ModuleOp, shares_sequences: bool = False) -> None:

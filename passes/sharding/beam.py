@@ -20,6 +20,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.errors import DistirError
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.candidates import Candidate, Holding, Key, Step
 from distir.passes.sharding.memory import footprint
@@ -106,7 +107,7 @@ class Beam:
             if step.leaves is not None:
                 at[step.leaves] = number
         for op, number in at.items():
-            for value in op.operands:
+            for value in values_read(op):
                 self._last[value] = max(self._last.get(value, -1), number)
             if isinstance(op, CallOp):
                 callee = self.problem.callee(op)
@@ -123,7 +124,7 @@ class Beam:
         for number, step in enumerate(self.steps):
             results = (step.operation if step.leaves is None else step.leaves).results
             made.update(results)
-            soon = [v for later in self.steps[number + 1 : number + 1 + SOON] for v in later.operation.operands]
+            soon = [v for later in self.steps[number + 1 : number + 1 + SOON] for v in values_read(later.operation)]
             there = [v for v in (*results, *soon) if v in made]
             yield max(there, key=lambda v: self.problem.prices.bytes(v.type, self.problem.prices.whole), default=None)
 
@@ -193,7 +194,7 @@ class Beam:
 
     def _need(self, candidate: Candidate, use: Use, states: AxisStates, times: int) -> Iterator[Candidate]:
         """An operand in these states; an argument whose states are not chosen yet is chosen."""
-        value = use[0].operands[use[1]]
+        value = values_read(use[0])[use[1]]
         holding = candidate.get(value)
         if holding is None:
             assert isinstance(value, BlockArgument)

@@ -14,6 +14,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from distir.dialects.sharding import Sharded
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.division import stored_picoseconds
 from distir.passes.sharding.path_weights import Weights, every_stage, weights_of
@@ -290,7 +291,7 @@ class ChoiceNetwork:
         costs = [runs * option.cost + extra for option, extra in zip(found, uneven, strict=True)]
         variable = self.network.variable(costs)
         self.variables[op] = variable
-        for i, value in enumerate(op.operands):
+        for i, value in enumerate(values_read(op)):
             self._add_use(value, op, i, View(variable, tuple(option.operands[i] for option in found)))
         whole = (self.problem.prices.whole,)
         for i, result in enumerate(op.results):

@@ -11,6 +11,7 @@ from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.dist import MicrobatchesOp
+from distir.interpreters.walk import uses_of
 from distir.interpreters.work import shares_memory
 from distir.passes.sharding.memory import Point
 from distir.passes.sharding.problem import Problem
@@ -91,7 +92,7 @@ class Lifetimes:
     def birth(self, op: Operation) -> Position:
         """From when an operation's results are held; a constant is stated where it is first used."""
         if is_constant(op):
-            starts = (self.start(use.operation, use.index) for result in op.results for use in result.uses)
+            starts = (self.start(use.operation, use.index) for result in op.results for use in uses_of(result))
             return min(starts, default=(inf,))
         k = self._index[op]
         return (2 * k + 2,) if isinstance(op, AnyCall) else (2 * k + 1,)
@@ -110,7 +111,7 @@ class Lifetimes:
         assert isinstance(op, AnyCall)
         argument = self.problem.callee(op).body.block.args[operand]
         found: set[Use] = set()
-        for use in argument.uses:
+        for use in uses_of(argument):
             user, index = use.operation, use.index
             if isinstance(user, ReturnOp) or self.start(user, index) >= inside:
                 return None
@@ -161,7 +162,7 @@ class Lifetimes:
 
     def _end_of(self, value: SSAValue) -> Position:
         """Until when a value is used in any states."""
-        return max((self.held_until(use.operation, use.index) for use in value.uses), default=())
+        return max((self.held_until(use.operation, use.index) for use in uses_of(value)), default=())
 
 
 def root(value: SSAValue) -> SSAValue:

@@ -15,6 +15,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import Windowed
+from distir.interpreters.walk import uses_of, values_read
 from distir.interpreters.work import shares_memory, type_bytes
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.positions import positions_of
@@ -112,7 +113,7 @@ class Extra:
 def extra_memory(problem: Problem, op: Operation, option: JointOption, restated: Collection[int]) -> Extra:
     """What an operation needs for a moment by one option, these operands with sizes of its own."""
     found = _computed(problem, op, option)
-    return replace(found, running=found.running + sum(type_bytes(op.operands[i].type) for i in restated))
+    return replace(found, running=found.running + sum(type_bytes(values_read(op)[i].type) for i in restated))
 
 
 def _computed(problem: Problem, op: Operation, option: JointOption) -> Extra:
@@ -137,7 +138,7 @@ def _computed(problem: Problem, op: Operation, option: JointOption) -> Extra:
     after = max(0, most - kept)
     if positions is None:
         return Extra(running, after)
-    replaced = sum(prices.bytes(op.operands[i].type, option.operands[i]) for i in positions.replaces)
+    replaced = sum(prices.bytes(values_read(op)[i].type, option.operands[i]) for i in positions.replaces)
     return Extra(max(running + replaced, after))  # what is masked afterwards needs the operands
 
 
@@ -145,9 +146,9 @@ def surely_freed(op: Operation, option: JointOption) -> dict[int, AxisStates]:
     """The operands, with their states, of which nothing is left after an operation whatever other operations do: results, or windows
     on anything, that it alone uses."""
     found: dict[int, AxisStates] = {}
-    for i, (value, states) in enumerate(zip(op.operands, option.operands, strict=True)):
+    for i, (value, states) in enumerate(zip(values_read(op), option.operands, strict=True)):
         is_copy = any(isinstance(s, Windowed) for s in states)
-        if value.uses.get_length() == 1 and (is_copy or has_own_memory(value)):
+        if len(uses_of(value)) == 1 and (is_copy or has_own_memory(value)):
             found[i] = states
     return found
 
@@ -160,8 +161,8 @@ def has_own_memory(value: SSAValue) -> bool:
 def least_extra(problem: Problem, op: Operation, option: JointOption) -> int:
     """What an operation needs for a moment, as far as one option tells."""
     freed = surely_freed(op, option)
-    sizes = [problem.prices.bytes(op.operands[i].type, states) for i, states in freed.items()]
-    beside = [i for i in option.price.restated if op.operands[i].uses.get_length() > 1]
+    sizes = [problem.prices.bytes(values_read(op)[i].type, states) for i, states in freed.items()]
+    beside = [i for i in option.price.restated if len(uses_of(values_read(op)[i])) > 1]
     return extra_memory(problem, op, option, beside).at_most(sum(sizes))
 
 
@@ -249,7 +250,7 @@ def body_of(problem: Problem, plan: Plan, function: FuncOp) -> Body:
             continue
         operands: list[int] = []
         restated = plan.options[op].price.restated if op in plan.options else ()
-        for i, (value, needed) in enumerate(zip(op.operands, needed_by(problem, plan, function, op), strict=True)):
+        for i, (value, needed) in enumerate(zip(values_read(op), needed_by(problem, plan, function, op), strict=True)):
             if i in restated:
                 continue
             source = produced(problem, plan, value)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from distir.interpreters.walk import uses_of, values_read
 from distir.interpreters.work import shares_memory
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.lifetimes import Lifetimes
@@ -282,7 +283,7 @@ class MemoryAhead:
             return
         birth, own = self._birth(value, function)
         uses = sorted(
-            ((use.operation, use.index) for use in value.uses if points.has(use.operation)),
+            ((use.operation, use.index) for use in uses_of(value) if points.has(use.operation)),
             key=lambda use: points.operand[use],
         )
         converted = [points.operand[use] for use in uses]
@@ -333,7 +334,7 @@ class MemoryAhead:
         op, index = use
         if isinstance(op, CallOp):
             argument = self._problem.callee(op).body.block.args[index]
-            inside = (self._points.operand[u.operation, u.index] for u in argument.uses)
+            inside = (self._points.operand[u.operation, u.index] for u in uses_of(argument))
             return self._points.inside[op] + (-1 if is_last else min(inside, default=-1))
         return self._points.run[op]
 
@@ -373,7 +374,7 @@ class _Points:
         point = 0
         for op in function.body.block.ops:
             self._functions[op] = function
-            for i in range(len(op.operands)):
+            for i in range(len(values_read(op))):
                 self.operand[op, i] = point
                 point += 1
             if isinstance(op, CallOp):
@@ -400,7 +401,7 @@ class _Points:
         """Whether a value, or a view of it, leaves in the memory of an argument."""
         if isinstance(value, BlockArgument):
             return False
-        for use in value.uses:
+        for use in uses_of(value):
             op = use.operation
             if isinstance(op, ReturnOp):
                 if use.index in self._shared.get(self._functions[op], ()):

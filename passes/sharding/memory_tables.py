@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.func import CallOp
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
+from distir.interpreters.walk import uses_of, values_read
 from distir.interpreters.work import shares_memory
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.sharding.choice_network import MOST_WRITTEN, ChoiceNetwork, Crossing, Meeting, View
@@ -198,7 +199,7 @@ class MemoryTables:
         if rest is not None and len(rest) == 1:
             ((op, operand),) = rest
             needed = next(
-                each.view for each in self.network.uses[op.operands[operand]] if (op, operand) in each.operations
+                each.view for each in self.network.uses[values_read(op)[operand]] if (op, operand) in each.operations
             )
             meeting = self.network.meetings[self.network.meeting_of[value]]
             if needed != (meeting.produced, *meeting.needed)[view]:
@@ -320,12 +321,12 @@ class MemoryTables:
                 sizes = [least_extra(self.problem, op, option) for option in self.problem.options[op]]
                 found.single[variable] = np.array(sizes, dtype=np.float64)
             return
-        value = op.operands[point.operand]
+        value = values_read(op)[point.operand]
         produced, number = self.network.produced[value], self.network.meeting_of[value]
         for use in self.network.uses[value]:
             if use.view != produced and (op, point.operand) in use.operations:
                 view = 1 + self.network.meetings[number].needed.index(use.view)
-                is_last = has_own_memory(value) and value.uses.get_length() == 1
+                is_last = has_own_memory(value) and len(uses_of(value)) == 1
                 found.occupied[Occupancy(number, False, False, (), converted=view, is_last=is_last)] += 1
 
     # --- bytes ---

@@ -13,6 +13,7 @@ from typing import cast
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from distir.interpreters.walk import values_read
 from distir.interpreters.work import shares_memory
 from distir.passes.sharding.lifetimes import Lifetimes, Position, root
 from distir.passes.sharding.problem import Problem
@@ -239,7 +240,7 @@ class Occurrences:
     def _make(self, op: Operation, microbatch: int | None, stage: int, position: Position) -> None:
         """An operation beside the stage calls."""
         read = [
-            (i, self._need(op.operands[i], microbatch, stage, (*position, 0, k), (op, i)))
+            (i, self._need(values_read(op)[i], microbatch, stage, (*position, 0, k), (op, i)))
             for k, i in enumerate(read_by(op))
         ]
         here = position if is_constant(op) else (*position, *RUN)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
+from distir.interpreters.walk import values_read
 from distir.passes.sharding.candidates import Candidate, Holding
 from distir.passes.sharding.memory_ahead import Limit
 from distir.passes.sharding.problem import JointOption, Problem
@@ -60,15 +61,15 @@ class OptionCosts:
         ahead, op = candidate.ahead, self._operation
         assert ahead is not None
         found: Array = ahead.peak + np.array(limit.memory.moments(ahead, op, self._options))
-        for i, value in enumerate(op.operands):
+        for i, value in enumerate(read := values_read(op)):
             holding = candidate.get(value)
-            if holding is not None and value not in op.operands[:i]:
+            if holding is not None and value not in read[:i]:
                 needed = [option.operands[i] for option in self._options]
                 found += np.array(limit.memory.needs(ahead, value, (op, i), needed, holding[0]))
         return found
 
     def _operands(self, candidate: Candidate) -> Iterator[tuple[Array, Array]]:
-        values = self._operation.operands
+        values = values_read(self._operation)
         for i, value in enumerate(values):
             holding = candidate.get(value)
             if holding is not None and value not in values[:i]:
@@ -80,7 +81,7 @@ class OptionCosts:
         """Per option, what it costs to have an operand as needed, and whether that is possible."""
         import numpy as np
 
-        (produced, held), type_ = holding, self._operation.operands[operand].type
+        (produced, held), type_ = holding, values_read(self._operation)[operand].type
         costs, possible = np.zeros(len(self._options), np.int64), np.ones(len(self._options), bool)
         for i, option in enumerate(self._options):
             needed = option.operands[operand]

@@ -14,6 +14,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import MeshOp, ShardingAttr, StrategyAttr
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.lower import SHARDING, STRATEGY
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.pins import FORBID, STORED
@@ -60,7 +61,7 @@ def produced(problem: Problem, plan: Plan, value: SSAValue) -> AxisStates:
 def needs(problem: Problem, plan: Plan, function: FuncOp) -> Iterator[tuple[SSAValue, Need]]:
     """Every use in a body, in program order."""
     for op in function.body.block.ops:
-        for i, (value, states) in enumerate(zip(op.operands, needed_by(problem, plan, function, op), strict=True)):
+        for i, (value, states) in enumerate(zip(values_read(op), needed_by(problem, plan, function, op), strict=True)):
             yield value, Need(op, i, states)
 
 
@@ -70,7 +71,7 @@ def needed_by(problem: Problem, plan: Plan, function: FuncOp, op: Operation) -> 
         return [returned(problem, plan, function, i, value) for i, value in enumerate(op.operands)]
     if isinstance(op, AnyCall):
         return [plan.arguments[argument] for argument in parameters(op, problem.callee(op))]
-    return plan.options[op].operands if op.operands else ()
+    return plan.options[op].operands if values_read(op) else ()
 
 
 def returned(problem: Problem, plan: Plan, function: FuncOp, index: int, value: SSAValue) -> AxisStates:
@@ -152,7 +153,7 @@ def annotate(problem: Problem, plan: Plan) -> None:
         block.insert_op_before(mesh_op, first)
     for op, option in plan.options.items():
         op.attributes.pop(FORBID, None)
-        if op.operands or not is_constant(op):
+        if values_read(op) or not is_constant(op):
             choices = {axis: o.choice for (axis, _), o in zip(mesh.axes, option.options, strict=True)}
             op.attributes[STRATEGY] = StrategyAttr.of(MESH, choices)
     for function in problem.functions:

@@ -322,7 +322,7 @@ class Prices:
 
     def operation(self, op: Operation, options: Sequence[Option]) -> Price | None:
         """An op that takes one option per axis; None if its sizes cannot be rewritten for it."""
-        states = [tuple(o.operands[i] for o in options) for i in range(len(op.operands))]
+        states = [tuple(o.operands[i] for o in options) for i in range(len(values_read(op)))]
         states += [tuple(o.results[i] for o in options) for i in range(len(op.results))]
         try:
             largest, restated, flops = self._on_device(op, options, states, self._device)
@@ -366,8 +366,9 @@ class Prices:
         self, op: Operation, options: Sequence[Option], states: Sequence[AxisStates], device: int
     ) -> tuple[int, frozenset[int], int]:
         """Picoseconds on one device, the operands that are sizes, and flops of contractions. Raises DistirError for sizes that cannot be rewritten."""
-        types = [self._type_on(v.type, s, device) for v, s in zip((*op.operands, *op.results), states, strict=True)]
-        operands, results = types[: len(op.operands)], types[len(op.operands) :]
+        read = values_read(op)
+        types = [self._type_on(v.type, s, device) for v, s in zip((*read, *op.results), states, strict=True)]
+        operands, results = types[: len(op.operands)], types[len(read) :]
         rule = rule_of(op)
         starts = starts_of(op, options, self.mesh, device)
         changes = changes_of(rule, self._divisors(rule, options, states, device), starts)
@@ -383,9 +384,9 @@ class Prices:
         trimmed = tuple((i, m.dim, m.kept) for i, of_result in margins.items() for m in of_result)
         said = {k: v for k, v in op.attributes.items() if k in SAID}
         told = frozenset(properties.items()), frozenset(said.items())
-        key = (type(op), told, tuple(operands), tuple(results), means, looked_up, trimmed)
+        key = (op if op.regions else type(op), told, tuple(operands), tuple(results), means, looked_up, trimmed)
         if key not in self._operations:
-            captured = values_read(op)[len(op.operands) :]
+            captured = read[len(op.operands) :]
             block = Block(arg_types=[*operands, *(value.type for value in captured)])
             own: list[SSAValue] = list(block.args[: len(operands)])
             outside = dict[SSAValue, SSAValue](zip(captured, block.args[len(operands) :], strict=True))

@@ -18,7 +18,7 @@ from distir.dialects.dist import AccumulateOp, MicrobatchesOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Sharded, State, UseFactor, UsePartial, Windowed
 from distir.interpreters.entry import entry_function
-from distir.interpreters.walk import values_read
+from distir.interpreters.walk import uses_of, values_read
 from distir.passes.distribution.lower import canonical_options
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import ADDENDS, Option
@@ -285,7 +285,7 @@ def _only_in_loop(module: ModuleOp, main: FuncOp) -> set[Operation] | None:
 
 def _has_rows(op: Operation, reach: Reach) -> bool:
     """Whether an operation takes or gives a value with a dim of the batch."""
-    return any(reach.is_batch(v, d) for v in (*op.operands, *op.results) for d in range(len(shape_of(v))))
+    return any(reach.is_batch(v, d) for v in (*values_read(op), *op.results) for d in range(len(shape_of(v))))
 
 
 def _without_idle_addends(options: Mapping[Operation, list[Option]]) -> dict[Operation, list[Option]]:
@@ -344,10 +344,6 @@ def _has_blocks(option: Option) -> bool:
 
 def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Prices, pins: Pins) -> list[JointOption]:
     """All combinations of one option per axis whose shards exist, even ones first; of those with the same states, the cheapest."""
-    if len(values_read(op)) > len(op.operands):
-        raise DistirError(
-            f"{op.name} uses values from outside in its graphs, which the sharding search does not follow"
-        )
     mesh = prices.mesh
     best: dict[tuple[tuple[AxisStates, ...], tuple[AxisStates, ...]], JointOption] = {}
     rejected = False
@@ -358,7 +354,7 @@ def _joint_options(op: Operation, per_axis: Sequence[list[Option]], prices: Pric
             continue
         if has_blocks:
             combination = tuple(canonical_options(combination, mesh))
-        operands = tuple(tuple(o.operands[i] for o in combination) for i in range(len(op.operands)))
+        operands = tuple(tuple(o.operands[i] for o in combination) for i in range(len(values_read(op))))
         results = tuple(tuple(o.results[i] for o in combination) for i in range(len(op.results)))
         if any(mesh.conflict(states) for states in (*operands, *results)):
             continue
@@ -426,7 +422,7 @@ def _add_arguments(problem: Problem, function: FuncOp, stored: set[SSAValue], pi
         key = argument if passed_on is None else (argument.type, is_stored, passed_on)
         if key not in known:
             found: dict[AxisStates, None] = {problem.prices.whole: None}
-            for use in argument.uses:
+            for use in uses_of(argument):
                 if not isinstance(use.operation, ReturnOp):
                     found.update(dict.fromkeys(problem.passed(problem.needs_of(use.operation, use.index))))
             if is_stored:
@@ -453,7 +449,7 @@ def _add_results(problem: Problem, function: FuncOp, pins: Pins) -> None:
                 states.update(dict.fromkeys(stored_states(problem.prices, value.type)))
         else:
             states.update(dict.fromkeys(produced_states(problem, value)))
-            for use in value.uses:
+            for use in uses_of(value):
                 if not isinstance(use.operation, ReturnOp):
                     states.update(dict.fromkeys(problem.passed(problem.needs_of(use.operation, use.index))))
         found.append(pins.states(list(states), attributes[i], value.type, f"result {i}") if states else [])

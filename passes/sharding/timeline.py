@@ -15,6 +15,7 @@ from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from distir.dialects.dist import PutRowsOp, TakeRowsOp
+from distir.interpreters.walk import values_read
 from distir.passes.distribution.mesh import AxisStates
 from distir.passes.distribution.pipeline.stages import phase_of, stage_of
 from distir.passes.sharding.plans import Plan, needed_by, produced, returned
@@ -244,7 +245,7 @@ class Timeline:
                 self._note(Instance(value, produced(self.problem, self.plan, value), microbatch, stage), ZERO)
             return
         found = {
-            i: self._get(op.operands[i], self.needs(op)[i], microbatch, stage, (*position, 0, k), (op, i))
+            i: self._get(values_read(op)[i], self.needs(op)[i], microbatch, stage, (*position, 0, k), (op, i))
             for k, i in enumerate(read_by(op))
         }
         operands = [found[i] for i in sorted(found)]
@@ -296,4 +297,4 @@ def read_by(op: Operation) -> Sequence[int]:
     is known when the schedule is written."""
     if isinstance(op, PutRowsOp):
         return [list(op.operands).index(op.rows), list(op.operands).index(op.input)]
-    return [list(op.operands).index(op.input)] if isinstance(op, TakeRowsOp) else range(len(op.operands))
+    return [list(op.operands).index(op.input)] if isinstance(op, TakeRowsOp) else range(len(values_read(op)))

@@ -108,14 +108,13 @@ def test_allreduces_of_the_same_ranks_are_one_object(tmp_path: Path) -> None:
     model, x = nn.Sequential(*(nn.Linear(64, 64) for _ in range(8))), torch.randn(2, 64)
     module = import_step(model, (x,))
     values = {n: np.asarray(v) for n, v in weights_of(module).items()} | {"input": x.numpy()}
-    DtpParallelizePass(tp=2).apply(Context(), module)
+    DtpParallelizePass(tp=2, sharding="dtp").apply(Context(), module)
     emit(module, values, tmp_path / "out")
     text = (tmp_path / "out" / "ranks_0.py").read_text()
     assert text.count(" = AllReduce(") == 1
     assert text.count(" = allreduce(") > 1
 
 
-@pytest.mark.long
 def test_operators_of_distir(tmp_path: Path) -> None:
     """A model of ONNX operators needs distir's kernels, and says so."""
     model = mlp()

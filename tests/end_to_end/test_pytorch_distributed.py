@@ -193,7 +193,6 @@ def test_what_the_batch_axis_refuses_is_converted(capsys: pytest.CaptureFixture[
     for plan in ({"dp": 2}, {"dp": 2, "pp": 2}):
         distributed = step.clone()
         DtpParallelizePass(**plan).apply(Context(), distributed)
-        assert "converts values between operations: aten.sub.Tensor of module 1 takes" in capsys.readouterr().err
         assert "tensor<4x6xf32, #dist.on<1>>" in str(distributed)
         verify_equal(step, distributed)
     distributed = step.clone()

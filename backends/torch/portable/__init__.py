@@ -5,4 +5,8 @@ import sys
 from importlib import import_module
 
 for _name in ("distir_runtime", "distir_collectives", "distir_arrays"):  # each after those that it imports
-    sys.modules[_name] = import_module(f"{__name__}.{_name}")
+    _own = f"{__name__}.{_name}"
+    if _name in sys.modules:  # of an emitted program that runs here
+        sys.modules[_own] = globals()[_name] = sys.modules[_name]
+    else:
+        sys.modules[_name] = import_module(_own)

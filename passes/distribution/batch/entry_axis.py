@@ -24,7 +24,7 @@ from distir.passes.distribution.batch.batch_axis import (
 )
 from distir.passes.distribution.batch.deferred_scale import defer_scales
 from distir.passes.distribution.inline import inline_calls
-from distir.passes.distribution.options import replicate
+from distir.passes.distribution.options import SUM, replicate
 from distir.passes.structure import callee_of, calls_first, text, user_of
 
 
@@ -83,12 +83,13 @@ def follow_batch(
     statistics: set[Operation] = set()
     again: set[tuple[Operation, int]] = set()
     roots: set[Operation] = set()
+    together = False
     while True:
         for op in [op for op in entry.body.block.ops if isinstance(op, BatchRowsOp)]:
             op.output.replace_all_uses_with(op.input)
             entry.body.block.erase_op(op)
         try:
-            return _follow_batch(module, entry, batch, shards, early if gathers else None, statistics, again)
+            return _follow_batch(module, entry, batch, shards, early if gathers else None, statistics, again, together)
         except _BeforeLoop as found:
             roots.add(found.root)
             early |= dict.fromkeys(found.operations, found.error)
@@ -97,6 +98,9 @@ def follow_batch(
             _compute_again(found.op, found.operand, entry, early, roots)
         except _Statistics as found:
             statistics |= found.operations
+        except _NothingInside:
+            together = True
+            early.clear()
 
 
 class _BeforeLoop(Exception):
@@ -128,6 +132,10 @@ def _compute_again(
             entry.body.block.erase_op(each)
 
 
+class _NothingInside(Exception):
+    """All of a batch in one part would be before it: nothing needs to be."""
+
+
 class _Statistics(Exception):
     """Operations whose results are of the whole batch, and that rows of it are combined with: where the batch is one part, they have them at once."""
 
@@ -144,6 +152,7 @@ def _follow_batch(
     early: Mapping[Operation, NeedsWhole] | None,
     statistics: Collection[Operation] = (),
     again: Collection[tuple[Operation, int]] = (),
+    together: bool = False,
 ) -> BatchAxis:
     propagation = BatchPropagation(module, shards)
     states = batch_states(entry, batch, shards)
@@ -170,9 +179,11 @@ def _follow_batch(
                     _follow_statistic(op, axis, propagation)
                 else:
                     propagation.follow(op, axis)
+                if early is not None and shards > 1:
+                    _require_sums(op, axis)
             except NeedsWhole as error:
                 gathers = early is not None and error.op is op
-                if gathers and (root := _before_loop(op, error, entry)) is not None:
+                if gathers and not together and (root := _before_loop(op, error, entry)) is not None:
                     raise _BeforeLoop(root, made_of_inputs(root, entry) or set(), error) from None
                 if whole and error.op is op and (found := _statistics(op, axis, phases, statistics)):
                     raise _Statistics(found) from None
@@ -196,8 +207,10 @@ def _follow_batch(
         if updates and phases[op] is Phase.BEFORE and op not in (early or ()):
             phases[op] = Phase.AFTER
     needs_whole = gathered or next(iter((early or {}).values()), None)
-    if needs_whole is not None and Phase.INSIDE not in phases.values():
-        raise needs_whole  # nothing would be left in the loop
+    if needs_whole is not None and Phase.INSIDE not in phases.values():  # nothing would be left in the loop
+        if shards == 1 and early and not together:
+            raise _NothingInside
+        raise needs_whole
     return BatchAxis(shards, axis, phases, propagation, gathered)
 
 
@@ -243,6 +256,14 @@ def _follow_statistic(op: Operation, axis: FunctionAxis, propagation: BatchPropa
     """Sums that it makes are there when they are made, of one part."""
     propagation.follow(op, axis)
     axis.states.update((result, REPLICATED) for result in op.results if isinstance(axis.states[result], Partial))
+
+
+def _require_sums(op: Operation, axis: FunctionAxis) -> None:
+    """What microbatches make of their rows is added up after each; what is combined otherwise needs all of them."""
+    if any(isinstance(axis.states[r], Partial) and axis.states[r] != SUM for r in op.results):
+        values = values_read(op)
+        index = next((i for i, v in enumerate(values) if isinstance(axis.states[v], Sharded)), 0)
+        raise NeedsWhole(op, index, axis.states[values[index]])
 
 
 def _phase_of_operands(op: Operation, axis: FunctionAxis, phases: Mapping[Operation, Phase]) -> Phase:

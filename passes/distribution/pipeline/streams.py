@@ -16,15 +16,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import count
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import DenseArrayBase, FunctionType, IntegerAttr, ModuleOp, i64
 from xdsl.dialects.func import CallOp as FuncCallOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from distir.dialects.dist import AccumulateOp, CallOp, MoveOp, PackOp, SendOp, UnpackOp
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, placements, relocated
-from distir.dialects.dist.calls import is_placed
+from distir.dialects.dist.calls import is_kernel, is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.inline import erase_unreached
@@ -43,6 +43,7 @@ Position = tuple[int, ...]
 def overlap_communication(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chunks: Chunks) -> None:
     """Puts the messages of the entry on streams of their own, with reductions joined to buckets of at most so many bytes, and collectives that
     would be waited for in chunks."""
+    _reduce_in_entry(module, entry)
     positions = _open_last_calls(module, entry)
     _forward_tuples(entry)
     join_reductions(entry, bucket_bytes, positions)
@@ -62,6 +63,43 @@ def _moves(op: CommunicationOp) -> bool:
 
 
 # --- making values early -----------------------------------------------------------------------------------------------
+
+
+def _reduce_in_entry(module: ModuleOp, entry: FuncOp) -> None:
+    """Reductions of what a function is given for that alone are made by the entry, if it alone calls the function, and once: where their operands come from is
+    in sight there."""
+    table, sites = functions(module), defaultdict[str, list[CallOp]](list)
+    for op in module.walk():
+        if isinstance(op, CallOp):
+            sites[op.callee_name].append(op)
+    for name, calls in sites.items():
+        if len(calls) == 1 and calls[0].parent is entry.body.block and not is_kernel(table[name]):
+            for op in list(table[name].body.block.ops):
+                if not isinstance(op, CollectiveOp) or not _is_reduction(op) or not _moves(op):
+                    continue
+                if all(isinstance(v, BlockArgument) and v.has_one_use() for v in op.operands):
+                    _leave(op, table[name], calls[0])
+
+
+def _leave(op: Operation, function: FuncOp, call: CallOp) -> None:
+    """Has the caller do what a function does first with these arguments, and give it the results."""
+    block, devices = function.body.block, call.devices
+    given = {argument: call.operands[argument.index] for argument in block.args}
+    copy = op.clone({value: given[value] for value in op.operands if isinstance(value, BlockArgument)})
+    for result in list(copy.results):
+        Rewriter.replace_value_with_new_type(result, relocated(result.type, devices))
+    entry = call.parent
+    assert entry is not None
+    entry.insert_op_before(copy, call)
+    for argument, inner, outer in zip(op.operands, op.results, copy.results, strict=True):
+        assert isinstance(argument, BlockArgument)
+        call.operands[argument.index] = outer
+        Rewriter.replace_value_with_new_type(argument, inner.type)
+    arguments = [block.args[v.index] for v in op.operands if isinstance(v, BlockArgument)]
+    for argument, inner in zip(arguments, op.results, strict=True):
+        inner.replace_all_uses_with(argument)
+    block.erase_op(op)
+    function.function_type = FunctionType.from_lists([a.type for a in block.args], [*function.function_type.outputs])
 
 
 def _open_last_calls(module: ModuleOp, entry: FuncOp) -> dict[Operation, Position]:

@@ -18,7 +18,7 @@ from tests.small_models import mlp
 
 
 def pipeline() -> ModuleOp:
-    return mlp(batch=8).distributed(dp=2, tp=2, pp=2, microbatches=2, schedule="1f1b")
+    return mlp(batch=8).distributed(dp=2, tp=2, pp=2, microbatches=2, schedule="1f1b", sharding="dtp")
 
 
 def test_mutants_are_programs_with_one_fault():

@@ -148,7 +148,7 @@ def test_rank_programs_compute_the_whole_when_communication_is_given() -> None:
     module = import_model(gpt2(), {"input1": (4, 1, 8)})
     ids = np.random.default_rng(0).integers(0, 64, (4, 1, 8))
     expected = run(module, {"input1": ids})["output1"]
-    DtpParallelizePass(dp=2, tp=2).apply(Context(), module)
+    DtpParallelizePass(dp=2, tp=2, sharding="dtp").apply(Context(), module)
     mailbox: dict[Any, Any] = {"lock": threading.Condition()}
     outputs: dict[int, Any] = {}
 

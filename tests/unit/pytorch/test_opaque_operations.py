@@ -93,12 +93,17 @@ def test_each_device_of_the_stage_runs_it_on_whole_values(options: dict[str, int
     assert_equal(source, module, inputs)
 
 
-def test_batch_that_enters_an_operand_is_refused_by_name() -> None:
-    with pytest.raises(DistirError, match=r"onnx.Loop needs the whole of %g \[4, 8\], which the batch axis of 2 parts"):
-        distributed(loop_and_branch(), dp=2, batch="x:0")
+def test_batch_that_enters_an_operand_is_gathered() -> None:
+    source = loop_and_branch()
+    module = distributed(source, dp=2, batch="x:0")
+    inputs = {"x": floats(0, 4, 8), "n": np.array(3), "c": np.array(True)}
+    assert_equal(source, module, inputs)
+    assert any(op.name == "dist.allgather" for op in module.walk())
 
 
-def test_batch_that_enters_a_graph_is_refused_by_name() -> None:
+@pytest.mark.parametrize("sharding", ["dtp", "auto"])
+def test_batch_that_enters_a_graph(sharding: str) -> None:
+    """It is whole inside, which one planner refuses by name."""
     body = """
       e = If (c) <then_branch = yes () => (float[4,8] a) { a = Relu (x) },
                   else_branch = no () => (float[4,8] b) {
@@ -109,8 +114,13 @@ def test_batch_that_enters_a_graph_is_refused_by_name() -> None:
       }>
       y = MatMul (e, w)"""
     source = model("(float[4,8] x, int64 n, bool c) => (float[4,16] y)", body, WEIGHTS[0])
-    with pytest.raises(DistirError, match=r"onnx.If needs the whole of %x \[4, 8\] inside its graphs, which the batch"):
-        distributed(source, dp=2, batch="x:0")
+    if sharding == "dtp":
+        match = r"onnx.If needs the whole of %x \[4, 8\] inside its graphs, which the batch"
+        with pytest.raises(DistirError, match=match):
+            distributed(source, dp=2, batch="x:0", sharding=sharding)
+        return
+    inputs = {"x": floats(0, 4, 8), "n": np.array(3), "c": np.array(False)}
+    assert_equal(source, distributed(source, dp=2, batch="x:0"), inputs)
 
 
 def test_batch_beside_it_is_cut() -> None:
@@ -126,7 +136,7 @@ def test_batch_beside_it_is_cut() -> None:
       y = MatMul (r, v)"""
     source = model("(float[4,8] x, int64 n) => (float[4,8] y)", body, *WEIGHTS)
     module = distributed(source, dp=2, tp=2, microbatches=2, batch="x:0")
-    assert opaque(module) == ["onnx.Loop"] * 2  # in one function, called once per replica
+    assert opaque(module) == ["onnx.Loop"] * 4  # once on each device
     assert_equal(source, module, {"x": floats(0, 4, 8), "n": np.array(2)})
 
 

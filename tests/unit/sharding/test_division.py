@@ -82,7 +82,6 @@ def test_the_tensor_axis_that_leaves_parameters_whole_gives_way(capsys: pytest.C
     source = import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
     module = source.clone()
     DtpParallelizePass(tp=2, batch="x:1").apply(Context(), module)
-    assert "tensor ranks would hold 100% of their parameters" in capsys.readouterr().err
     assert elements(module, 0) <= 0.6 * elements(source)
     assert verify(source, module, count=1).holds
 

@@ -84,7 +84,7 @@ def test_what_is_made_of_both_gradients_is_made_once() -> None:
     sequential = import_step(written_step(step, model, optimizer), example)
     inputs = dict(weights_of(sequential)) | {"words": example[0].numpy(), "label": example[1].numpy()}
     expected = run(sequential, inputs)
-    DtpParallelizePass(pp=2, microbatches=4).apply(Context(), sequential)
+    DtpParallelizePass(pp=2, microbatches=4, sharding="dtp").apply(Context(), sequential)
     for name, value in run(sequential, inputs).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6)
     sent = [shape_of(op.input) for op in sequential.walk() if isinstance(op, SendOp)]

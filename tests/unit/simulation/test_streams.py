@@ -71,7 +71,7 @@ def test_communication_by_axis_exposed_and_hidden() -> None:
     assert along(dp=2) == [{"dp": (2_000_000, 0)}] * 2
     assert along(dp=2, overlap=True, bucket=0) == [{"dp": (500_000, 1_500_000)}] * 2
     first, last = ({"pp": (2_000_000, 0), "dp": (1_000_000, 0), "tp": (n * 500_000, 0)} for n in (4, 2))
-    assert along(dp=2, tp=2, pp=2, microbatches=2, schedule="gpipe") == [first] * 4 + [last] * 4
+    assert along(dp=2, tp=2, pp=2, microbatches=2, schedule="gpipe", sharding="dtp") == [first] * 4 + [last] * 4
 
 
 @pytest.mark.filterwarnings("ignore:Constructing LpVariable:DeprecationWarning")
