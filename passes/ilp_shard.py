@@ -54,6 +54,8 @@ class IlpShardPass(ModulePass):
     """Seconds that the search may take; it ends before once the optimum is proven, or nearly."""
     cutoff: float | None = None
     """Seconds: a plan that takes longer is not sought; where there is no other, an error says what all take at least."""
+    gap: float = 0.0
+    """A plan will do of which it is proven that no other is faster by more than this share, as in 0.01; the search for the fastest ends there."""
     solver: str = "own"
     """own, or highs: one integer program."""
     explain: str = ""
@@ -87,6 +89,9 @@ class IlpShardPass(ModulePass):
         )
         if self.cutoff is not None:
             problem.cutoff = self.cutoff
+        if not 0 <= self.gap < 1:
+            raise DistirError(f"gap: expected a share from 0 to less than 1, got {self.gap:g}")
+        problem.enough = max(problem.enough, self.gap)
         return problem, deadline
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

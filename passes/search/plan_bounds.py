@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic
+from typing import cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -48,6 +49,8 @@ from distir.passes.structure import argument_attributes, text
 PHASES = (FORWARD, BACKWARD, WEIGHTS, UPDATE)
 STATE = ("parameter", "state", "buffer")
 
+MOST_LOOPS = 8
+"""Programs of one stage that are kept."""
 OF_LARGER = 0.9
 """What is sent in parts half as large, or to twice as many, takes at least this share of what half of it took: of the machines' collectives, some are slower per byte where they
 send more (GPT-3 on 16 H100 as tensor ranks: 64 microbatches take 1.015 times as long as 128)."""
@@ -90,6 +93,8 @@ class PlanBounds:
     """The last program in stages, and what it depends on: as many policies of recomputation as there are begin with it."""
     _most_stages: dict[int, int] = field(default_factory=dict[int, int])
     """By batch, into how many stages the model can be cut between its layers, once that was too few."""
+    _loops: dict[tuple[object, ...], ModuleOp] = field(default_factory=dict[tuple[object, ...], ModuleOp])
+    """Programs of one stage, by the passes that made them: tensor ranks of other numbers share them."""
     _sharded: dict[tuple[str, int, int], dict[tuple[int, int], float]] = field(
         default_factory=dict[tuple[str, int, int], "dict[tuple[int, int], float]"]
     )
@@ -199,15 +204,20 @@ class PlanBounds:
             known[c.tp, alone.microbatches] = 0.0
 
     def _least_of_loop(self, c: Configuration) -> float:
-        module = self.base(c.batch, c.cp > 1).clone()
-        for each in replace(self.passes(c), zero=0).planning():
-            if isinstance(each, IlpShardPass):
-                problem, deadline = each.problem(Context(), module)
-                problem.order = None
-                choices = choices_of(problem, deadline, weights_of_loop(problem))
-                return max(0.0, least_cost(choices, choices.minimum(deadline.without_plan))) / PICOSECONDS
-            each.apply(Context(), module)
-        raise AssertionError("the integer program is one of the passes")
+        passes = replace(self.passes(c), zero=0).planning()
+        last = next(i for i, each in enumerate(passes) if isinstance(each, IlpShardPass))
+        search, before = cast(IlpShardPass, passes[last]), passes[:last]
+        if (key := (c.batch, *before)) not in self._loops:
+            if len(self._loops) >= MOST_LOOPS:
+                del self._loops[next(iter(self._loops))]
+            module = self.base(c.batch, c.cp > 1).clone()
+            for each in before:
+                each.apply(Context(), module)
+            self._loops[key] = module
+        problem, deadline = search.problem(Context(), self._loops[key].clone())
+        problem.order = None
+        choices = choices_of(problem, deadline, weights_of_loop(problem))
+        return max(0.0, least_cost(choices, choices.minimum(deadline.without_plan))) / PICOSECONDS
 
     def _least_of_work(self, c: Configuration, work: float) -> float:
         """What a plan takes whose tensor ranks have so much to do for one replica, whatever its stages."""

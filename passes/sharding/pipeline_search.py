@@ -115,8 +115,12 @@ class PipelineSearch:
         return self._bounding is not None and self._bounding[0].network.size > LARGE
 
     @property
+    def _enough(self) -> float:
+        return max(NEAR, self._problem.enough) if self._is_large else self._problem.enough
+
+    @property
     def _is_near(self) -> bool:
-        return self._best is not None and self._is_large and self._makespan - self._lower <= NEAR * self._makespan
+        return self._best is not None and self._makespan - self._lower <= self._enough * self._makespan
 
     def _mix(self) -> None:
         shares: Sequence[int] = [SHARES // len(self._paths)] * len(self._paths)
@@ -188,7 +192,7 @@ class PipelineSearch:
             time = PipelineTime(self._problem, plan)
             return sum(share * time.along(path) for path, share in mixture)
 
-        enough = NEAR_EACH if choices.network.size > LARGE else EXACT
+        enough = max(self._problem.enough, NEAR_EACH if choices.network.size > LARGE else EXACT)
         is_first = self._best is None
         found = solve(choices, self._limit, self._deadline, self._solver, cost, is_first, enough, total, known)
         self._bound(choices, cost(found.plan) if found.lower is None else found.lower, total)

@@ -120,6 +120,8 @@ class Problem:
     """Which axes may cut what parameters are cut by."""
     cutoff: float = float("inf")
     """Seconds: a plan that takes longer is not sought."""
+    enough: float = 1e-9
+    """A plan will do if no other is faster by more than this share."""
     division: Division | None = None
     """Where dividing counts first, what stored values cost."""
 

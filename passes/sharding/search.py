@@ -90,7 +90,7 @@ def best_plan(
 
         return PipelineSearch(problem, memory_limit, deadline, solver).result()
     choices = choices_of(problem, deadline)
-    found = solve(choices, memory_limit, deadline, solver, lambda plan: cost(problem, plan))
+    found = solve(choices, memory_limit, deadline, solver, lambda plan: cost(problem, plan), enough=problem.enough)
     bound = None if found.lower is None else _bound(problem, found.plan, found.lower)
     result = result_of(problem, found.plan, bound, found.memory, found.binding, found.prices)
     least = result.seconds if bound is None else bound

@@ -320,9 +320,10 @@ class StagedWalk:
                 found.append(Storage(held.storage.bytes, index, index, held.storage.what, point.stage))
         if inside is not None:
             kept = {self._held[n].storage.birth: self._held[n] for n in self._made.get(at, ())}
+            given = set(inside.arguments)
             for number, storage in enumerate(inside.walk.storages):
                 stays = number in kept and kept[number].last_event > at
-                if number not in inside.arguments and storage.birth <= step and (stays or storage.last_use >= step):
+                if number not in given and storage.birth <= step and (stays or storage.last_use >= step):
                     size = kept[number].storage.bytes if stays else storage.bytes
                     found.append(Storage(size, index, index, storage.what, point.stage))
         return found

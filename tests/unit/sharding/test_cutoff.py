@@ -41,3 +41,27 @@ def test_a_plan_is_found_again_among_its_own_pins(tmp_path: Path):
     first = str(module)
     search.apply(Context(), module)
     assert str(module) == first
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("gap", [0.02, 0.3])
+def test_a_plan_will_do_that_is_near_enough(stages: int, gap: float, tmp_path: Path):
+    """Within limits of memory, its time is at most so much above that of the fastest, and it says how much may be missing."""
+    machine, module = written(tmp_path), mlp(widths=(12, 24, 24, 12)).module.clone()
+    for each in (PipelineStagesPass(stages, machine=machine, microbatches=2), MicrobatchPass(2)):
+        each.apply(Context(), module)
+    found: list[tuple[float, float]] = []
+    free = IlpShardPass(mesh="dp=2,tp=2", machine=machine)
+    free.apply(Context(), unlimited := module.clone())
+    limit = int(unlimited.body.block.first_op.attributes["dist.peak_memory_bytes"].value.data * 0.95)  # pyright: ignore
+    for share in (0.0, gap):
+        one = module.clone()
+        IlpShardPass(mesh="dp=2,tp=2", machine=machine, memory_limit=str(limit), gap=share).apply(Context(), one)
+        said = one.body.block.first_op.attributes  # pyright: ignore
+        found.append((said["dist.seconds"].value.data, said["dist.gap"].value.data))  # pyright: ignore
+        assert said["dist.peak_memory_bytes"].value.data <= limit  # pyright: ignore
+    (fastest, _), (near, missing) = found
+    assert fastest <= near <= fastest / (1 - gap)
+    assert missing <= gap + 1e-9
+    with pytest.raises(DistirError, match="gap: expected a share from 0 to less than 1, got 1"):
+        IlpShardPass(mesh="dp=2", machine=machine, gap=1.0).apply(Context(), module)
