@@ -135,8 +135,8 @@ def grid(
     sharing: Sequence[int] = (1,),
 ) -> list[Configuration]:
     """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline. `virtual` says how
-    many stages a rank has by schedules that leave it open, `sharing` how many devices may share a sequence."""
+    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline, and unless told those
+    of 1, 2, 4, ... rows. `virtual` says how many stages a rank has by schedules that leave it open, `sharing` how many devices may share a sequence."""
     alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
         Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding, on_each, overlap, cp)
@@ -147,11 +147,24 @@ def grid(
         for dp, tp, pp in degrees(devices // cp)
         if allows(dp, tp, pp)
         for k, schedule, on_each in (
-            ordered(schedules, pp, microbatches, virtual)
+            ordered(schedules, pp, microbatches or usual_microbatches(batch // dp), virtual)
             if pp > 1
-            else [(k, alone, 1) for k in (1, *microbatches) if k == 1 or sharding == "ilp"]
+            else [
+                (k, alone, 1)
+                for k in (1, *(microbatches or usual_microbatches(batch // dp)))
+                if k == 1 or sharding == "ilp"
+            ]
         )
         if batch % (dp * k) == 0
+    ]
+
+
+def usual_microbatches(rows: int) -> list[int]:
+    """Numbers of microbatches that rows of a replica are cut into: those of 1, 2, 4, ... rows each, from 2 on and not many more than is worth while."""
+    return [
+        rows // each
+        for each in (2**i for i in reversed(range(rows.bit_length())))
+        if rows % each == 0 and 1 < rows // each <= PAPER_MICROBATCHES[-1]
     ]
 
 

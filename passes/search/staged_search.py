@@ -145,7 +145,9 @@ class StagedSearch:
     def program(self, c: Configuration, cutoff: float = inf) -> ModuleOp:
         """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it, and TooSlow."""
         passes = [
-            replace(each, cutoff=cutoff if cutoff < inf else None, gap=ENOUGH) if isinstance(each, IlpShardPass) else each
+            replace(each, cutoff=cutoff if cutoff < inf else None, gap=ENOUGH)
+            if isinstance(each, IlpShardPass)
+            else each
             for each in self.passes(c).planning()
         ]
         last = next(i for i, each in enumerate(passes) if isinstance(each, PipelineSchedulePass))

@@ -171,7 +171,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
     from distir.passes.distribution.batch.batch_axis import left_out, parse_batch
     from distir.passes.distribution.pipeline.tasks import USUAL, is_plain, numbers_on_each
     from distir.passes.recomputation.policies import Policy
-    from distir.passes.search.configurations import PAPER_MICROBATCHES, grid
+    from distir.passes.search.configurations import grid
     from distir.passes.search.recomputed_search import RecomputedSearch
     from distir.passes.search.search import Search
     from distir.passes.search.staged_search import StagedSearch
@@ -206,7 +206,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
             raise DistirError(
                 f"--virtual {number}: {', '.join(schedules)} have not so many stages on a rank: interleaved and looped-bfs do"
             )
-    microbatches = integers(args.microbatches, "--microbatches") if args.microbatches else PAPER_MICROBATCHES
+    microbatches = integers(args.microbatches, "--microbatches") if args.microbatches else ()
     limit = (
         parse_bytes(args.memory_limit, "--memory-limit") if args.memory_limit else machine.device.memory_capacity_bytes
     )

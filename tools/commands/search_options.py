@@ -42,7 +42,11 @@ def add_options(subparsers: Any) -> ArgumentParser:
         "--batch-sizes", metavar="A,B|A..B", help="global batches; A..B doubles from A (default: the model's)"
     )
     add_constraints(parser)
-    parser.add_argument("--microbatches", metavar="K,...", help="for plans with a pipeline (default: 2,4,...,128)")
+    parser.add_argument(
+        "--microbatches",
+        metavar="K,...",
+        help="of the rows of a replica (default: those of 1, 2, 4, ... rows each, at most 128)",
+    )
     parser.add_argument(
         "--schedules",
         metavar="S,...",
