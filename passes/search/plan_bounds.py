@@ -83,6 +83,9 @@ class PlanBounds:
     costs: CostModel
     batch: str = ""
     divides: bool = False
+    hides: bool = False
+    """Whether plans are wanted whose replicas send beside computation."""
+    memory_limit_bytes: int = 0
     memo: SummaryMemo = field(default_factory=SummaryMemo)
     _known: dict[tuple[str, int, bool, int, bool, bool], list[Stage]] = field(
         default_factory=dict[tuple[str, int, bool, int, bool, bool], "list[Stage]"]
@@ -134,18 +137,22 @@ class PlanBounds:
         return keys[0][3] > self._most_stages.get(c.batch, keys[0][3]) or self._known.keys() >= {*keys}
 
     def likely(self, c: Configuration) -> float:
-        """What a plan likely takes. Ranks of several stages wait for each other, stages are uneven, and gradients are added up over replicas, which a plan may
-        hide; what tensor ranks do is found, or as what was found of others says."""
+        """What a plan likely takes. Ranks of several stages wait for each other, stages are uneven, and replicas add up gradients, and gather in each microbatch
+        parameters that fit no device whole, which a plan may do beside computation; what tensor ranks do is found, or as what was found of others says."""
         (stage,) = self.stages(in_one_stage(c))
         devices = c.dp * c.cp * c.tp
         extra = self._likely_extra(c) / devices
         work = sum(sum(each.seconds[:3]) for each in (self.stages(c) if self.is_measured(c) else [stage])) / devices
         uneven = self.least_seconds(c) / self._in_stages(c, work, work) if self.is_measured(c) else 1.0
         waits = 0.0 if is_plain(c.schedule) else (c.pp - 1) / (c.microbatches * max(c.virtual, 1))
-        sums = 0.0
-        if len(replicas := range(0, devices, c.tp)) > 1:
-            sums = self.costs.collective_seconds("allreduce", stage.weights // (c.pp * c.tp), replicas)
-        return self._in_stages(c, work + extra, work) * max(1.0, uneven) * (1 + waits) + sums
+        own, replicas = stage.weights // (c.pp * c.tp), range(0, devices, c.tp)
+        gathers = sums = 0.0
+        if len(replicas) > 1 and 2 * own + stage.state // (c.pp * devices) > self.memory_limit_bytes:  # with gradients
+            gathers = 2 * c.microbatches * self.costs.collective_seconds("allgather", own, replicas)
+        if len(replicas) > 1:
+            sums = self.costs.collective_seconds("allreduce", own, replicas)
+        likely = self._in_stages(c, work + extra, work) * max(1.0, uneven) * (1 + waits)
+        return max(likely, gathers + sums) if self.hides else likely + gathers + sums
 
     def is_sharded(self, c: Configuration) -> bool:
         """Whether it is known what a plan's tensor ranks do."""

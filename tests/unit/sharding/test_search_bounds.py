@@ -111,3 +111,16 @@ def test_prices_are_kept_by_mesh() -> None:
     (two, four), on = (Mesh((("dp", 1), ("tp", n))) for n in (2, 4)), load_machine(machine())
     assert prices_of(two, on) is prices_of(two, load_machine(machine()))
     assert len({id(prices_of(*of)) for of in ((two, on), (four, on), (two, on, "analytic", 2))}) == 3
+
+
+def test_what_is_sent_beside_computation_is_not_waited_for() -> None:
+    """Replicas add up gradients; what fits no device whole is gathered in each microbatch."""
+    plan = Configuration(BATCH, 2, 1, 1, 2, "1f1b", sharding="ilp")
+
+    def likely(limit: int, overlapped: int) -> float:
+        found = search("mlp", limit=limit)
+        found.overlapped = overlapped
+        return found.bounds.likely(plan)
+
+    [waiting, gathering], [beside, _] = ([likely(limit, n) for limit in (1 << 40, 1)] for n in (0, 1))
+    assert beside < waiting < gathering
