@@ -194,13 +194,15 @@ class DtpParallelizePass(ModulePass):
             for each in self.planning():
                 each.apply(ctx, op)
         except (BatchRefused, NothingFits) as refusal:
-            fits = isinstance(refusal, BatchRefused)
-            if untouched is None or (self.microbatches == 1 if fits else self.memory_limit):
+            of_batch = isinstance(refusal, BatchRefused)
+            if untouched is None or (self.microbatches == 1 if of_batch else self.memory_limit):
                 raise
-            changed = replace(self, microbatches=1) if fits else replace(self, memory_limit=ANY_MEMORY)
+            changed = replace(self, microbatches=1) if of_batch else replace(self, memory_limit=ANY_MEMORY)
             changed._plan(ctx, untouched)
             _replace(op, untouched)
-            what = f"one microbatch instead of {self.microbatches}" if fits else f"more memory than {self.machine} has"
+            what = (
+                f"one microbatch instead of {self.microbatches}" if of_batch else f"more memory than {self.machine} has"
+            )
             print(f"distir: note: dtp-parallelize: {what}: {refusal}", file=sys.stderr)
 
     @property

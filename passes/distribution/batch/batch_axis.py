@@ -73,11 +73,7 @@ class RowsApart(Exception):
 
 
 class BatchRefused(DistirError):
-    """Rules do not let every operation follow the batch: `why`, and what would help."""
-
-    def __init__(self, why: str, help: str):
-        super().__init__(why + help)
-        self.why = why
+    """Rules do not let every operation follow the batch."""
 
 
 ROLES = ("input", "label", "seed")
@@ -351,7 +347,7 @@ def explain(error: NeedsWhole, shards: int, gathers: bool = False) -> BatchRefus
         whole = f"%{error.beside.name_hint or 'value'} {list(shape_of(error.beside))}"
         return BatchRefused(
             f"{error.op.name}{_module_of(error.op)} takes %{name} {list(shape_of(value))}, of which each of {shards} parts of the batch has its own, "
-            f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts",
+            f"together with {whole}, to which all parts are reduced: statistics of a batch are not those of its parts"
             " (such as a loss over pairs of rows, or a batch norm in training mode, which model.eval() ends); use "
             f"{converting}, where they are made of the whole batch",
         )
@@ -362,7 +358,7 @@ def explain(error: NeedsWhole, shards: int, gathers: bool = False) -> BatchRefus
         else f"its rule cuts {', '.join(rule.factors) or 'nothing'}"
     )
     return BatchRefused(
-        f"{describe_need(error)}, which the batch axis of {shards} parts holds as {_describe(error.state)}: {known}",
+        f"{describe_need(error)}, which the batch axis of {shards} parts holds as {_describe(error.state)}: {known}"
         f"; choose other batch dims, or {converting}, where values are converted",
     )
 
