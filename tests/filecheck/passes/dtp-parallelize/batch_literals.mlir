@@ -1,4 +1,4 @@
-// RUN: distir-opt %s -p 'dtp-parallelize{dp=2}' | filecheck %s
+// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 sharding=dtp}' | filecheck %s
 
 // Each replica states half of a literal whose rows are equal, and computes half of what follows from it.
 // CHECK: onnx.Constant dense<{{\[\[}}0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]> : tensor<2x3xf32

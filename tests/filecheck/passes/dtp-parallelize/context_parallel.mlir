@@ -7,7 +7,7 @@
 
 // NAMES: onnx-fold-shapes,recognise-attention,outline-repeats,shardcombine-annotate,pipeline-stages
 // NAMES-SAME: zero-partition{stage=3 axis="dp,cp"},context-parallel{size=4},ilp-shard{mesh="dp=2,cp=4,tp=1"
-// NAMES-SAME: restrict="dp=batch,tp=model,cp=sequence" shards="even"},apply-sharding{grouped=true},ring-attention,expand-ranks,pipeline-schedule
+// NAMES-SAME: restrict="dp=batch,tp=model,cp=sequence" shards="even" divide=true},apply-sharding{grouped=true},ring-attention,expand-ranks,pipeline-schedule
 // GROUPED: ring-attention,pipeline-schedule
 // WHICH: cp: with sharding=dtp no axis cuts the sequence: leave it out, or give sharding=ilp
 

@@ -35,11 +35,11 @@ func.func @main(%x: tensor<3x5x8xf32> {dist.name = "x", dist.role = "input"},
   func.return %y : tensor<3x5x8xf32>
 }
 
-// CHECK-LABEL: func.func private @layer_1
+// CHECK-LABEL: func.func private @layer
 // CHECK:      %q = "onnx.MatMul"(%x, %wq) : {{.*}} -> tensor<3x5x4xf32, #dist.on<0>>
 // CHECK:      %q1 = "onnx.Reshape"(%q, %0) : {{.*}} -> tensor<3x5x2x2xf32, #dist.on<0>>
 // CHECK:      %q3 = "onnx.Reshape"(%q2, %2) : {{.*}} -> tensor<6x5x2xf32, #dist.on<0>>
-// CHECK-LABEL: func.func private @forward_0_1
+// CHECK-LABEL: func.func private @forward_0
 // CHECK-NOT:  dist.all
 // CHECK:      %s = "onnx.MatMul"(%q3, %k4) : {{.*}} -> tensor<6x5x5xf32, #dist.on<0>>
 // CHECK-NEXT: %s_1 = "onnx.MatMul"(%q3_1, %k4_1) : {{.*}} -> tensor<6x5x5xf32, #dist.on<1>>

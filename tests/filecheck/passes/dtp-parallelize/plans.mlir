@@ -1,4 +1,4 @@
-// RUN: distir-opt %s --split-input-file -p 'dtp-parallelize{dp=2 tp=2 pp=2}' | filecheck %s
+// RUN: distir-opt %s --split-input-file -p 'dtp-parallelize{dp=2 tp=2 pp=2 sharding=dtp}' | filecheck %s
 
 // A training step of two layers on 8 devices: device (p * 2 + d) * 2 + t. Stage 0 is devices 0 to 3 (replicas [0, 1] and
 // [2, 3]), stage 1 the others. The first weight is cut by columns, the second by rows (Megatron), so the two layers need one

@@ -1,4 +1,4 @@
-// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 pp=2 microbatches=2},check-module' | filecheck %s
+// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 pp=2 microbatches=2 sharding=dtp},check-module' | filecheck %s
 
 // The loop over microbatches is one function over the devices of a replica (one per stage), which both replicas call with
 // their rows and weights.
