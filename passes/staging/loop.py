@@ -13,8 +13,8 @@ from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 
 from distir.dialects.dist import BatchRowsOp, MicrobatchesOp, PutRowsOp, TakeRowsOp, ZerosOp
 from distir.dialects.dist.microbatches import RowsOp
-from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, InputDim, Partial, Rule, RuleAttr, Sharded
+from distir.passes.distribution.batch.batch_axis import BatchRefused
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.options import RULE, SUM
 from distir.passes.distribution.pipeline.local_program import LocalProgram, localize
@@ -24,7 +24,7 @@ from distir.passes.structure import functions, shape_of, unique_symbol
 
 
 def loop_over_microbatches(module: ModuleOp, batch: Mapping[int, int], count: int) -> None:
-    """Rewrites the staged entry of a module. Raises DistirError where the rules forbid to cut the batch into so many parts."""
+    """Rewrites the staged entry of a module. Raises BatchRefused where the rules forbid to cut the batch into so many parts."""
     program = localize(module, batch, count)
     staged = {call.callee.string_value(): call for call in stage_calls(program.entry)}
     loop = _Loop(module, program, count)
@@ -138,11 +138,11 @@ class _Loop:
         if state == SUM:
             return added(before, result, self.body)
         if isinstance(state, Partial):
-            raise DistirError(f"microbatch: %{name} is a {state.reduction} over microbatches: only sums are added up")
+            raise BatchRefused(f"microbatch: %{name} is a {state.reduction} over microbatches: only sums are added up")
         if not isinstance(state, Sharded):
             return result
         if len({*state.pieces}) > 1:
-            raise DistirError(
+            raise BatchRefused(
                 f"microbatch: %{name} {list(shape_of(value))}, which is needed whole, has unequal numbers of rows of a microbatch in "
                 f"{len(state.pieces)} places: use microbatches=1"
             )

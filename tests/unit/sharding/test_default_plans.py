@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 from xdsl.context import Context
 
 from distir.dialects.errors import DistirError
+from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.equivalence import verify
 from distir.interpreters.machines import load_machine
 from distir.interpreters.simulate import simulate
@@ -53,3 +56,32 @@ def test_the_time_of_graphs_is_what_was_said(degrees: dict[str, int], tmp_path: 
         if isinstance(each, IlpShardPass):
             said = module.body.block.first_op.attributes["dist.seconds"].value.data  # pyright: ignore
     assert simulate(module, load_machine(machine)).makespan_seconds == pytest.approx(said, rel=1e-9)
+
+
+class Queue(nn.Module):
+    """Keys of the batch go into a queue of others, which is pushed on by as many rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys, self.last = nn.Linear(6, 4), nn.Linear(4, 4)
+        self.register_buffer("queue", torch.randn(12, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        keys, queue = self.last(torch.relu(self.keys(x))), self.get_buffer("queue")
+        with torch.no_grad():
+            pushed = torch.cat([keys, queue[: -len(keys)]])
+            queue.copy_(pushed)
+        return keys
+
+
+def test_rows_that_no_loop_can_join_are_in_one_microbatch(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model = Queue()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    source = import_step(
+        training_step(model, nn.functional.mse_loss, optimizer), (torch.randn(8, 6), torch.randn(8, 4))
+    )
+    module = source.clone()
+    DtpParallelizePass(dp=2, pp=2, microbatches=2).apply(Context(), module)
+    assert "one microbatch instead of 2: microbatch: %cat [12, 4]" in capsys.readouterr().err
+    assert verify(source, module, count=1).holds
