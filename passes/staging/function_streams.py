@@ -20,6 +20,7 @@ from distir.dialects.dist import CallOp, MoveOp
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, relocated
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
+from distir.interpreters.walk import uses_of
 from distir.passes.distribution.pipeline.chunks import Chunks, block_of, following, is_computed_beside
 from distir.passes.distribution.pipeline.streams import COLLECTIVE, join_reductions
 from distir.passes.structure import functions
@@ -134,7 +135,7 @@ def _on_stream(stream: str, moved: list[Operation]) -> None:
 def _made_of_it(op: Operation) -> Iterator[Operation]:
     """What is made of the result alone and is all that the result is for (a conversion of a gradient)."""
     while len(op.results) == 1 and op.results[0].has_one_use():
-        op = next(iter(op.results[0].uses)).operation
+        op = uses_of(op.results[0])[0].operation
         if not op.has_trait(Pure) or isinstance(op, CollectiveOp | CallOp) or len(op.operands) > 1 or op.regions:
             return
         yield op
@@ -202,7 +203,7 @@ def _come_back(value: SSAValue) -> None:
         return
     move = MoveOp(value, MAIN_STREAM)
     move.output.name_hint = value.name_hint
-    users = {use.operation for use in value.uses}
+    users = {use.operation for use in uses_of(value)}
     value.replace_uses_with_if(move.output, lambda use: use.operation is not move)
     block_of(value).insert_op_before(move, next(op for op in following(value) if op in users))
 

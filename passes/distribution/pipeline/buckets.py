@@ -11,6 +11,7 @@ from xdsl.ir import Block, Operation
 from distir.dialects.dist import PackOp, UnpackOp
 from distir.dialects.dist.attributes import placement, placements
 from distir.dialects.dist.communication import CollectiveOp
+from distir.interpreters.walk import uses_of
 from distir.interpreters.work import type_bytes
 
 
@@ -71,7 +72,7 @@ def _join(members: list[CollectiveOp]) -> None:
 
 def _first_use(members: list[CollectiveOp]) -> Operation | None:
     """The first operation after them that uses any of their results."""
-    users = {use.operation for member in members for result in member.results for use in result.uses}
+    users = {use.operation for member in members for result in member.results for use in uses_of(result)}
     op = members[-1].next_op
     while op is not None and op not in users:
         op = op.next_op

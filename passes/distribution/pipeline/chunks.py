@@ -23,6 +23,7 @@ from distir.dialects.dist.groups import BY_RANK
 from distir.dialects.dist.local import ConcatOp, SliceOp
 from distir.dialects.sharding import REPLICATED, Rule, Sharded, State
 from distir.interpreters.costs import CHUNKED
+from distir.interpreters.walk import uses_of
 from distir.interpreters.work import Kind, is_view, work_of
 from distir.passes.distribution.conversions import Insert, join_shards, take_shard, with_extent
 from distir.passes.distribution.options import Option, factor_option
@@ -192,11 +193,12 @@ class Chunks:
 
     def _user(self, value: SSAValue, state: Sharded, parts: int) -> _Step | None:
         """What first uses a value, by parts of it; of a value that an operation made, all that uses it."""
-        users = {use.operation for use in value.uses}
+        users = {use.operation for use in uses_of(value)}
         first = next((op for op in following(value) if op in users), None)
         if first is None or (len(users) > 1 and not isinstance(value.owner, CollectiveOp)):
             return None
-        indices = [i for i, v in enumerate(first.operands) if v is value]
+        if not (indices := [i for i, v in enumerate(first.operands) if v is value]):
+            return None  # in its graphs
         return self._step(first, lambda option: all(option.operands[i] == state for i in indices), state, parts)
 
     def _step(self, op: Operation, fits: Callable[[Option], bool], state: Sharded, parts: int) -> _Step | None:
@@ -283,7 +285,7 @@ def is_computed_beside(value: SSAValue) -> bool:
 
 def computed_beside(value: SSAValue) -> Iterator[Operation]:
     """What its device computes between a value and its first use, or the end of its block."""
-    users, own = {use.operation for use in value.uses}, placement(value.type)
+    users, own = {use.operation for use in uses_of(value)}, placement(value.type)
     for op in takewhile(lambda op: op not in users, following(value)):
         if not is_view(op) and any(own is not None and on.device == own.device for on in placements(op.result_types)):
             yield op

@@ -26,6 +26,7 @@ from distir.dialects.dist import AccumulateOp, CallOp, MoveOp, PackOp, SendOp, U
 from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, placement, placements, relocated
 from distir.dialects.dist.calls import is_kernel, is_placed
 from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
+from distir.interpreters.walk import uses_of, values_read
 from distir.interpreters.work import type_bytes
 from distir.passes.distribution.inline import erase_unreached
 from distir.passes.distribution.pipeline.buckets import fill_buckets
@@ -212,7 +213,7 @@ def _reorder(entry: FuncOp, positions: Mapping[Operation, Position]) -> None:
     needs: list[list[int]] = []
     last_on: dict[int, int] = {}
     for number, op in enumerate(ops):
-        needed = [numbers[v.op] for v in op.operands if isinstance(v, OpResult)]
+        needed = [numbers[v.op] for v in values_read(op) if isinstance(v, OpResult)]
         if not isinstance(op, HOISTED):
             for device in {on.device for on in placements(v.type for v in (*op.operands, *op.results))}:
                 if device in last_on:
@@ -288,7 +289,7 @@ def _wait(entry: FuncOp) -> None:
     positions = {op: number for number, op in enumerate(block.ops)}
     for op in list(block.ops):
         if isinstance(op, MoveOp) and isinstance(op.input.owner, CommunicationOp):
-            users = [use.operation for use in op.output.uses]
+            users = [use.operation for use in uses_of(op.output)]
             op.detach()
             if users:
                 block.insert_op_before(op, min(users, key=lambda user: positions[user]))

@@ -123,6 +123,22 @@ def test_batch_that_enters_a_graph(sharding: str) -> None:
     assert_equal(source, distributed(source, dp=2, batch="x:0"), inputs)
 
 
+def test_what_graphs_take_may_come_from_a_stream() -> None:
+    """A collective's result is needed inside a graph first, which waits for it."""
+    body = """
+      h = MatMul (x, u)
+      z = Loop (n, , h) <body = step (int64 i, bool k, float[4,8] s) => (bool d, float[4,8] t) {
+        d = Identity (k)
+        m = MatMul (s, u)
+        t = Add (m, h)
+      }>
+      y = MatMul (z, w)"""
+    source = model("(float[4,8] x, int64 n) => (float[4,16] y)", body, *WEIGHTS)
+    module = distributed(source, dp=2, tp=2, overlap=True, chunks=2, chunk_all=True, batch="x:0")
+    assert any('"prefetch"' in str(op) or '"collective"' in str(op) for op in module.walk())
+    assert_equal(source, module, {"x": floats(0, 4, 8), "n": np.array(2)})
+
+
 def test_batch_beside_it_is_cut() -> None:
     """The loop works on parameters only: it runs once, before the microbatches."""
     body = """
