@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from time import monotonic
-from typing import cast
+from typing import NamedTuple, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -70,6 +71,20 @@ class Stage:
     """Bytes that its forward part makes for its backward part."""
 
 
+class Rows(NamedTuple):
+    """A microbatch on the tensor ranks of one replica."""
+
+    ranks: int
+    rows: Fraction
+    is_whole: bool
+    """Whether it is the whole batch: what others have before the loop over microbatches is then in it."""
+
+    @staticmethod
+    def of(c: Configuration) -> Rows:
+        """That of a plan."""
+        return Rows(c.tp, Fraction(c.batch, c.dp * c.microbatches), c.dp * c.microbatches == 1)
+
+
 @dataclass
 class PlanBounds:
     """The bounds of the plans of one model. `base` gives its annotated program at a batch size, for devices that share sequences or not; `passes` what writes a
@@ -98,11 +113,11 @@ class PlanBounds:
     """By batch, into how many stages the model can be cut between its layers, once that was too few."""
     _loops: dict[tuple[object, ...], ModuleOp] = field(default_factory=dict[tuple[object, ...], ModuleOp])
     """Programs of one stage, by the passes that made them: tensor ranks of other numbers share them."""
-    _sharded: dict[tuple[str, int, int], dict[tuple[int, int], float]] = field(
-        default_factory=dict[tuple[str, int, int], "dict[tuple[int, int], float]"]
+    _sharded: dict[tuple[str, int], dict[Rows, float]] = field(
+        default_factory=dict[tuple[str, int], "dict[Rows, float]"]
     )
-    """What tensor ranks take for the whole batch in one replica and one stage, without updates: by policy, batch and devices that share a sequence, and by tensor
-    ranks and microbatches."""
+    """What tensor ranks take for one microbatch in one stage, without updates: by policy and devices that share a sequence, and by tensor ranks and rows. Batches of
+    all sizes share them."""
 
     def of(self, c: Configuration) -> Iterator[float]:
         """What a plan takes at least, in seconds: ever better, and dearer to know. Raises DistirError where the model has not so many stages."""
@@ -156,7 +171,7 @@ class PlanBounds:
 
     def is_sharded(self, c: Configuration) -> bool:
         """Whether it is known what a plan's tensor ranks do."""
-        return (c.tp, c.dp * c.microbatches) in self._sharded.get(_work_key(c), {})
+        return Rows.of(c) in self._sharded.get(_work_key(c), {})
 
     def _likely_extra(self, c: Configuration) -> float:
         """Seconds that tensor ranks of all replicas together likely take beside their shares of the work. Some of it grows with what they send, about
@@ -164,24 +179,28 @@ class PlanBounds:
         import numpy as np
 
         (stage,) = self.stages(in_one_stage(c))
-        work = sum(stage.seconds[:3])
+        work, kept = sum(stage.seconds[:3]) / c.batch, stage.kept // 4 / c.batch  # of one row
 
-        def grows(ranks: int, microbatches: int) -> tuple[float, float]:
-            sent = self.costs.collective_seconds("allreduce", stage.kept // 4 // microbatches, range(ranks))
-            return ranks * microbatches * sent, float(ranks * microbatches)
+        def grows(at: Rows) -> tuple[float, float]:
+            sent = self.costs.collective_seconds("allreduce", int(kept * at.rows), range(at.ranks))
+            return at.ranks * sent, float(at.ranks)
 
-        known = {at: s for at, s in self._sharded.get(("none", c.batch, c.cp), {}).items() if s and at[0] > 1}
-        found = known.get((c.tp, c.dp * c.microbatches))
-        if found is not None:
-            return found * c.tp * c.cp - work
+        def extra(at: Rows, seconds: float) -> float:
+            return seconds * at.ranks * c.cp - work * float(at.rows)
+
+        at = Rows.of(c)
+        known = {other: s for other, s in self._sharded.get(("none", c.cp), {}).items() if s and other.ranks > 1}
+        if at in known:
+            return c.dp * c.microbatches * extra(at, known[at])
         if c.tp == 1:
             return 0.0
         factors = np.array([1.0, 0.0])
         if len(known) > 1:
-            rows = np.array([grows(*at) for at in known])
-            extra = np.array([s * at[0] * c.cp - work for at, s in known.items()])
-            factors = np.maximum(np.linalg.lstsq(rows, extra, rcond=None)[0], 0.0)
-        return float(np.dot(factors, grows(c.tp, c.dp * c.microbatches)))
+            times = np.array([float(at.rows / other.rows) for other in known])  # of as many rows
+            rows = times[:, None] * np.array([grows(other) for other in known])
+            found = times * np.array([extra(*each) for each in known.items()])
+            factors = np.maximum(np.linalg.lstsq(rows, found, rcond=None)[0], 0.0)
+        return c.dp * c.microbatches * float(np.dot(factors, grows(at)))
 
     @property
     def known_works(self) -> int:
@@ -191,12 +210,13 @@ class PlanBounds:
     def _known_work(self, c: Configuration) -> float:
         """Seconds that a plan's tensor ranks take at least for all microbatches of one replica, in one stage, as far as is known: what was found, or what it says of more
         ranks and of more microbatches (`OF_LARGER`)."""
-        at, found = (c.tp, c.dp * c.microbatches), 0.0
-        for key in {_work_key(c), ("none", c.batch, c.cp)}:
-            for (ranks, microbatches), seconds in self._sharded.get(key, {}).items():
-                if at[0] % ranks == 0 and at[1] % microbatches == 0:
-                    least = 1.0 if at == (ranks, microbatches) else OF_LARGER
-                    found = max(found, least * seconds * ranks / c.tp / c.dp)
+        at, found = Rows.of(c), 0.0
+        for key in {_work_key(c), ("none", c.cp)}:
+            for other, seconds in self._sharded.get(key, {}).items():
+                times = other.rows / at.rows
+                if at.ranks % other.ranks == 0 and times.denominator == 1:
+                    least = 1.0 if at == other else OF_LARGER
+                    found = max(found, least * seconds * other.ranks / at.ranks / int(times) * c.microbatches)
         return found
 
     def _add_work(self, c: Configuration) -> None:
@@ -206,9 +226,9 @@ class PlanBounds:
         if self.is_sharded(c):
             return
         try:
-            known[c.tp, alone.microbatches] = self._least_of_loop(alone)
+            known[Rows.of(c)] = self._least_of_loop(alone) / alone.microbatches
         except DistirError:  # not so many microbatches, or not in time
-            known[c.tp, alone.microbatches] = 0.0
+            known[Rows.of(c)] = 0.0
 
     def _least_of_loop(self, c: Configuration) -> float:
         passes = replace(self.passes(c), zero=0).planning()
@@ -336,6 +356,6 @@ def in_one_stage(c: Configuration) -> Configuration:
     return replace(c, pp=1, virtual=1, recompute="none", schedule="1f1b")
 
 
-def _work_key(c: Configuration) -> tuple[str, int, int]:
+def _work_key(c: Configuration) -> tuple[str, int]:
     """What the work of tensor ranks depends on, beside their number and that of rows. Policies that count layers of a stage are as none."""
-    return "none" if ":" in c.recompute else c.recompute, c.batch, c.cp
+    return "none" if ":" in c.recompute else c.recompute, c.cp

@@ -140,7 +140,7 @@ class StagedSearch:
             virtual=c.virtual,
             sharding="ilp",
             memory_limit=str(self.memory_limit_bytes),
-            restrict="dp=batch",
+            restrict="dp=batch,tp=model",
             time_limit=max(1.0, self._left),
             grouped=True,
             divide=self.divides,
