@@ -53,7 +53,7 @@ def main() -> None:
                 [str(tools / "distir"), "import", "examples.gpt2_pytorch:step", "-o", "step.mlir"],
                 clone,
             ),
-            ("distir search", [str(tools / "distir"), *search, "--sharding", "dtp"], clone),
+            ("distir search", [str(tools / "distir"), *search], clone),
         ]
         total, said = 0.0, ""
         for what, command, where in steps:

@@ -2,7 +2,6 @@
 over D, T, P, K, gpipe | 1f1b, in CPU seconds, with the ranked plans.
 
     python -m benchmarks.gpt3_search [--layers 96] [--microbatches 6,12,24,48,96,192] [--most-tensor 8] [--top 10] [--machine dgx-h100]
-        [--sharding auto]
 
 `--most-tensor` bounds T: 8 keeps a tensor group within a node. The rules come from the user's cache where it has them (warm); an
 empty `DISTIR_CACHE_DIR` measures them cold.
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from distir.frontends.pytorch import import_step
-from distir.passes.search.search import leave_collector_off
+from distir.passes.search.collector import leave_collector_off
 from distir.tools.api import search
 from distir.tools.commands.search_output import report
 from examples import gpt3_pytorch
@@ -41,7 +40,6 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=10)
     parser.add_argument("--most-tensor", type=int, default=8)
     parser.add_argument("--machine", default="dgx-h100")
-    parser.add_argument("--sharding", default="auto", choices=("auto", "dtp", "ilp"))
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     leave_collector_off()  # as `distir search` does
@@ -55,7 +53,6 @@ def main() -> None:
             microbatches=[int(k) for k in args.microbatches.split(",")],
             schedules=["1f1b", "gpipe"],
             most_tensor=args.most_tensor,
-            sharding=args.sharding,
             top=args.top,
         ),
     )

@@ -17,10 +17,10 @@ from math import inf
 
 from distir.frontends.pytorch import import_step
 from distir.interpreters.machines import load_machine
-from distir.passes.search import staged_search
+from distir.passes.search import search as plan_search
+from distir.passes.search.collector import leave_collector_off
 from distir.passes.search.configurations import Configuration
-from distir.passes.search.search import leave_collector_off
-from distir.passes.search.staged_search import StagedSearch
+from distir.passes.search.search import Search
 from distir.passes.sharding import pipeline_search
 from examples import gpt3_pytorch
 
@@ -44,7 +44,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     leave_collector_off()  # as `distir search` does
-    staged_search.SECONDS_PER_PLAN = inf
+    plan_search.SECONDS_PER_PLAN = inf
     module = import_step(gpt3_pytorch.step(args.layers))
     capacity = load_machine(args.machine).device.memory_capacity_bytes
     if args.memory is not None:
@@ -52,7 +52,7 @@ def main() -> None:
     near, near_each = pipeline_search.NEAR, pipeline_search.NEAR_EACH
     for gap, each in ((near, near_each), (near, pipeline_search.EXACT), (0.0, pipeline_search.EXACT)):
         pipeline_search.NEAR, pipeline_search.NEAR_EACH = gap, each
-        search = StagedSearch(lambda _: module.clone(), args.machine, "analytic", capacity)
+        search = Search(lambda _: module.clone(), args.machine, "analytic", capacity)
         search.base(BATCH)
         for dp, tp, pp, microbatches in args.plans:
             plan = Configuration(BATCH, dp, tp, pp, microbatches, "1f1b", sharding="ilp")

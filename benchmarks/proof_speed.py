@@ -1,9 +1,9 @@
 """How long a proof takes: the training step of GPT-3 175B in mixed precision (`examples/gpt3_pytorch.py`), distributed over D, T, P and
 K microbatches. In: layers and degrees. Out: CPU seconds of import, rules, distribution, parts and proof, and how many operations were looked at.
 
-    python -m benchmarks.proof_speed [--layers 96] [--dp 8 --tp 8 --pp 16 --microbatches 64] [--schedule 1f1b] [--sharding ilp] [--profile]
+    python -m benchmarks.proof_speed [--layers 96] [--dp 8 --tp 8 --pp 16 --microbatches 64] [--schedule 1f1b] [--grouped] [--profile]
 
-With `--sharding ilp` the program is what the search writes: over groups whose devices do the same.
+With `--grouped` the program is what the search writes: over groups whose devices do the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.gpt3_search import timed
 from distir.interpreters.proof import prove
 from distir.passes.decompose import prepare_like
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
-from distir.passes.search.search import leave_collector_off
+from distir.passes.search.collector import leave_collector_off
 from examples import gpt3_pytorch
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     for name, degree in (("dp", 8), ("tp", 8), ("pp", 16), ("microbatches", 64)):
         parser.add_argument(f"--{name}", type=int, default=degree)
     parser.add_argument("--schedule", default="1f1b")
-    parser.add_argument("--sharding", default="dtp", choices=("dtp", "ilp"))
+    parser.add_argument("--grouped", action="store_true", help="what the devices of a stage do alike is written once")
     parser.add_argument("--profile", action="store_true", help="where the proof's time goes")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -42,8 +42,7 @@ def main() -> None:
     timed("rules", lambda: prepare(Context(), sequential))
     distributed = sequential.clone()
     degrees = {name: getattr(args, name) for name in ("dp", "tp", "pp", "microbatches", "schedule")}
-    grouped = args.sharding == "ilp"
-    distribute = DtpParallelizePass(**degrees, sharding=args.sharding, divide=grouped, grouped=grouped)
+    distribute = DtpParallelizePass(**degrees, grouped=args.grouped)
     timed("distribute", lambda: distribute.apply(Context(), distributed))
     print(f"{sum(1 for _ in distributed.walk())} operations")
     timed("decompose", lambda: prepare_like(sequential, distributed))

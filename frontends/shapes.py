@@ -23,6 +23,8 @@ class OtherSize(DistirError):
     """A shape that is given says otherwise than the size that an input has: the program would have to be brought to it."""
 
 
+MOST_NAMED = 8
+"""Inputs that a message lists: parameters come last."""
 DIM_PARAMS = "onnx.dim_params"
 """Names of open dimensions by position; a comma inside a name is `%2C`, a percent sign `%25`."""
 
@@ -46,7 +48,9 @@ def bind_dims(
     sizes: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in declared:
-            raise DistirError(f"no input '{name}' to give a shape; the inputs are {', '.join(declared)}")
+            more = f" and {len(declared) - MOST_NAMED} more" if len(declared) > MOST_NAMED else ""
+            named = ", ".join([*declared][:MOST_NAMED])
+            raise DistirError(f"no input '{name}' to give a shape; the inputs are {named}{more}")
         dims = declared[name]
         if dims is None:
             continue

@@ -202,19 +202,6 @@ class Costs:
             self._assumed[op] = () if own else tuple(sorted(names))
         return self._assumed[op]
 
-    def spent(self, ops: Iterable[tuple[Operation, int]]) -> dict[tuple[int, str], int]:
-        """What operations take that each run on one device, by device and kind: picoseconds."""
-        alike: dict[tuple[int, *tuple[object, ...]], list[Operation]] = {}
-        for op, device in ops:
-            types = [v.type for v in (*op.operands, *op.results)]
-            said = tuple(map(op.attributes.get, SAID))
-            alike.setdefault((device, type(op), said, *map(id, types), *map(id, op.properties.values())), []).append(op)
-        spent: dict[tuple[int, str], int] = {}
-        for (device, *_), same in alike.items():
-            cost = self.of(same[0], (device,))
-            spent[device, cost.kind] = cost.picoseconds * len(same) + spent.get((device, cost.kind), 0)
-        return spent
-
     def beside(self, cost: Cost) -> Beside:
         """The cost of a message that runs beside computation."""
         overlap = self.model.machine.overlap

@@ -16,8 +16,6 @@ from distir.dialects.dist.calls import function_devices
 from distir.dialects.errors import DistirError
 
 NAME, ROLE, PART, DEVICES, RANK = "dist.name", "dist.role", "dist.part", "dist.devices", "rank.rank"
-REPLICA = "dist.replica"
-"""Marks a function that is the loop of one replica: part of the entry, written once for all replicas."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from distir.dialects.grad import MatmulGradOp
 from distir.dialects.onnx import OPERATORS, NoValue, OnnxOperation
 from distir.dialects.plugins import implementations
 from distir.dialects.traits import ViewOfFirstOperand
-from distir.interpreters.held import HeldOp
 from distir.interpreters.operator_dialects import MEANINGS, function_of
 from distir.interpreters.walk import Walk
 
@@ -98,7 +97,7 @@ VIEWS = frozenset(
 """Their results have the elements of operand 0, in the same order in memory: types alone cannot tell a reshape from
 a transpose of a square, so these are listed."""
 
-CONSTANTS = frozenset([OPERATORS["Constant"], OPERATORS["Shape"], OPERATORS["Size"], NoValue, HeldOp])
+CONSTANTS = frozenset([OPERATORS["Constant"], OPERATORS["Shape"], OPERATORS["Size"], NoValue])
 """Their results are there before the program runs: values written in it, static shapes, parameters."""
 
 

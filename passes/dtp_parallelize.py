@@ -1,7 +1,6 @@
 """`dtp-parallelize`: the paper's D/T/P transform for any program: data x tensor x pipeline parallelism and microbatches.
 
-Where it stands: from a level 1 program to level 3. It is the composition of `onnx-fold-shapes`, `outline-repeats`,
-`shardcombine-annotate` (each where missing), stages, the batch axis, the tensor axis and a schedule."""
+Where it stands: from a level 1 program to level 3. It is a pipeline of passes, the first of which run where what they do is missing."""
 
 from __future__ import annotations
 
@@ -29,12 +28,11 @@ class DtpParallelizePass(ModulePass):
 
     With `overlap`, messages between stages and the reduction of gradients run on streams of their own, beside computation.
 
-    The pass is a pipeline of passes (`pipeline`, which `distir-opt --print-pipeline` prints): `ilp-shard` chooses
+    The pass is a pipeline of passes, which `distir-opt --print-pipeline` prints: `ilp-shard` chooses
     both axes of each stage together, within `memory-limit` and what `restrict` lets them cut, for `time-limit` seconds at most; `zero` pins what
     is stored in parts; with `grouped`, what the devices of a stage do alike is written once (`apply-sharding`). With `sharding=auto`, the default,
     plans divide first, as with `divide`; where rules do not let the batch be cut in time, it is one microbatch, and where nothing fits the machine, memory has no
-    limit; a note on stderr says so. With `sharding=dtp`, replicas hold all state, every operation follows the batch, and the tensor axis is chosen by
-    minimising communication: it takes little time for grids of programs that only run forward. Requires: level 1 or 2 with
+    limit; a note on stderr says so. Requires: level 1 or 2 with
     static shapes (or shapes that fold). Ensures: level 3, `dist.devices` = dp * cp * tp * pp, equal semantics. Raises DistirError
     naming the op and the rule, or the batch, that forbids what was asked."""
 
@@ -48,9 +46,9 @@ class DtpParallelizePass(ModulePass):
     microbatches: int = 1
     """Microbatches that the batch of a replica is cut into."""
     cp: int = 1
-    """Devices that share the sequence of each row, whose attention passes keys and values around (`context-parallel`, `ring-attention`). Not with `sharding=dtp`."""
+    """Devices that share the sequence of each row, whose attention passes keys and values around (`context-parallel`, `ring-attention`)."""
     schedule: str = "1f1b"
-    """As for `pipeline-schedule`. With `sharding=dtp`, one that has a stage on each rank and whole backward parts."""
+    """As for `pipeline-schedule`."""
     virtual: int = 0
     """Stages on each of the `pp` ranks of the pipeline; 0: as many as the schedule has unless told."""
     batch: str = ""
@@ -68,9 +66,9 @@ class DtpParallelizePass(ModulePass):
     in_place: bool = False
     """Whether kernels read and write chunks where they lie, as for `overlap-communication`."""
     sharding: str = "auto"
-    """auto, ilp (the fastest plan, or an error), or dtp."""
-    zero: int = 0
-    """What is stored in parts over replicas: 1 optimizer state, 2 gradients too, 3 parameters too; 0: what the search chooses."""
+    """auto, or ilp: the fastest plan, or an error."""
+    zero: int | None = None
+    """What is stored in parts over replicas: 1 optimizer state, 2 gradients too, 3 parameters too, 0 nothing; none: what the search chooses."""
     memory_limit: str = ""
     """What a device may hold, as in "28GB"; none: what the machine has."""
     restrict: str = "dp=batch,tp=model"
@@ -82,7 +80,7 @@ class DtpParallelizePass(ModulePass):
     cost_model: str = "analytic"
     """As for `simulate`."""
     recompute: str = "none"
-    """As for `recompute-activations`; numbers of layers of each stage where the pass is a pipeline of passes."""
+    """As for `recompute-activations`."""
     grouped: bool = False
     """Whether what the devices of a stage do alike is written once (`apply-sharding`)."""
     gradient_type: str = ""
@@ -92,14 +90,9 @@ class DtpParallelizePass(ModulePass):
     matmul_keep: str = ""
     """Modules that `matmul-type` leaves as they are."""
 
-    @property
-    def is_pipeline(self) -> bool:
-        """Whether the integer program plans from the start: asked for, or for a plan that divides."""
-        return self.sharding != "dtp"
-
     def pipeline(self) -> tuple[ModulePass, ...]:
-        """The passes that this one is, where it is several; otherwise itself."""
-        return (*preparing(self.cp > 1), *self.planning()) if self.is_pipeline else (self,)
+        """The passes that this one is."""
+        return *preparing(self.cp > 1), *self.planning()
 
     def planning(self) -> tuple[ModulePass, ...]:
         """Those of the pipeline that take an annotated program."""
@@ -146,7 +139,7 @@ class DtpParallelizePass(ModulePass):
             ),
             MicrobatchPass(self.microbatches, self.batch),
             MergeFunctionsPass(),
-            *((ZeroPartitionPass(self.zero, "dp,cp" if is_ring else "dp"),) if self.zero else ()),
+            *((ZeroPartitionPass(self.zero, "dp,cp" if is_ring else "dp"),) if self.zero is not None else ()),
             *((ContextParallelPass(size=self.cp),) if is_ring else ()),
             search,
             ApplyShardingPass(grouped=self.grouped or is_ring),
@@ -160,28 +153,14 @@ class DtpParallelizePass(ModulePass):
         from distir.interpreters.entry import entry_function
         from distir.interpreters.machines import load_machine
         from distir.passes.distribution.batch.batch_axis import left_out, parse_batch
-        from distir.passes.distribution.pipeline.layout import Layout
-        from distir.passes.recompute_activations import RecomputeActivationsPass
-        from distir.passes.search.distribute import distribute
 
         _check(self)
-        machine = load_machine(self.machine)
-        machine.check_devices(self.dp * self.cp * self.tp * self.pp)
+        load_machine(self.machine).check_devices(self.dp * self.cp * self.tp * self.pp)
         prepare(ctx, op, self.cp > 1)
         batch = parse_batch(self.batch, entry_function(op))
         if not self.batch and self.dp * self.microbatches > 1 and (whole := left_out(batch, entry_function(op))):
             print(f"distir: note: dtp-parallelize: {whole}", file=sys.stderr)
-        if self.is_pipeline:
-            self._plan(ctx, op)
-            return
-        for each in (*self._typing, *self._decomposing):
-            each.apply(ctx, op)
-        if self.recompute != "none":
-            RecomputeActivationsPass(self.recompute, self.machine, self.cost_model).apply(ctx, op)
-        layout = Layout(self.dp, self.tp, self.pp, self.microbatches)
-        distribute(op, batch, layout, self.schedule, machine, outline_replicas=not self.overlap)
-        if self.overlap:
-            self._overlapping.apply(ctx, op)
+        self._plan(ctx, op)
 
     def _plan(self, ctx: Context, op: ModuleOp) -> None:
         """Runs the passes on an annotated program; with `sharding=auto` in one microbatch where rules allow no more, and beyond the machine's memory where
@@ -268,23 +247,8 @@ def preparing(shares_sequences: bool = False) -> tuple[ModulePass, ...]:
 
 
 def _check(options: DtpParallelizePass) -> None:
-    from distir.passes.distribution.pipeline.tasks import is_plain
-
-    if options.sharding not in ("auto", "dtp", "ilp"):
-        raise DistirError(f"sharding: expected auto, dtp or ilp, got '{options.sharding}'")
-    if not options.is_pipeline and (options.zero or options.memory_limit):
-        raise DistirError("zero and memory-limit: only sharding=ilp stores state in parts")
-    if options.sharding == "dtp" and (options.virtual > 1 or not is_plain(options.schedule)):
-        raise DistirError(
-            f"the schedule {options.schedule}: sharding=dtp has one stage on each rank, and whole backward parts: give sharding=ilp"
-        )
-    if not options.is_pipeline and options.pp > 1 and ":" in options.recompute:
-        raise DistirError(f"recompute={options.recompute}: only sharding=ilp counts the layers of each stage")
-    if options.divide and options.sharding == "dtp":
-        raise DistirError("divide: sharding=dtp always cuts contractions: leave it out, or give sharding=ilp")
-    if options.cp > 1 and options.sharding == "dtp":
-        raise DistirError("cp: with sharding=dtp no axis cuts the sequence: leave it out, or give sharding=ilp")
-
+    if options.sharding not in ("auto", "ilp"):
+        raise DistirError(f"sharding: expected auto or ilp, got '{options.sharding}'")
     for name in ("dp", "cp", "tp", "pp", "microbatches"):
         if (value := getattr(options, name)) < 1:
             raise DistirError(f"{name}: expected at least 1, got {value}")

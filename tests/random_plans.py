@@ -86,9 +86,9 @@ def draw(number: int, folder: Path) -> Case:
     rows = max(_rows(sequential), 1)
     fitting = [each for each in SHAPES if rows % (each[0] * each[3]) == 0]
     dp, tp, pp, microbatches = random.choice(fitting if random.random() < 0.95 else SHAPES)
-    sharding = random.choice(["auto", "dtp", "ilp", "ilp"])
+    sharding = random.choice(["auto", "auto", "ilp", "ilp"])
     ilp = sharding == "ilp"
-    schedule = random.choice(PLAIN if sharding == "dtp" or random.random() < 0.4 or pp == 1 else MORE)
+    schedule = random.choice(PLAIN if random.random() < 0.4 or pp == 1 else MORE)
     options = DtpParallelizePass(
         dp=dp,
         tp=tp,
@@ -99,7 +99,7 @@ def draw(number: int, folder: Path) -> Case:
         machine=random.choice([written(folder), written(folder), "dgx-a100", "local-cpu"]),
         overlap=random.random() < 0.25,
         sharding=sharding,
-        zero=random.choice([0, 0, 0, 1, 2, 3]) if ilp else 0,
+        zero=random.choice([None, None, 0, 1, 2, 3]) if ilp else None,
         restrict=random.choice(RESTRICTIONS) if ilp else "dp=batch,tp=model",
         time_limit=SECONDS,
         divide=ilp and random.random() < 0.2,
@@ -170,13 +170,10 @@ def check(case: Case) -> Found:
 def _distributed(case: Case) -> tuple[ModuleOp, tuple[float, int] | None]:
     """The distributed program, and time and memory as the search had them, where it is what was searched."""
     module, predicted = case.sequential.clone(), None
-    if case.options.is_pipeline:
-        for each in case.options.pipeline():
-            each.apply(Context(), module)
-            if isinstance(each, IlpShardPass):
-                predicted = _said(module)
-    else:
-        case.options.apply(Context(), module)
+    for each in case.options.pipeline():
+        each.apply(Context(), module)
+        if isinstance(each, IlpShardPass):
+            predicted = _said(module)
     if case.expand:
         ExpandRanksPass().apply(Context(), module)
     if case.backend:

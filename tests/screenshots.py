@@ -22,7 +22,7 @@ IMAGES = Path(__file__).parent.parent / "docs" / "images"
 WIDTHS = 390, 768, 1200, 1600
 SEARCHES = {
     "inference": "search gpt2_175b.mlir --machine dgx-2 --set device.memory_capacity_bytes=80GB --devices 16 --batch-sizes 64..256",
-    "training": "search gpt3_8_layers.mlir --machine dgx-a100 --devices 16 --sharding dtp --pp 4 --microbatches 8",
+    "training": "search gpt3_8_layers.mlir --machine dgx-a100 --devices 16 --pp 4 --microbatches 8",
 }
 COLOURS = 128
 """Of a picture in README, which makes it a third as large."""

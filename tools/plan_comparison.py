@@ -17,7 +17,7 @@ TOGETHER = (
     ("microbatches",),
     ("schedule",),
     ("virtual_stages",),
-    ("sharding", "divide"),
+    ("divide",),
     ("zero",),
     ("recompute",),
     ("overlap",),

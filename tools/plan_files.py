@@ -62,9 +62,8 @@ SETTINGS: Mapping[str, tuple[Any, Check]] = {
     "microbatches": (1, _number(1)),
     "schedule": (None, _or_null(_text)),
     "virtual_stages": (1, _number(1)),
-    "sharding": ("dtp", _one_of("dtp", "ilp")),
     "divide": (False, FLAG),
-    "zero": (0, _one_of(0, 1, 2, 3)),
+    "zero": (None, _or_null(_one_of(0, 1, 2, 3))),
     "recompute": ("none", _text),
     "overlap": (False, FLAG),
     "sequence_parallel": (False, FLAG),
@@ -181,7 +180,9 @@ class _Reader:
         if "distir_plan" not in top:
             self.fail("distir_plan", f"{VERSION}, which makes it a plan", "nothing")
         self.check("distir_plan", top["distir_plan"], _one_of(VERSION))
-        settings = self.table(top.get("settings", {}), "settings", tuple(SETTINGS))
+        settings = self.table(top.get("settings", {}), "settings", (*SETTINGS, "sharding"))
+        if settings.pop("sharding", None) == "ilp" and settings.get("zero") == 0:
+            settings["zero"] = None  # as files said it that have `sharding`
         for name, value in settings.items():
             self.check(f"settings.{name}", value, SETTINGS[name][1])
         figures = self.table(top.get("figures", {}), "figures")

@@ -26,7 +26,6 @@ OPTIONS = {
     "microbatches": "microbatches",
     "schedule": "schedules",
     "virtual_stages": "virtual",
-    "sharding": "sharding",
     "divide": "divide",
     "zero": "zero",
     "recompute": "recompute",
@@ -69,7 +68,7 @@ def fits(pinned: dict[str, Any], c: Configuration) -> bool:
     """Whether a configuration is as pinned settings say; without a pipeline there is no schedule."""
     found = {"batch_size": c.batch, "microbatches": c.microbatches}
     found |= {name: getattr(c, degree) for name, degree in DEGREES.items()}
-    found |= {"recompute": c.recompute, "sharding": c.sharding, "overlap": c.overlap}
+    found |= {"recompute": c.recompute, "overlap": c.overlap}
     return all(found.get(name, value) == value for name, value in pinned.items() if value is not None)
 
 
@@ -109,7 +108,7 @@ class PlanRun:
     @cached_property
     def outcome(self) -> Outcome:
         """What became of it."""
-        return self.source.search.evaluate_alone(self.configuration)
+        return self.source.search.evaluate(self.configuration)
 
     @cached_property
     def row(self) -> Plan:
@@ -168,7 +167,7 @@ def plan_file(source: PlanSource, c: Configuration, figures: Mapping[str, Any]) 
     settings |= {"batch_size": c.batch, "microbatches": c.microbatches}
     settings |= {name: getattr(c, degree) for name, degree in DEGREES.items()}
     settings |= {"schedule": c.schedule if c.pp > 1 else None, "memory_limit_bytes": source.search.memory_limit_bytes}
-    settings |= {"recompute": c.recompute, "sharding": c.sharding, "virtual_stages": c.virtual, "overlap": c.overlap}
+    settings |= {"recompute": c.recompute, "virtual_stages": c.virtual, "overlap": c.overlap}
     numbers = {name: value for name, value in figures.items() if value is None or isinstance(value, int | float)}
     found = {name: value for name, value in numbers.items() if name not in (*settings, *DEGREES.values(), "rank")}
     shapes = {name: list(sizes) for name, sizes in map(parse_shape, args.shape)}

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
     from distir.interpreters.model_work import ModelWork
     from distir.passes.search.configurations import Configuration, Details, Figures
-    from distir.passes.search.shared_search import AnySearch, SharedSearch
+    from distir.passes.search.search import Search
+    from distir.passes.search.shared_search import SharedSearch
 
 
 @dataclass
 class PlanSource:
     """A search and the model that it is for."""
 
-    search: AnySearch | SharedSearch
+    search: Search | SharedSearch
     model: ModuleOp
     args: Namespace = field(default_factory=Namespace)
     """The options that it was asked for with."""

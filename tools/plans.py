@@ -157,7 +157,6 @@ class Plan:
             "schedule": c.schedule if c.pp > 1 else None,
             "virtual_stages": c.virtual,
             "recompute": c.recompute,
-            "sharding": c.sharding,
             "overlap": c.overlap,
             "throughput_per_second": self.throughput_per_second,
             "tokens_per_second": self.tokens_per_second,
@@ -185,7 +184,6 @@ COLUMNS = (
     "schedule",
     "V",
     "recompute",
-    "sharding",
     "overlap",
     "samples/s",
     "latency",
@@ -257,7 +255,7 @@ class Plans(Sequence[Plan]):
         return found
 
     def table(self, top: int | None = None) -> Table:
-        """One row per plan. Of devices that share a sequence (C), virtual stages (V), recomputation, how shardings are chosen, and streams of messages it says nothing where plans do not
+        """One row per plan. Of devices that share a sequence (C), virtual stages (V), recomputation, and streams of messages it says nothing where plans do not
         differ in it."""
         plans = self.ranked[:top]
         per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
@@ -269,8 +267,6 @@ class Plans(Sequence[Plan]):
             table = table.without("C")
         if all(plan.configuration.virtual == 1 for plan in self):
             table = table.without("V")
-        if len({plan.configuration.sharding for plan in self}) < 2:
-            table = table.without("sharding")
         if len({plan.configuration.overlap for plan in self}) < 2:
             table = table.without("overlap")
         if not any(any(plan.hidden_shares.values()) for plan in plans):
@@ -335,7 +331,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
     c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
         *(str(n) for n in (plan.rank, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches)),
-        *(c.schedule if c.pp > 1 else "-", str(c.virtual), c.recompute, c.sharding, "yes" if c.overlap else "no"),
+        *(c.schedule if c.pp > 1 else "-", str(c.virtual), c.recompute, "yes" if c.overlap else "no"),
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),
         "-" if plan.mfu is None else f"{plan.mfu:.1%}",

@@ -15,7 +15,7 @@ from distir.tools.plan_runs import PlanRun, not_simulated, pin
 from distir.tools.plan_source import PlanSource
 from distir.tools.plans import Plans
 
-SAME = ("sharding", "divide", "zero", "recompute", "gradient_type", "matmul_type", "matmul_keep")
+SAME = ("divide", "zero", "recompute", "gradient_type", "matmul_type", "matmul_keep")
 """Options of which a search has one value for all its plans."""
 
 
@@ -53,11 +53,10 @@ class Today:
             "pp": None,
             "microbatches": None,
             "schedules": None,
-            "sharding": "auto",
             "divide": False,
         }
         usual |= {
-            "zero": 0,
+            "zero": None,
             "overlap": None,
             "virtual": None,
             "pin": None,
@@ -72,7 +71,7 @@ class Today:
 
     def found_among(self, plans: Plans, source: PlanSource) -> Found:
         """How it does beside the plans that a search found; it may be one of them."""
-        options = ([getattr(args, name, None) or None for name in SAME] for args in (self.run.args, source.args))
+        options = ([getattr(args, name, None) for name in SAME] for args in (self.run.args, source.args))
         try:
             self.run.share(source, next(options) == next(options))
             row = self.run.row

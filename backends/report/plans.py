@@ -42,7 +42,6 @@ def _plan(rank: int | None, outcome: Outcome) -> dict[str, Any]:
     plan |= {
         "schedule": c.schedule,
         "recompute": c.recompute,
-        "sharding": c.sharding,
         "dropped": outcome.dropped,
         "throughput": outcome.throughput,
     }

@@ -97,7 +97,6 @@ function plans(search) {
     { name: "rank", value: p => p.rank ?? 1e9, show: p => p.rank ? String(p.rank) : "" }, { name: "batch", value: p => p.batch }, { name: "D", value: p => p.dp },
     ...(shown.some(p => p.cp > 1) ? [{ name: "C", value: p => p.cp }] : []), { name: "T", value: p => p.tp },
     { name: "P", value: p => p.pp }, { name: "K", value: p => p.k }, { name: "schedule", value: p => p.schedule, show: p => p.pp > 1 ? p.schedule : "-", text: true },
-    ...(new Set(shown.map(p => p.sharding)).size > 1 ? [{ name: "sharding", value: p => p.sharding, text: true }] : []),
     ...(shown.some(p => p.recompute !== "none") ? [{ name: "recompute", value: p => p.recompute, text: true }] : []),
     { name: "samples/s", value: p => p.throughput, show: p => p.latency === null ? "" : number(p.throughput) },
     ...(shown.some(p => p.tokens) ? [{ name: "tokens/s", value: p => p.tokens ?? 0, show: p => p.tokens ? Math.round(p.tokens).toLocaleString("en") : "" }] : []),

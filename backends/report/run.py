@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distir.interpreters.simulate.breakdown import By, breakdown, memory_parts, places
 from distir.interpreters.simulate.expansion import COMPUTE
 from distir.interpreters.simulate.occupancy import by_axis
-from distir.interpreters.simulate.spans import CALL, PER_MICROSECOND, Level, Span
+from distir.interpreters.simulate.spans import PER_MICROSECOND, Level, Span
 
 if TYPE_CHECKING:
     from distir.interpreters.simulate.analysis import Analysis
@@ -78,9 +78,8 @@ def run_data(analysis: Analysis) -> dict[str, Any]:
     summary, count = analysis.summary, analysis.summary.devices
     where = places(analysis.module, count)
     depth, devices, spans = _spans(analysis, where)
-    replicas = frozenset(name for name in {s.function for s in spans} if analysis.expansion.function(name).is_replica)
-    table = Columns(sorted({s for s in summary.clocks if s[0] in devices}), replicas)
-    shown = [table.row(span) for span in spans if span.kind != CALL or span.name not in replicas]
+    table = Columns(sorted({s for s in summary.clocks if s[0] in devices}))
+    shown = [table.row(span) for span in spans]
     critical = [table.row(span)[:3] for span in analysis.critical_path.spans if span.stream[0] in devices]
     links = [
         {
@@ -163,8 +162,6 @@ class Columns:
     """Spans as numbers: texts that repeat are listed once."""
 
     streams: Sequence[tuple[int, str]]
-    replicas: frozenset[str]
-    """Functions that are part of the entry: the timeline has no lane of theirs."""
     names: dict[str, int] = field(default_factory=dict[str, int])
     kinds: dict[str, int] = field(default_factory=dict[str, int])
     paths: dict[str, int] = field(default_factory=dict[str, int])
@@ -177,7 +174,7 @@ class Columns:
         name = span.name if span.label == span.name else f"{span.name} {span.label}"
         texts = ((self.names, name), (self.kinds, span.kind), (self.paths, " / ".join(span.path)))
         name_number, kind, path = (known.setdefault(text, len(known)) for known, text in texts)
-        depth = sum(part.partition(":")[0] not in self.replicas for part in span.path)
+        depth = len(span.path)
         start, duration = span.start / PER_MICROSECOND, (span.end - span.start) / PER_MICROSECOND
         return [self.rows[span.stream], start, duration, name_number, kind, depth, path]
 

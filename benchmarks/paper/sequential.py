@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, TensorType, f16
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -26,7 +27,7 @@ from distir.dialects.grad import LossGradOp, LossOp, MatmulGradOp, ReluGradOp, S
 from distir.dialects.onnx import OPERATORS
 from distir.frontends.shapes import bind_arguments
 from distir.interpreters.entry import entry_function
-from distir.interpreters.machines import load_machine
+from distir.passes.expand_ranks import ExpandRanksPass
 from distir.passes.search import configurations, search
 
 SCHEDULE = "1f1b"
@@ -47,11 +48,13 @@ class Transform:
             of_mlp = mlp.MODELS[model]
             of_mlp = of_mlp if layers is None else replace(of_mlp, layers=layers)
             bind = partial(module, of_mlp)
-        self._search = search.Search(bind, load_machine(MACHINE), "distir", NO_LIMIT)
+        self._search = search.Search(bind, MACHINE, "distir", NO_LIMIT, restrict="dp=batch,tp=model")
 
     def program(self, c: Configuration) -> ModuleOp:
         """The level-3 program. Devices are numbered as ours are: (p * D + d) * T + t."""
-        return self._search.program(self._named(c))
+        module = self._search.program(self._named(c))
+        ExpandRanksPass().apply(Context(), module)
+        return module
 
     def outcomes(self, points: Sequence[Point]) -> Iterator[Outcome]:
         """What their simulations say: those that differ in the batch alone are one program, built once."""

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from xdsl.ir import Operation
 
 from distir.interpreters.costs import SLOWDOWN
-from distir.interpreters.entry import REPLICA
 from distir.interpreters.model_names import Renamings, inside, model_name
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
 from distir.interpreters.simulate.labels import call_text, callee_name, labels_of
@@ -55,8 +54,6 @@ class Function:
     name: str
     operations: list[Operation]
     labels: Mapping[Operation, str]
-    is_replica: bool = False
-    """Part of the entry: calls of it count for no depth."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +97,7 @@ class Expansion:
         if (known := self._functions.get(name)) is None:
             function = self.program.reader.walk.function(name)
             operations = self.program.reader.operations[name]
-            is_replica = REPLICA in function.attributes
-            known = self._functions[name] = Function(name, operations, labels_of(function), is_replica)
+            known = self._functions[name] = Function(name, operations, labels_of(function))
         return known
 
     def makers(self, body: Body) -> Mapping[int, int]:
@@ -117,12 +113,11 @@ class Expansion:
         path = (*scope.path, call_text(op, scope.function.labels[op]))
         frame = self.program.known.frames.of(call.callee, devices)
         function = self.function(callee_name(op))
-        depth = scope.depth + (not function.is_replica)
-        return Scope(call.callee, frame, function, devices, path, depth, inside(op, scope.around))
+        return Scope(call.callee, frame, function, devices, path, scope.depth + 1, inside(op, scope.around))
 
     def opens(self, scope: Scope, op: Operation, depth: int | None) -> bool:
         """Whether a call in a scope is looked into at this depth."""
-        return depth is None or scope.depth + (not self.function(callee_name(op)).is_replica) < depth
+        return depth is None or scope.depth + 1 < depth
 
     def stages(self, scope: Scope) -> list[Stage]:
         """The steps of a scope, with costs."""

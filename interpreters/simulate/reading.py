@@ -26,7 +26,6 @@ from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.groups import by_rank
 from distir.dialects.errors import DistirError
 from distir.interpreters.costs import SAID, Cost, detached
-from distir.interpreters.held import HeldOp
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Library, Message, Room, Run, Slots
 from distir.interpreters.simulate.groups import DevicesDiffer, Representatives
 from distir.interpreters.simulate.result import Stream
@@ -364,8 +363,6 @@ class FunctionReader:
 
     def _run(self, op: Operation, operands: list[Slots]) -> list[Slots]:
         kind = type(op)
-        if kind is HeldOp:
-            return [(STAYS,)]
         if kind is PackOp:
             key = (kind, id(op.results[0].type))
         elif kind is UnpackOp:

@@ -65,18 +65,6 @@ def collective(source: State, target: State) -> str | None:
             return None
 
 
-def conversion_seconds(
-    source: State, target: State, whole_bytes: int, shards: int, collective_seconds: Callable[[str, int], float]
-) -> float:
-    """What a conversion of a value of `whole_bytes` (unsharded along the axis) costs in communication."""
-    seconds, here = 0.0, source
-    for there in hops(source, target):
-        if (kind := collective(here, there)) is not None:
-            seconds += collective_seconds(kind, whole_bytes // shards if kind == "alltoall" else whole_bytes)
-        here = there
-    return seconds
-
-
 def convert(
     values: Sequence[SSAValue], source: State, target: State, insert: Insert, only: int | None = None
 ) -> list[SSAValue]:

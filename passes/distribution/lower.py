@@ -37,8 +37,7 @@ from distir.passes.distribution.shards import Shards, placed_copy, state_on
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import AnyCall, give_body, is_constant
 
-STRATEGY, SHARDING, SITE = "dist.strategy", "dist.sharding", "dist.site"
-"""`dist.site` marks an op of the annotated module, so that its copies in stages and local functions are recognised."""
+STRATEGY, SHARDING = "dist.strategy", "dist.sharding"
 
 
 class Lowering:
@@ -124,7 +123,7 @@ class OperationRunsOnShards(RewritePattern):
             return
         options, mesh = self.chosen[op], self.shards.mesh
         sizes, read = LocalSizes(op, options, mesh), values_read(op)
-        attributes = {k: v for k, v in op.attributes.items() if k not in (ADDENDS, RULE, STRATEGY, SITE)}
+        attributes = {k: v for k, v in op.attributes.items() if k not in (ADDENDS, RULE, STRATEGY)}
         operands = [
             [] if i in sizes.operands else self.shards.get(v, tuple(o.operands[i] for o in options), rewriter.insert)
             for i, v in enumerate(read)

@@ -17,24 +17,20 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from distir.dialects.sharding import (
-    Choice,
     Gather,
     InputDim,
     Pieces,
     Reduce,
-    Replicate,
     Rule,
     Sharded,
-    State,
     UseFactor,
     Windowed,
     different,
     extent_of,
     mapped,
 )
-from distir.interpreters.held import HeldOp
 from distir.interpreters.walk import values_read
-from distir.passes.distribution.options import Option, chosen_option, options, rule_of
+from distir.passes.distribution.options import Option, options, rule_of
 from distir.passes.structure import (
     AnyCall,
     argument_attributes,
@@ -158,7 +154,7 @@ class AxisSpace:
     def close(self) -> None:
         """Options with the pieces that neighbours use, until nothing is added."""
         pending = dict.fromkeys(
-            op for function in self.functions for op in function.body.block.ops if not isinstance(op, ReturnOp | HeldOp)
+            op for function in self.functions for op in function.body.block.ops if not isinstance(op, ReturnOp)
         )
         while pending:
             op = next(iter(pending))
@@ -178,7 +174,7 @@ class AxisSpace:
             callers += self._callers[value.block.parent_op()]
         else:
             ops.append(cast(OpResult, value).op)
-        return [op for op in (*ops, *callers) if not isinstance(op, ReturnOp | HeldOp)]
+        return [op for op in (*ops, *callers) if not isinstance(op, ReturnOp)]
 
     def _visit(self, op: Operation) -> list[SSAValue]:
         """Renews the options of an op; returns the values for which it found new pieces."""
@@ -259,63 +255,6 @@ class AxisSpace:
         return all(self._allowed(value, dim) for value, dim in cuts)
 
 
-class TensorSpace(AxisSpace):
-    """The tensor axis: it cuts what cuts weights, also inside each row of the batch, and never what cuts the batch."""
-
-    byte_seconds = 0.0
-    """What going over one byte of a device's memory takes."""
-
-    def __init__(
-        self,
-        module: ModuleOp,
-        entry: FuncOp,
-        shards: int,
-        reach: Callable[[], Reach],
-        fixed: Mapping[Operation, Choice] | None = None,
-    ):
-        """`fixed` are choices made before: an operation has no other option than its own, if that fits its shapes. `reach` is
-        asked if one does not."""
-
-        def is_weight(value: SSAValue, dim: int) -> bool:
-            return reach().is_weight(value, dim)
-
-        super().__init__(module, entry, shards, is_weight, is_weight)
-        if fixed is None or not self._fix(fixed):
-            self.close()
-
-    def _fix(self, choices: Mapping[Operation, Choice]) -> bool:
-        """Takes all choices as they are; False if one does not fit."""
-        for function in self.functions:
-            for op in function.body.block.ops:
-                if isinstance(op, AnyCall | ReturnOp | HeldOp):
-                    continue
-                option = chosen_option(op, choices.get(op, Replicate()), self.shards)
-                if option is None:
-                    self.options.clear()
-                    return False
-                self.options[op] = [option]
-        return True
-
-    def keep(self, op: Operation, found: list[Option], inside: set[Option]) -> list[Option]:
-        """A contraction that can be cut is cut; it can also be whole, at a high price (`is_idle`), if only what is inside others can be
-        cut: what it takes and makes may be cut in more pieces than can be converted."""
-        cut = [o for o in found if isinstance(o.choice, UseFactor)]
-        return cut if not inside.issuperset(cut) and is_contraction(op) else found
-
-    def is_idle(self, op: Operation, option: Option) -> bool:
-        """Whether the option leaves a contraction whole that could be cut."""
-        return (
-            not isinstance(option.choice, UseFactor)
-            and is_contraction(op)
-            and any([isinstance(o.choice, UseFactor) for o in self.options[op]])
-        )
-
-
-def is_scattered(state: State) -> bool:
-    """Whether a dim is cut in so many pieces that making it whole, or cutting it, would copy many slices: it is not converted."""
-    return isinstance(state, Sharded) and len(state.pieces) > MOST_PIECES
-
-
 class Reach:
     """Which dims are linked to the batch, which to a dim of a parameter, and which of these to one of a weight: what is made of
     parameters alone, and is summed over (the matrix of a contraction, the table of a lookup). Tables that are added or multiplied
@@ -332,9 +271,6 @@ class Reach:
             if role in ("parameter", "state")
             for d in range(_rank(v))
         }
-        for function in calls_first(module, entry.sym_name.data):
-            held = [op.output for op in function.body.block.ops if isinstance(op, HeldOp)]
-            self._model.update([self._links.find((v, d)) for v in held for d in range(_rank(v))])
         self._data = {self._links.find((arguments[i], d)) for i, d in batch.items()}
 
     @cached_property
@@ -344,7 +280,7 @@ class Reach:
         made, found = made_of_model(self._entry, table), set[int]()
         for function in calls_first(self._module, self._entry.sym_name.data):
             for op in function.body.block.ops:
-                if isinstance(op, AnyCall | ReturnOp | HeldOp) or all([v in made or is_stated(v) for v in op.operands]):
+                if isinstance(op, AnyCall | ReturnOp) or all([v in made or is_stated(v) for v in op.operands]):
                     continue
                 if (rule := rule_of(op)) is not None:
                     for i in {i for i, _ in _summed(op, rule) if op.operands[i] in made}:
@@ -379,17 +315,6 @@ def _scaled(cuts: Iterable[Pieces], op: Operation) -> set[Pieces]:
     return found
 
 
-def is_contraction(op: Operation) -> bool:
-    """Whether two operands are summed over a common factor: where the arithmetic of a model is."""
-    rule = rule_of(op)
-    if rule is None:
-        return False
-    return any(
-        any(isinstance(c, Reduce) for c in combines) and len({i for i, _ in _carriers(rule.inputs, factor)}) > 1
-        for factor, combines in rule.combines.items()
-    )
-
-
 def _is_even(option: Option, shards: int) -> bool:
     states = (*option.operands, *option.results)
     return all(state.is_even(shards) for state in states if isinstance(state, Sharded))
@@ -408,9 +333,7 @@ def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str
     found = set[SSAValue](model_arguments(entry))
     for function in reversed(list(functions_)):  # callers before callees
         for op in function.body.block.ops:
-            if isinstance(op, HeldOp):
-                found.add(op.output)
-            elif isinstance(op, AnyCall):
+            if isinstance(op, AnyCall):
                 callee = table[op.callee.string_value()].body.block
                 found |= {b for a, b in zip(op.operands, callee.args, strict=False) if a in found}
     return found
@@ -427,9 +350,7 @@ def made_of_model(entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:
             return
         looked_at[function] = given
         for op in block.ops:
-            if isinstance(op, HeldOp):
-                made.add(op.output)
-            elif isinstance(op, AnyCall):
+            if isinstance(op, AnyCall):
                 callee = table[op.callee.string_value()]
                 inside = callee.body.block
                 made.update([b for a, b in zip(op.operands, inside.args, strict=False) if a in made])

@@ -1,2 +1,2 @@
-"""A grid of plans: `distribute` (the steps of `dtp-parallelize{sharding=dtp}` in order), `configurations` (D/T/P, batch, schedule), `search` (builds and simulates them), `representative` (what is simulated
-of one), `best_first` with `bounds` over `stage_functions` (which ones need not be); `staged_search` (what `sharding=ilp` writes)."""
+"""A grid of plans: `configurations` (degrees, batch, schedule), `search` (makes and simulates their programs), `figures` (what is said of one), `best_first` with
+`plan_bounds` (which ones need not be made), `shared_search` (over several processes)."""

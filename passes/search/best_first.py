@@ -4,25 +4,14 @@ were found."""
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from multiprocessing import get_context
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from distir.passes.distribution.pipeline.layout import Layout
-from distir.passes.distribution.pipeline.staged import StagedProgram
 from distir.passes.search.configurations import Configuration, Outcome
-
-
-class Program(NamedTuple):
-    """Configurations that are one program at different batch sizes."""
-
-    staged: StagedProgram
-    layout: Layout
-    schedule: str
-    configurations: Sequence[Configuration]
 
 
 class Fastest:
@@ -51,36 +40,32 @@ class BestFirst:
         """`others` are the fastest plans that processes found that share the search."""
         self.wanted, self.others = wanted, others
         self._found: list[float] = []
-        self._waiting: list[tuple[float, int, Program | None, Mapping[Configuration, float]]] = []
+        self._waiting: list[tuple[float, int, Configuration, float]] = []
         self._order = count()
         self._slower: dict[Configuration, float] = {}
 
-    def add(
-        self, least_seconds: Mapping[Configuration, float], program: Program | None = None, likely: float = 0.0
-    ) -> None:
-        """Something to look at: configurations, with what each takes at least, and their program if it is known; in the order of what they
-        `likely` take, if that is more."""
-        if least_seconds:
-            most = max([_throughput(c, max(least, likely)) for c, least in least_seconds.items()])
-            heappush(self._waiting, (-most, next(self._order), program, least_seconds))
+    def add(self, configuration: Configuration, least_seconds: float, likely: float = 0.0) -> None:
+        """Something to look at, with what it takes at least; in the order of what plans `likely` take, if that is more."""
+        most = _throughput(configuration, max(least_seconds, likely))
+        heappush(self._waiting, (-most, next(self._order), configuration, least_seconds))
 
-    def next(self) -> tuple[Program | None, list[Configuration]] | None:
-        """What to look at next, without the configurations that cannot be among the fastest; None if there is nothing."""
+    def next(self) -> Configuration | None:
+        """What to look at next, of what can be among the fastest; None if there is nothing."""
         while self._waiting:
-            _, _, program, least_seconds = heappop(self._waiting)
-            if configurations := self._without_slower(least_seconds):
-                return program, configurations
+            _, _, configuration, least_seconds = heappop(self._waiting)
+            if not self._is_slower(configuration, least_seconds):
+                return configuration
         return None
 
     def close(self) -> None:
         """Of what is not looked at any more, what cannot be among the fastest is slower."""
-        for _, _, _, least_seconds in self._waiting:
-            self._without_slower(least_seconds)
+        for _, _, configuration, least_seconds in self._waiting:
+            self._is_slower(configuration, least_seconds)
 
-    def _without_slower(self, least_seconds: Mapping[Configuration, float]) -> list[Configuration]:
-        slower = {c: s for c, s in least_seconds.items() if _throughput(c, s) < self._threshold}
-        self._slower.update(slower)
-        return [c for c in least_seconds if c not in slower]
+    def _is_slower(self, configuration: Configuration, least_seconds: float) -> bool:
+        if is_slower := _throughput(configuration, least_seconds) < self._threshold:
+            self._slower[configuration] = least_seconds
+        return is_slower
 
     def note(self, outcome: Outcome) -> Outcome:
         """Counts a plan that was simulated."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from distir.passes.distribution.pipeline.layout import Layout
 from distir.passes.distribution.pipeline.tasks import USUAL, counts, is_plain, numbers_on_each
 
 PAPER_MICROBATCHES = (2, 4, 8, 16, 32, 64, 128)
-"""What the DistIR paper tries for pipelines (section 5.1); without a pipeline there is one microbatch."""
+"""What the DistIR paper tries for pipelines (section 5.1); without a pipeline it has one microbatch."""
 
 
 CUTS_LAYERS = "stages would begin inside repeated layers"
@@ -32,8 +31,6 @@ class Configuration:
     schedule: str
     recompute: str = "none"
     """The policy of `recompute-activations`."""
-    sharding: str = "dtp"
-    """As for `dtp-parallelize`: dtp or ilp."""
     virtual: int = 0
     """Stages on each rank of the pipeline; 0: as many as the schedule has."""
     overlap: bool = False
@@ -60,10 +57,6 @@ class Configuration:
         """Degrees and microbatches, as tables call them."""
         shared = f" C={self.cp}" if self.cp > 1 else ""
         return f"D={self.dp}{shared} T={self.tp} P={self.pp} K={self.microbatches}"
-
-    @property
-    def layout(self) -> Layout:
-        return Layout(self.dp, self.tp, self.pp, self.microbatches)
 
 
 @dataclass(frozen=True)
@@ -127,19 +120,17 @@ def grid(
     batches: Iterable[int],
     microbatches: Sequence[int],
     schedules: Sequence[str],
-    sharding: str = "dtp",
     allows: Callable[[int, int, int], bool] = lambda dp, tp, pp: True,
     policies: Sequence[str] = ("none",),
     virtual: Sequence[int] = (),
     overlap: bool = False,
     sharing: Sequence[int] = (1,),
 ) -> list[Configuration]:
-    """The paper's grid: all degrees that a user allows, microbatches only where there is a pipeline, whole rows for every
-    microbatch of every replica, and of a table from a file what it has. With `sharding` ilp, microbatches also without a pipeline, and unless told those
-    of 1, 2, 4, ... rows. `virtual` says how many stages a rank has by schedules that leave it open, `sharing` how many devices may share a sequence."""
+    """All degrees that a user allows, whole rows for every microbatch of every replica, unless told 1, 2, 4, ... of them, and of a table from a file what it
+    has. `virtual` says how many stages a rank has by schedules that leave it open, `sharing` how many devices may share a sequence."""
     alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
-        Configuration(batch, dp, tp, pp, k, schedule, recompute, sharding, on_each, overlap, cp)
+        Configuration(batch, dp, tp, pp, k, schedule, recompute, on_each, overlap, cp)
         for recompute in policies
         for batch in batches
         for cp in sharing
@@ -149,11 +140,7 @@ def grid(
         for k, schedule, on_each in (
             ordered(schedules, pp, microbatches or usual_microbatches(batch // dp), virtual)
             if pp > 1
-            else [
-                (k, alone, 1)
-                for k in (1, *(microbatches or usual_microbatches(batch // dp)))
-                if k == 1 or sharding == "ilp"
-            ]
+            else [(k, alone, 1) for k in dict.fromkeys((1, *(microbatches or usual_microbatches(batch // dp))))]
         )
         if batch % (dp * k) == 0
     ]

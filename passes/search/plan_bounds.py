@@ -231,7 +231,7 @@ class PlanBounds:
             known[Rows.of(c)] = 0.0
 
     def _least_of_loop(self, c: Configuration) -> float:
-        passes = replace(self.passes(c), zero=0).planning()
+        passes = replace(self.passes(c), zero=None).planning()
         last = next(i for i, each in enumerate(passes) if isinstance(each, IlpShardPass))
         search, before = cast(IlpShardPass, passes[last]), passes[:last]
         if (key := (c.batch, *before)) not in self._loops:

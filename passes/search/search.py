@@ -1,455 +1,330 @@
-"""The search over D/T/P plans: every configuration of a grid is built as the program it stands for and simulated.
+"""The search over plans that the pipeline of passes makes: in go a model and configurations, out come the figures of the program that
+`dtp-parallelize{sharding=ilp grouped=true}` writes for each. Nothing else is simulated, and the best plan's text is that program.
 
-What is simulated is what runs: the best plan's program is the one whose figures were printed. A configuration that the
-rules forbid, or whose devices run out of memory, is kept with the reason."""
+Configurations are looked at in the order of what they can reach at most, until no other can be among the fastest."""
 
 from __future__ import annotations
 
-import atexit
-import gc
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field, replace
-from math import ceil
+from functools import cached_property
+from math import inf
 from time import monotonic
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
-from distir.interpreters.costs import Costs
-from distir.interpreters.entry import entry_function
-from distir.interpreters.machines import Machine
+from distir.interpreters.cost_models import CostModel, make_cost_model
+from distir.interpreters.machines import Machine, load_machine
 from distir.interpreters.simulate import SummaryMemo
-from distir.interpreters.simulate.batches import MARK, BatchCosts, BatchSummaries
-from distir.interpreters.simulate.reading import Reader
 from distir.interpreters.simulate.summaries import open_program
-from distir.interpreters.work import type_bytes
-from distir.passes.distribution.batch.batch_axis import Phase, parse_batch
-from distir.passes.distribution.batch.entry_axis import axis_of_entry
-from distir.passes.distribution.options import SUM
-from distir.passes.distribution.pipeline.at_rows import staged_at
-from distir.passes.distribution.pipeline.layout import Layout
-from distir.passes.distribution.pipeline.local_program import CutsLayers
-from distir.passes.distribution.pipeline.staged import StagedProgram
-from distir.passes.distribution.tensor.choices import TensorChoices
-from distir.passes.distribution.tensor.tensor_axis import Variants
-from distir.passes.overlap_communication import OverlapCommunicationPass
-from distir.passes.search.best_first import BestFirst, Fastest, Program
-from distir.passes.search.bounds import Bounds, Least
-from distir.passes.search.configurations import CUTS_LAYERS, Configuration, Details, Figures, Outcome, ranked
-from distir.passes.search.distribute import distribute, lower_stages
-from distir.passes.search.representative import (
-    details_of,
-    details_of_one,
-    figures_of_batches,
-    figures_of_one,
-    figures_of_program,
-)
-from distir.passes.structure import argument_attributes, text
+from distir.passes.distribution.pipeline.tasks import is_plain
+from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
+from distir.passes.ilp_shard import IlpShardPass
+from distir.passes.pipeline_schedule import PipelineSchedulePass
+from distir.passes.search.best_first import BestFirst, Fastest
+from distir.passes.search.collector import sweep
+from distir.passes.search.configurations import UNSEEN, Configuration, Details, Outcome, ranked
+from distir.passes.search.figures import details_of, figures_of_program
+from distir.passes.search.plan_bounds import PlanBounds
+from distir.passes.sharding.search import NothingFits, NotInTime, TooSlow
 
-MOST_WRITTEN_OUT = 128
-"""Devices times microbatches of plans that are simulated with messages on streams unless asked: all that they do is written out."""
-MOST_STAGED = 128
-"""Programs of stages that are kept for configurations that are evaluated one by one: those that were used last."""
+SECONDS_PER_PLAN = 120.0
+"""For choosing the sharding of one plan: what is best is proven if that is enough, and otherwise the best that was found."""
+ENOUGH = 0.01
+"""A plan will do whose sharding no other beats by more than this share: near the limit of memory the rest takes most of the time (GPT-3 on 1,024 H100, D512 T2: 4 instead of 20 s for
+0.07 %)."""
+OF_ONE, LEAST_SECONDS = 1 / 6, 20.0
+"""A plan may have this share of the time, and so much at least: near the limit of memory it takes longer to find one that is hardly faster (GPT-3 on 1,024 H100, D64 T16: 100 s, and
+0.004 % faster than in 20 s)."""
+KNOWING = 1 / 8
+"""This share of the time is kept to know the stages of all plans, which says what fits no device."""
+FIRST = 4
+"""Before the first plan it is found what tensor ranks do in so many, unless that takes a share `KNOWING` of the time: that is dearer than other bounds, but says which plans are worth it."""
+LATER = 0.01
+"""A plan that likely takes so much longer than it seemed waits until others were looked at."""
+MOST_HIDDEN = 1.25
+"""Where plans are tried with messages beside computation too, one may be so many times slower without than those that are fastest without (GPT-3 on 1,024 H100: D256 T4 takes
+14.1 s, and 11.8 s with; D512 T2 14.8 and 11.9 s; D32 T4 P8 13.2 and 13.0 s)."""
+MOST_KEPT = 16
+"""Programs of the fastest plans that are kept: one that is chosen again, in other time, may be another."""
 
 
 @dataclass
 class Search:
-    """Evaluates configurations of one model. `bind(batch)` gives the level 1 program at a batch size, afresh."""
+    """Evaluates configurations of one model. `bind(batch)` gives the level 1 program at a batch size, afresh; `machine` is a name or a path."""
 
     bind: Callable[[int], ModuleOp]
-    machine: Machine
+    machine_name: str
     cost_model: str
     memory_limit_bytes: int
     batch: str = ""
+    restrict: str = "dp=batch"
+    """What axes may cut, as for `ilp-shard`."""
     overlapped: int = 0
-    """How many of the fastest plans are simulated with messages on streams of their own too, where their programs are not long."""
-    exhaustive: bool = False
-    """Simulates also what cannot fit whatever its activations take."""
+    """How many of the fastest plans are simulated with messages on streams of their own too."""
     wanted: int = 0
-    """How many of the fastest plans are wanted: others, and what cannot fit, are not simulated where bounds say so
-    (`bounds`), and no stage begins inside a repeated layer. 0: the figures of all."""
+    """How many of the fastest plans are wanted; 0: the figures of all."""
+    divides: bool = False
+    """Whether each plan divides first (`ilp-shard{divide}`)."""
+    zero: int | None = None
+    """What replicas store in parts (`zero-partition`); None: what is fastest."""
+    seconds: float = inf
+    """For all plans together."""
     fastest: Fastest | None = None
     """The plans that processes found that share the search."""
-    choices: TensorChoices = field(default_factory=TensorChoices)
-    """What is known of the tensor axis, to which is added what is found."""
-    _bases: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
+    _end: float = inf
+    _speeds: dict[tuple[int | str, ...], float] = field(default_factory=dict[tuple[int | str, ...], float])
+    """Samples per second of the programs that are kept."""
+    _bases: dict[tuple[int, bool], ModuleOp] = field(default_factory=dict[tuple[int, bool], ModuleOp])
+    _sharded: dict[tuple[int | str, ...], ModuleOp | DistirError] = field(
+        default_factory=dict[tuple[int | str, ...], "ModuleOp | DistirError"]
+    )
+    """Programs before their schedule, which depend on that only where it has other stages than plain ones: of the last plan, and of the fastest."""
     _memo: SummaryMemo = field(default_factory=SummaryMemo)
-    _any_batch: ModuleOp | None = None
-    _dims: dict[int, int] | None = None
-    _bases_of_any_batch: dict[int, ModuleOp] = field(default_factory=dict[int, ModuleOp])
-    _held: int | None = None
-    _summed: int | None = None
-    _variants: dict[tuple[int, int, bool], Variants] = field(default_factory=dict[tuple[int, int, bool], Variants])
-    """By shards of the batch, stages, and whether these are of whole layers."""
-    _for_all_rows: dict[tuple[int, int, int], StagedProgram] = field(
-        default_factory=dict[tuple[int, int, int], StagedProgram]
-    )
-    """By ranks, stages and parts of the batch (one, or more): what those at each number of rows are made of."""
-    _staged: dict[tuple[int, int, int, int], tuple[StagedProgram, Reader]] = field(
-        default_factory=dict[tuple[int, int, int, int], tuple[StagedProgram, Reader]]
-    )
-    """By ranks, stages, parts of the batch (one, or more), and rows of a microbatch: what configurations that are evaluated one by one share."""
-    _most_stages: dict[int, int] = field(default_factory=dict[int, int])
-    """By shards of the batch, into how many stages the model can be cut between its layers, once that was too few."""
 
-    def base(self, batch: int) -> ModuleOp:
-        """The annotated program at a batch size. Once the search knows that its rules say how the model changes with the
-        batch (`outcomes`), all sizes are made of one program."""
-        from distir.passes.distribution.batch.rebatch import rebatch
-        from distir.passes.dtp_parallelize import prepare
+    @cached_property
+    def _costs(self) -> CostModel:
+        return make_cost_model(self.cost_model, self.machine)
 
-        if batch not in self._bases:
-            if self._any_batch is not None:
-                module = rebatch(self._any_batch, self.dims(self._any_batch), batch)
-            else:
-                module = self.bind(batch)
-                prepare(Context(), module)
-            self._bases = {batch: module}
-        return self._bases[batch]
+    @cached_property
+    def bounds(self) -> PlanBounds:
+        """What plans take at least."""
+        return PlanBounds(
+            self.base,
+            self.passes,
+            self.machine_name,
+            self.machine,
+            self.cost_model,
+            self._costs,
+            self.batch,
+            self.divides,
+            self.overlapped > 0,
+            self.memory_limit_bytes,
+            self._memo,
+        )
 
-    def dims(self, module: ModuleOp) -> dict[int, int]:
-        """The batch dims of the entry's arguments, which are those of the program for all batch sizes, if there is one."""
-        if self._any_batch is None:
-            return parse_batch(self.batch, entry_function(module))
-        if self._dims is None:
-            self._dims = parse_batch(self.batch, entry_function(self._any_batch))
-        return self._dims
+    @cached_property
+    def machine(self) -> Machine:
+        return load_machine(self.machine_name)
 
-    def program(self, configuration: Configuration) -> ModuleOp:
-        """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
-        module = self.base(configuration.batch).clone()
-        c = configuration
-        distribute(module, self.dims(module), c.layout, c.schedule, self.machine, self.choices, not c.overlap)
-        if c.overlap:
-            OverlapCommunicationPass().apply(Context(), module)
+    def base(self, batch: int, shares_sequences: bool = False) -> ModuleOp:
+        """The annotated program at a batch size. Finding its rules is not of the time for plans."""
+        if (key := (batch, shares_sequences)) not in self._bases:
+            start = monotonic()
+            self._bases[key] = self.bind(batch)
+            prepare(Context(), self._bases[key], shares_sequences)
+            self._end += monotonic() - start
+        return self._bases[key]
+
+    @property
+    def _left(self) -> float:
+        """Seconds for a plan."""
+        return min(SECONDS_PER_PLAN, max(LEAST_SECONDS, self.seconds * OF_ONE), self._end - monotonic())
+
+    def passes(self, c: Configuration) -> DtpParallelizePass:
+        """The pass that writes a configuration's program."""
+        return DtpParallelizePass(
+            dp=c.dp,
+            cp=c.cp,
+            tp=c.tp,
+            pp=c.pp,
+            microbatches=c.microbatches,
+            schedule=c.schedule,
+            recompute=c.recompute,
+            batch=self.batch,
+            machine=self.machine_name,
+            cost_model=self.cost_model,
+            overlap=c.overlap,
+            virtual=c.virtual,
+            sharding="ilp",
+            memory_limit=str(self.memory_limit_bytes),
+            restrict=self.restrict,
+            time_limit=max(1.0, self._left),
+            grouped=True,
+            divide=self.divides,
+            zero=self.zero,
+        )
+
+    def program(self, c: Configuration, cutoff: float = inf) -> ModuleOp:
+        """The distributed program of a configuration. Raises DistirError where none fits, or the rules or the batch forbid it, and TooSlow."""
+        passes = [
+            replace(each, cutoff=cutoff if cutoff < inf else None, gap=ENOUGH)
+            if isinstance(each, IlpShardPass)
+            else each
+            for each in self.passes(c).planning()
+        ]
+        last = next(i for i, each in enumerate(passes) if isinstance(each, PipelineSchedulePass))
+        key = _kept_as(c)
+        if key not in self._sharded:
+            for other in [each for each in self._sharded if each not in self._speeds]:
+                del self._sharded[other]
+            module = self.base(c.batch, c.cp > 1).clone()
+            try:
+                with redirect_stderr(io.StringIO()):  # notes on plans that nobody may take
+                    for each in passes[:last]:
+                        each.apply(Context(), module)
+                self._sharded[key] = module
+            except TooSlow:  # by this schedule
+                raise
+            except DistirError as error:
+                self._sharded[key] = error
+        if isinstance(found := self._sharded[key], DistirError):
+            raise found
+        module = found.clone()
+        for each in passes[last:]:
+            each.apply(Context(), module)
         return module
 
+    def prepare(self, configurations: Sequence[Configuration]) -> None:
+        """Makes what all configurations share: the annotated programs."""
+        for key in {(c.batch, c.cp > 1) for c in configurations}:
+            self.base(*key)
+
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
-        """Simulates all configurations that are wanted, and the fastest with messages on streams too."""
-        found: list[Outcome] = []
-        for outcome in self._outcomes(configurations):
-            found.append(outcome)
+        """Simulates all configurations that are wanted, as far as there is time, and the fastest with messages on streams too."""
+        found = list[Outcome]()
+        try:
+            for outcome in self._outcomes(configurations):
+                found.append(outcome)
+                yield outcome
+            if self.overlapped:
+                yield from self._overlapping(found)
+        finally:
+            self._end = inf
+
+    def _overlapping(self, found: Sequence[Outcome]) -> Iterator[Outcome]:
+        """The fastest plans with messages on streams, and others that would be faster if all of theirs were hidden."""
+        plans = [o for o in ranked(found) if not o.configuration.overlap and o.configuration.devices > 1]
+        first, others = plans[: self.overlapped], sorted(plans[self.overlapped :], key=_without_messages, reverse=True)
+        best = 0.0
+        for i, each in enumerate((*first, *others)):
+            if i >= len(first) and _without_messages(each) <= best:
+                break
+            outcome = self.evaluate(replace(each.configuration, overlap=True))
+            best = max(best, outcome.throughput if outcome.dropped is None else 0.0)
             yield outcome
-        for each in ranked(found)[: self.overlapped]:
-            c = replace(each.configuration, overlap=True)
-            if not each.configuration.overlap and c.devices > 1 and c.devices * c.microbatches <= MOST_WRITTEN_OUT:
-                yield self.evaluate(c)
 
     def _outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
-        """Those that differ in the batch alone are one program, built once, and those of equal stages share these."""
-        self.prepare(configurations)
-        if self._any_batch is None:
-            yield from map(self.evaluate, configurations)
-            return
-        rows = sorted({c.rows for c in configurations})
-        summaries = BatchSummaries(self.machine, self.cost_model, rows)
-        alike: dict[tuple[int, int, bool], list[Configuration]] = {}
-        for c in configurations:
-            alike.setdefault((c.tp, c.pp, c.dp * c.microbatches > 1), []).append(c)
-        with collector_paused():
-            if self.wanted and not self.exhaustive:
-                yield from self._best_first(list(alike.values()), summaries)
-                return
-            for group in alike.values():
-                for item in self._opened(group, summaries):
-                    yield from [item] if isinstance(item, Outcome) else self._simulated(item, summaries)
-
-    def prepare(self, configurations: Sequence[Configuration]) -> None:
-        """Makes what all configurations share: the program for all batch sizes; that of one alone has its own."""
-        if len(configurations) > 1 and not any(c.overlap for c in configurations):
-            self._take_any_batch(configurations[0].batch)
-        elif configurations and self._any_batch is None:
-            self.base(configurations[0].batch)
-
-    def _take_any_batch(self, batch: int) -> None:
-        """Keeps the program at one batch size for all sizes, if its rules allow it."""
-        if self._any_batch is not None:
-            return
-        from distir.passes.distribution.batch.rebatch import rebatch
-
-        with suppress(DistirError):
-            base = self.base(batch)
-            self._bases_of_any_batch[2] = rebatch(base, self.dims(base), 2 * MARK)
-            self._any_batch = base
-            self._bases.clear()
-
-    def _best_first(self, groups: Sequence[list[Configuration]], summaries: BatchSummaries) -> Iterator[Outcome]:
-        """Simulates programs in the order of what they can reach at most, until no other can be among the fastest plans."""
-        queue = BestFirst(self.wanted, self.fastest)
-        for group in groups:
-            queue.add(dict.fromkeys(group, 0.0))
-        while (found := queue.next()) is not None:
-            program, configurations = found
-            if program is not None:
-                yield from map(queue.note, self._simulated(program._replace(configurations=configurations), summaries))
-                continue
-            bounds: Bounds | None = None
-            for item in self._opened(configurations, summaries):
-                if isinstance(item, Outcome):
-                    yield queue.note(item)
+        self._end = monotonic() + self.seconds
+        queue = BestFirst(self.wanted or len(configurations) + 1, self.fastest)
+        waiting = dict.fromkeys(configurations)
+        bounds = {c: self.bounds.of(c) if self.wanted else iter(()) for c in waiting}
+        alike, later = set[tuple[int | str, ...]](), set[Configuration]()
+        likely, bounding, planning, is_known = dict[Configuration, float](), 0.0, 0.0, False
+        for c in waiting:
+            queue.add(c, 0.0)
+        while monotonic() < self._end and (c := queue.next()) is not None:
+            now = monotonic()
+            try:
+                is_first = c not in likely  # that costs little, others no more than plans
+                has_first = self.bounds.known_works >= FIRST or bounding > self.seconds * KNOWING
+                if is_first or bounding <= planning or not has_first:
+                    least = next(bounds[c], None)
+                    bounding += 0.0 if is_first else monotonic() - now
+                    if least is not None:
+                        likely[c] = self.bounds.likely(c)
+                        queue.add(c, least, likely[c])
+                        continue
+                if self.wanted and (now_likely := self.bounds.likely(c)) > likely[c] * (1 + LATER):
+                    likely[c] = now_likely  # as is known by now of others
+                    queue.add(c, self.bounds.known(c), now_likely)
                     continue
-                bounds = bounds or Bounds(item.staged, summaries)
-                bytes_ = bounds.bytes(item.layout, item.schedule, [c.rows for c in item.configurations])
-                large = {c: bytes_[c.rows] for c in item.configurations if bytes_[c.rows] > self.memory_limit_bytes}
-                least = _least(bounds, item._replace(configurations=[c for c in item.configurations if c not in large]))
-                large.update({c: each.bytes for c, each in least.items() if each.bytes > self.memory_limit_bytes})
-                for c, needed in large.items():
-                    yield self._too_large(c, needed, "needs at least")
-                fitting = {c: each.seconds for c, each in least.items() if each.bytes <= self.memory_limit_bytes}
-                queue.add(fitting, item)
-        yield from queue.slower()
+                key = _kept_as(c)
+                if key in alike and key not in self._sharded and c not in later:
+                    later.add(c)  # as dear as the same by another schedule, and much like it: after all others
+                    queue.add(c, self.bounds.least_seconds(c) if self.wanted else 0.0, inf)
+                    continue
+                alike.add(key)
+                outcome = self._fitting(queue, c)
+            except DistirError as error:
+                outcome = Outcome(c, None, str(error))
+            planning += monotonic() - now
+            del waiting[c]
+            yield outcome
+            is_late = queue.is_full or monotonic() >= self._end - self.seconds * KNOWING
+            if self.wanted and is_late and not is_known:
+                is_known = True
+                self.bounds.measure(waiting, self._end)
+        for c in [c for c in waiting if self.wanted and self.bounds.is_measured(c)]:
+            try:
+                if (bytes_ := self.bounds.least_bytes(c)) > self.memory_limit_bytes:
+                    outcome = self._too_large(c, bytes_)
+                else:
+                    queue.add(c, self.bounds.known(c))
+                    continue
+            except DistirError as error:  # a schedule may not have such a plan
+                outcome = Outcome(c, None, str(error))
+            del waiting[c]
+            yield outcome
+        queue.close()
+        for outcome in queue.slower():
+            if outcome.configuration in waiting:
+                del waiting[outcome.configuration]
+                yield outcome
+        yield from (Outcome(c, None, self._unseen) for c in waiting)
 
-    def _opened(self, group: Sequence[Configuration], summaries: BatchSummaries) -> Iterator[Outcome | Program]:
-        """Configurations whose stages are the same: their functions are built and understood once, for rows without number.
-        Those that differ in the rows alone are one program."""
-        first = group[0]
-        if (least := self._held_bytes() / (first.tp * first.pp)) > self.memory_limit_bytes and not self.exhaustive:
-            for c in group:
-                yield self._too_large(c, ceil(least), "needs", " for parameters and state alone")
-            return
-        shards = _shards(first.layout)
-        if first.pp > (most := self._most_stages.get(shards, first.pp)):
-            yield from _cutting(group, CutsLayers(most, first.pp))
-            return
-        if self.wanted and not self.exhaustive and shards > 1:
-            least += self._summed_bytes() / (first.tp * first.pp)
-            if least > self.memory_limit_bytes:
-                for c in group:
-                    yield self._too_large(c, ceil(least), "needs", " for parameters, state and gradients alone")
-                return
+    @property
+    def _unseen(self) -> str:
+        return f"{UNSEEN} {self.seconds:.3g} s"
+
+    def _fitting(self, queue: BestFirst, c: Configuration) -> Outcome:
+        least = self.bounds.least_bytes(c) if self.wanted else 0
+        return self._too_large(c, least) if least > self.memory_limit_bytes else self._noted(queue, c)
+
+    def _noted(self, queue: BestFirst, c: Configuration) -> Outcome:
         try:
-            self._choose_tensors(first.tp, shards)
-        except DistirError:  # no T devices can share it, at any batch: said at its own size
-            said = self.evaluate(first)
-            yield said
-            yield from (Outcome(c, None, said.dropped) if said.dropped else self.evaluate(c) for c in group[1:])
-            return
-        try:
-            layout = Layout(shards, first.tp, first.pp, 1)
-            whole = bool(self.wanted) and not self.exhaustive
-            variants = self._variants_of(shards, first.pp, whole)
-            staged = lower_stages(variants, layout, self.choices, summaries.library.costs)
-        except CutsLayers as error:
-            self._most_stages[shards] = error.operations
-            yield from _cutting(group, error)
-            return
-        except DistirError:  # said of each at its own size
-            yield from map(self.evaluate, group)
-            return
-        alike: dict[tuple[Layout, str], list[Configuration]] = {}
-        for c in group:
-            alike.setdefault((c.layout, c.schedule), []).append(c)
-        for (layout, schedule), same in alike.items():
-            yield Program(staged, layout, schedule, same)
-
-    def _simulated(self, program: Program, summaries: BatchSummaries) -> Iterator[Outcome]:
-        """The figures of a program's configurations."""
-        configurations = program.configurations
-        rows = [c.rows for c in configurations]
-        try:
-            found = figures_of_batches(program.staged, program.layout, program.schedule, rows, summaries)
-        except (DistirError, OverflowError):
-            yield from map(self.evaluate, configurations)
-            return
-        for c in configurations:
-            yield self._outcome(c, found[c.rows])
-
-    def _too_large(self, configuration: Configuration, least: int, needs: str, of_what: str = "") -> Outcome:
-        limit = self.memory_limit_bytes / 1e9
-        why = f"{needs} {least / 1e9:.1f} GB of memory{of_what}, the limit is {limit:.1f} GB"
-        return Outcome(configuration, None, why, least)
-
-    def _held_bytes(self) -> int:
-        """Of parameters and state that the program uses: each is on one stage at least, on its T devices together."""
-        if self._held is None:
-            assert self._any_batch is not None
-            entry = entry_function(self._any_batch)
-            roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
-            arguments = zip(entry.body.block.args, roles, strict=True)
-            kept = [v for v, role in arguments if role in ("parameter", "state") and v.first_use is not None]
-            self._held = sum(type_bytes(v.type) for v in kept)
-        return self._held
-
-    def _summed_bytes(self) -> int:
-        """Of what the loop over microbatches adds up for operations after it (gradients): when it ends, all of it is there, each
-        on one stage at least, on its T devices together."""
-        if self._summed is None:
-            assert self._any_batch is not None
-            module = self._marked(2).clone()
-            entry = entry_function(module)
-            axis = axis_of_entry(module, entry, self.dims(module), 2)
-            after = [op for op, phase in axis.phases.items() if phase is Phase.AFTER]
-            taken = dict.fromkeys([value for op in after for value in op.operands])
-            self._summed = sum([type_bytes(v.type) for v in taken if axis.body.states[v] == SUM])
-        return self._summed
-
-    def _marked(self, shards: int) -> ModuleOp:
-        """The program with a mark for the rows of each of so many parts of the batch."""
-        if shards not in self._bases_of_any_batch:
-            self._bases_of_any_batch[shards] = self.base(shards * MARK)
-        return self._bases_of_any_batch[shards]
-
-    def _choose_tensors(self, tp: int, shards: int) -> None:
-        """Chooses the tensor axis once for all numbers of stages: on one stage, where repeated layers are tied."""
-        if tp > 1 and tp not in self.choices.by_site:
-            self._variants_of(shards, 1).choose(tp, self.choices)
-
-    def _variants_of(self, shards: int, stages: int, whole_layers: bool = False) -> Variants:
-        """The program of any batch in so many stages."""
-        whole_layers = whole_layers and stages > 1
-        key = (shards, stages, whole_layers)
-        if key not in self._variants:
-            module = self._marked(shards)
-            self._variants[key] = Variants(module, self.dims(module), shards, stages, self.machine, whole_layers)
-        return self._variants[key]
-
-    def one_by_one(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
-        """Simulates configurations one after the other, each by a program at its own batch; those of equal stages and rows share the
-        stage functions."""
-        if configurations and not any(c.overlap for c in configurations):
-            self._take_any_batch(configurations[0].batch)
-        with collector_paused():
-            yield from map(self.evaluate, configurations)
-
-    def evaluate_alone(self, configuration: Configuration) -> Outcome:
-        """Simulates one configuration as it is among others: its tensor axis is chosen for all batch sizes."""
-        (outcome,) = self.one_by_one([configuration])
+            slower = MOST_HIDDEN if self.overlapped else 1.0
+            outcome = queue.note(self.evaluate(c, queue.cutoff(c) * slower))
+        except TooSlow as error:
+            return queue.too_slow(c, error.least_seconds)
+        if outcome.dropped is None:
+            key, speeds = _kept_as(c), self._speeds
+            speeds[key] = max(outcome.throughput, speeds.get(key, 0.0))
+            if len(speeds) > MOST_KEPT:
+                del speeds[min(speeds, key=lambda each: speeds[each])]
         return outcome
 
-    def evaluate(self, configuration: Configuration) -> Outcome:
-        """Simulates one configuration: what stands for its program at its own batch."""
-        if configuration.overlap:
-            return self.evaluate_whole(configuration)
-        try:
-            figures = self._figures_of_one(configuration)
-        except DistirError:  # said of the whole
-            return self.evaluate_whole(configuration)
-        return self._outcome(configuration, figures)
-
-    def evaluate_whole(self, configuration: Configuration) -> Outcome:
-        """The same by the program of all devices."""
+    def evaluate(self, c: Configuration, cutoff: float = inf) -> Outcome:
+        """Simulates one configuration. Raises TooSlow where it is known to take longer than `cutoff` seconds."""
         sweep()
         try:
-            program = open_program(self.program(configuration), self.machine, self.cost_model, memo=self._memo)
-            figures = replace(figures_of_program(program, configuration.overlap), details=details_of(program))
+            program = open_program(self.program(c, cutoff), self.machine, self.cost_model, memo=self._memo)
+            figures = replace(figures_of_program(program, c.overlap), details=details_of(program))
+        except TooSlow:
+            raise
+        except NothingFits as error:
+            return self._too_large(c, error.least_bytes)
+        except NotInTime as error:
+            return Outcome(c, None, self._unseen if self._left < SECONDS_PER_PLAN else str(error))
         except DistirError as error:
-            return Outcome(configuration, None, str(error))
-        return self._outcome(configuration, figures)
+            return Outcome(c, None, str(error))
+        if figures.peak_memory_bytes > self.memory_limit_bytes:
+            peak, limit = figures.peak_memory_bytes / 1e9, self.memory_limit_bytes / 1e9
+            return Outcome(c, figures, f"needs {peak:.1f} GB of memory, the limit is {limit:.1f} GB")
+        return Outcome(c, figures)
+
+    def _too_large(self, c: Configuration, least: int) -> Outcome:
+        limit = self.memory_limit_bytes / 1e9
+        return Outcome(c, None, f"needs at least {least / 1e9:.1f} GB of memory, the limit is {limit:.1f} GB", least)
 
     def details(self, c: Configuration) -> Details:
         """What a plan's memory and communication are."""
         sweep()
-        memo = self._memo
-        if not c.overlap:
-            with suppress(DistirError), collector_paused():
-                staged, reader = self._staged_with_reader(c)
-                return details_of_one(staged, c.layout, c.schedule, self.machine, self.cost_model, memo, reader)
-        return details_of(open_program(self.program(c), self.machine, self.cost_model, memo=memo))
-
-    def _figures_of_one(self, configuration: Configuration) -> Figures:
-        layout, schedule = configuration.layout, configuration.schedule
-        staged, reader = self._staged_with_reader(configuration)
-        return figures_of_one(staged, layout, schedule, self.machine, self.cost_model, self._memo, reader)
-
-    def _staged_with_reader(self, configuration: Configuration) -> tuple[StagedProgram, Reader]:
-        """The stage functions of a configuration, and what reads them."""
-        layout = configuration.layout
-        key = (layout.tp, layout.pp, _shards(layout), configuration.rows)
-        if (known := self._staged.pop(key, None)) is None:
-            staged = self._staged_at(configuration)
-            known = staged, Reader(staged.module, self._memo.known(self.machine, self.cost_model, ()).library)
-        self._staged[key] = known
-        if len(self._staged) > MOST_STAGED:
-            del self._staged[next(iter(self._staged))]
-        return known
-
-    def _staged_at(self, configuration: Configuration) -> StagedProgram:
-        """The stage functions of a configuration, at its rows of a microbatch."""
-        if self._any_batch is not None:
-            with suppress(DistirError):  # these rows have functions of their own
-                return staged_at(self._staged_for_all(configuration), configuration.rows, self._costs)
-        module, layout = self.base(configuration.batch), configuration.layout
-        shards = layout.dp * layout.microbatches
-        cuts = self.choices.cuts.setdefault((layout.tp, layout.pp, shards > 1), {})
-        variants = Variants(module, self.dims(module), shards, layout.pp, self.machine, cuts=cuts, used_once=True)
-        if layout.tp > 1 and layout.tp not in self.choices.by_site:
-            variants.choose(layout.tp, self.choices)
-        return lower_stages(variants, layout, self.choices, self._costs)
-
-    def _staged_for_all(self, configuration: Configuration) -> StagedProgram:
-        """The stage functions of a configuration, for all rows that a microbatch may have."""
-        tp, pp, shards = configuration.tp, configuration.pp, _shards(configuration.layout)
-        if (tp, pp, shards) not in self._for_all_rows:
-            self._choose_tensors(tp, shards)
-            costs = BatchCosts(self._costs.model, [configuration.rows])
-            staged = lower_stages(self._variants_of(shards, pp), Layout(shards, tp, pp, 1), self.choices, costs)
-            self._for_all_rows[tp, pp, shards] = staged
-        return self._for_all_rows[tp, pp, shards]
-
-    @property
-    def _costs(self) -> Costs:
-        """Of operations at one batch."""
-        return self._memo.known(self.machine, self.cost_model, ()).library.costs
-
-    def _outcome(self, configuration: Configuration, figures: Figures) -> Outcome:
-        if figures.peak_memory_bytes > self.memory_limit_bytes:
-            peak, limit = figures.peak_memory_bytes / 1e9, self.memory_limit_bytes / 1e9
-            return Outcome(configuration, figures, f"needs {peak:.1f} GB of memory, the limit is {limit:.1f} GB")
-        return Outcome(configuration, figures)
+        return details_of(open_program(self.program(c), self.machine, self.cost_model, memo=self._memo))
 
 
-def _shards(layout: Layout) -> int:
-    """Parts of the batch in a program that serves any number of them: one, or more."""
-    return 1 if layout.dp * layout.microbatches == 1 else 2
+def _without_messages(outcome: Outcome) -> float:
+    """Samples per second of a plan if its devices never waited for messages."""
+    details = outcome.figures.details if outcome.figures is not None else None
+    exposed = sum(share for share, _ in details.communication.values()) if details is not None else 0.0
+    return outcome.throughput / max(1 - exposed, 1e-9)
 
 
-def _cutting(group: Sequence[Configuration], error: CutsLayers) -> Iterator[Outcome]:
-    """Configurations that would cut repeated layers."""
-    return (Outcome(c, None, f"{CUTS_LAYERS}: {error}") for c in group)
-
-
-def _least(bounds: Bounds, program: Program) -> dict[Configuration, Least]:
-    """What each configuration of a program takes at least; nothing where 64 bits may not hold it."""
-    configurations = program.configurations
-    if not configurations:
-        return {}
-    try:
-        found = bounds.of(program.layout, program.schedule, [c.rows for c in configurations])
-    except OverflowError:
-        return dict.fromkeys(configurations, Least(0, 0))
-    return {c: found[c.rows] for c in configurations}
-
-
-MOST_UNSWEPT = 5_000_000
-"""Objects that may be made, and not freed, before garbage is looked for: about a gigabyte."""
-_next_sweep = 0.0
-"""When garbage may be looked for again."""
-
-
-def leave_collector_off() -> None:
-    """No garbage collection until the process ends, nor then: for commands that end with a search, of which most stays (`sweep`)."""
-    gc.disable()
-    atexit.register(gc.freeze)
-
-
-def sweep() -> None:
-    """Frees programs that nothing needs any more, where many were made since the last time: before another is made, and in a tenth of the time at
-    most."""
-    global _next_sweep
-    if gc.get_count()[0] > MOST_UNSWEPT and (start := monotonic()) >= _next_sweep:
-        gc.collect()
-        _next_sweep = monotonic() + 9 * (monotonic() - start)
-
-
-@contextmanager
-def collector_paused() -> Generator[None]:
-    """No garbage collection: looking for cycles in programs that stay takes longer than building them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+def _kept_as(c: Configuration) -> tuple[int | str, ...]:
+    """What a program before its schedule depends on."""
+    schedule = "" if is_plain(c.schedule) else c.schedule
+    return c.recompute, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches, schedule, c.virtual

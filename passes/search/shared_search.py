@@ -20,9 +20,6 @@ from distir.passes.search.configurations import Configuration, Details, Outcome
 
 if TYPE_CHECKING:
     from distir.passes.search.search import Search
-    from distir.passes.search.staged_search import StagedSearch
-
-    AnySearch = Search | StagedSearch
 
 DONE = "done"
 MOST_WANTED = 10_000
@@ -33,7 +30,7 @@ MOST_WANTED = 10_000
 class SharedSearch:
     """A search whose configurations `jobs` processes look at; all else is the search's."""
 
-    search: AnySearch
+    search: Search
     jobs: int
 
     @property
@@ -58,16 +55,16 @@ class SharedSearch:
 
     def program(self, c: Configuration) -> ModuleOp:
         """The distributed program of a configuration. Raises DistirError where the rules or the batch forbid it."""
-        self.search.evaluate_alone(c)  # what another process chose for it is chosen here as well
+        self.search.evaluate(c)  # what another process chose for it is chosen here as well
         return self.search.program(c)
 
     def details(self, c: Configuration) -> Details:
         """What a plan's memory and communication are."""
         return self.search.details(c)
 
-    def evaluate_alone(self, c: Configuration) -> Outcome:
+    def evaluate(self, c: Configuration) -> Outcome:
         """One configuration, as it is among others."""
-        return self.search.evaluate_alone(c)
+        return self.search.evaluate(c)
 
     def outcomes(self, configurations: Sequence[Configuration]) -> Iterator[Outcome]:
         """Simulates all configurations that are wanted. Raises DistirError if a process ends before its time."""
@@ -117,7 +114,7 @@ def _shares(configurations: Sequence[Configuration], jobs: int) -> list[list[Con
     return [[c for group in list(groups.values())[job::jobs] for c in group] for job in range(jobs)]
 
 
-def _work(search: AnySearch, share: Sequence[Configuration], there: Connection) -> None:
+def _work(search: Search, share: Sequence[Configuration], there: Connection) -> None:
     """One process: sends each outcome, then that it is done, or why not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asked decides
     try:

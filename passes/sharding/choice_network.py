@@ -180,8 +180,9 @@ class ChoiceNetwork:
         return found.choices if found.is_proven else None
 
     def minimum(self, deadline: Deadline) -> Minimum:
-        """The choices of a fastest plan, as far as they are found in time."""
-        return minimum(self.network.copy(), deadline)
+        """The choices of a fastest plan, or of one that is fast enough, as far as they are found in time."""
+        enough = 0.0 if self.problem.division is not None else self.problem.enough
+        return minimum(self.network.copy(), deadline, enough=enough)
 
     def replicated(self) -> list[int] | None:
         """The choices of the plan in which every value is whole everywhere; None if some choice does not allow it."""

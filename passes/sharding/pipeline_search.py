@@ -92,7 +92,7 @@ class PipelineSearch:
         """The best plan. Raises as `best_plan` does."""
         if self._solver != "highs":
             self._mix()
-        if not self._is_closed and not self._is_large:
+        if not self._is_near and not self._is_large:
             try:
                 self._close()
             except (OutOfTime, DistirError):

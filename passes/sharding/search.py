@@ -153,7 +153,8 @@ def solve(
         lower = None if found.is_proven else found.lower
         return _within(choices, found.choices, memory, lower, memory_limit, deadline, costing, is_first, enough)
     known = Solved(plan, None if found.is_proven else max(0.0, found.lower), memory)
-    will_do = found.is_proven or problem.division is not None  # of plans that divide, one that divides well
+    is_near = found.lower >= (1 - enough) * choices.network.cost(found.choices)
+    will_do = found.is_proven or is_near or problem.division is not None  # of plans that divide, one that divides well
     if will_do or not is_first or deadline.without_plan.is_over:
         return known
     return _whole(choices, memory_limit, deadline, found.lower, costing, known=known)

@@ -50,6 +50,8 @@ MOMENTUM = 0.9
 """After each pass forth and back, costs are moved on by at most this share of what was moved in it."""
 WORTH_FINISHING, MOST_ROWS = 0.8, 1 << 21
 """Sparse elimination is tried again once at most this share of the choices is left; its tables have at most so many rows."""
+NEAR = 0.05
+"""Nor before the bounds are so near to each other, as long as they come nearer: what is dropped by bounds that are far apart is little."""
 GRAIN = 2.0**-10
 """What is moved are multiples of this: sums of picoseconds, or bytes, stay exact, and equal ones equal."""
 
@@ -73,17 +75,24 @@ def cheapest(network: Network, smallest: int = SMALL_TABLES, largest: int = MOST
     return found.choices if found.is_proven else None
 
 
-def minimum(network: Network, deadline: Deadline, smallest: int = SMALL_TABLES, largest: int = MOST_ENTRIES) -> Minimum:
-    """The same, and what is known if it was not found, or not in time. The network is used up."""
+def minimum(
+    network: Network,
+    deadline: Deadline,
+    smallest: int = SMALL_TABLES,
+    largest: int = MOST_ENTRIES,
+    enough: float = ROUNDING,
+) -> Minimum:
+    """The same, and what is known if it was not found, or not in time, or if one was found that costs more than the bound by at most the share `enough`. The
+    network is used up."""
     search = _Search(network, deadline)
     with suppress(OutOfTime):
-        found = _minimised(search, smallest, largest)
+        found = _minimised(search, smallest, largest, enough)
         if found is not None:
             return Minimum(found, -inf, True)
     return Minimum(search.best, search.lower, False)
 
 
-def _minimised(search: _Search, smallest: int, largest: int) -> list[int] | None:
+def _minimised(search: _Search, smallest: int, largest: int, enough: float) -> list[int] | None:
     network, deadline = search.network, search.deadline
     entries, finished = smallest, inf
     network.drop_dominated(deadline)
@@ -98,7 +107,10 @@ def _minimised(search: _Search, smallest: int, largest: int) -> list[int] | None
             return None
         if search.is_closed:
             return search.best
-        if search.best is not None and network.size <= WORTH_FINISHING * finished:
+        if search.best is not None and search.distance <= enough * abs(search.upper):
+            return None
+        is_near = entries >= largest or search.distance <= NEAR * abs(search.upper)
+        if search.best is not None and is_near and network.size <= WORTH_FINISHING * finished:
             finished = network.size
             with suppress(TooManyRows):
                 most = search.upper * (1 + ROUNDING)
@@ -171,9 +183,14 @@ class _Search:
 
     def _dive(self, with_choice: Mapping[int, Array]) -> None:
         """Looks for a better assignment: leaves the choices with the least bounds, finds bounds of these, and so on."""
-        among = self.network.copy()
+        among, left = self.network.copy(), inf
         while True:
-            among.keep(promising(with_choice, int(DIVE * among.size)))
+            kept = promising(with_choice, int(DIVE * among.size))
+            if among.size == left:  # all have the same bound
+                most = max(kept, key=lambda v: len(kept[v]))
+                kept[most] = kept[most][:1]
+            left = among.size
+            among.keep(kept)
             if among.eliminate(TRIED_TABLES, is_dropping=False, deadline=self._deadline):
                 break
             bounds = Bounds(among)

@@ -16,9 +16,9 @@ from distir.passes.structure import argument_attributes, functions, shape_of, te
 
 
 def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) -> None:
-    """Pins state, with stage 2 sums too, with stage 3 parameters too; what stays whole is pinned as that."""
+    """Pins state, with stage 2 sums too, with stage 3 parameters too, with stage 0 nothing; what stays whole is pinned as that."""
     main = entry_function(module, entry)
-    kinds = {"state": CUT, "parameter": CUT if stage == 3 else WHOLE}
+    kinds = {"state": CUT if stage else WHOLE, "parameter": CUT if stage == 3 else WHOLE}
     roles = [text(a, "dist.role", "input") for a in argument_attributes(main)]
     stored = {v: kinds[role] for v, role in zip(main.body.block.args, roles, strict=True) if role in kinds}
     write_stored(main, stored, axes)

@@ -25,7 +25,7 @@ from distir.interpreters.entry import arguments_of, entry_function
 from distir.interpreters.weights import weights_of
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.project_to_rank import project
-from tests.small_models import mlp
+from tests.small_models import gpt2, mlp
 
 
 def adamw_step() -> tuple[ModuleOp, dict[str, np.ndarray]]:
@@ -104,13 +104,9 @@ def test_ranks_that_are_alike_share_a_module(tmp_path: Path) -> None:
 
 
 def test_allreduces_of_the_same_ranks_are_one_object(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model, x = nn.Sequential(*(nn.Linear(64, 64) for _ in range(8))), torch.randn(2, 64)
-    module = import_step(model, (x,))
-    values = {n: np.asarray(v) for n, v in weights_of(module).items()} | {"input": x.numpy()}
-    DtpParallelizePass(tp=2, sharding="dtp").apply(Context(), module)
-    emit(module, values, tmp_path / "out")
-    text = (tmp_path / "out" / "ranks_0.py").read_text()
+    model = gpt2()
+    emit(model.distributed(tp=2), model.inputs, tmp_path / "out")
+    text = next((tmp_path / "out").glob("ranks_*.py")).read_text()
     assert text.count(" = AllReduce(") == 1
     assert text.count(" = allreduce(") > 1
 

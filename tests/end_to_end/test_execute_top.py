@@ -16,7 +16,7 @@ STEP = str(Path(__file__).parents[1] / "filecheck" / "paper" / "figure_sequentia
 
 
 def search(*words: str) -> int:
-    return main(["search", STEP, "--machine", "local-cpu", "--devices", "2", "--sharding", "dtp", *words])
+    return main(["search", STEP, "--machine", "local-cpu", "--devices", "2", *words])
 
 
 def test_what_was_measured_is_kept(

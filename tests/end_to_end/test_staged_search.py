@@ -18,7 +18,7 @@ from distir.interpreters.ranks import group_of
 from distir.interpreters.simulate import simulate
 from distir.passes.dtp_parallelize import DtpParallelizePass
 from distir.passes.search.configurations import Configuration, ranked
-from distir.passes.search.staged_search import StagedSearch
+from distir.passes.search.search import Search
 from distir.tools.distir import main
 from tests.slow_machine import written
 from tests.small_models import mlp
@@ -72,8 +72,8 @@ def test_others_are_slower_and_what_does_not_fit_says_so():
     model = mlp()
     batch = 8
 
-    def search(wanted: int, limit: int = 1 << 40) -> StagedSearch:
-        return StagedSearch(lambda _: model.module.clone(), "dgx-a100", "analytic", limit, wanted=wanted)
+    def search(wanted: int, limit: int = 1 << 40) -> Search:
+        return Search(lambda _: model.module.clone(), "dgx-a100", "analytic", limit, wanted=wanted)
 
     grid = [Configuration(batch, d, 1, p, k, "1f1b") for d, p, k in ((4, 1, 1), (2, 2, 2), (2, 1, 2), (1, 4, 4))]
     every = list(search(0).outcomes(grid))
@@ -99,7 +99,7 @@ def test_divide_prefers_what_divides(model: Path, capsys: pytest.CaptureFixture[
     small = import_model(build(n_layer=1, d_model=16, n_head=2, vocab=24, n_ctx=8), {"input1": (4, 1, 8)})
 
     def share(divides: bool) -> float:
-        search = StagedSearch(lambda _: small.clone(), "dgx-2", "analytic", 1 << 40, divides=divides)
+        search = Search(lambda _: small.clone(), "dgx-2", "analytic", 1 << 40, divides=divides)
         parts = [
             p.part
             for p in arguments_of(entry_function(search.program(plan)))
@@ -126,8 +126,3 @@ def test_numbers_of_the_machine_may_be_set(model: Path, capsys: pytest.CaptureFi
 
     usual = seconds()
     assert seconds("--set", "device.memory_bandwidth_bytes_per_second=1e7") > 2 * usual
-
-
-def test_dividing_is_of_the_integer_program(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SEARCH[:-4], "--devices", "2", "--divide", "--sharding", "dtp"]) == 1
-    assert "--sharding dtp always cuts contractions" in capsys.readouterr().err

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
     from distir.passes.search.configurations import Configuration, Outcome
-    from distir.passes.search.shared_search import AnySearch, SharedSearch
+    from distir.passes.search.search import Search
+    from distir.passes.search.shared_search import SharedSearch
     from distir.tools.today import Today
 
 INTERRUPTED = 130
@@ -59,8 +60,8 @@ class Found(NamedTuple):
 
 def find_plans(args: Namespace) -> Found:
     """Evaluates the plans that the options name. Raises DistirError for a mistake in them."""
+    from distir.passes.search.collector import leave_collector_off
     from distir.passes.search.configurations import distinct
-    from distir.passes.search.search import leave_collector_off
 
     if args.devices < 1 or args.top < 1:
         raise DistirError("--devices and --top: expected at least 1")
@@ -164,17 +165,14 @@ def run(args: Namespace) -> int:
     return INTERRUPTED if plans.interrupted else 0
 
 
-def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], ModuleOp]:
+def open_search(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]:
     """The search, its configurations, and the model. Raises DistirError for a mistake in the options."""
     from distir.interpreters.entry import entry_function
     from distir.interpreters.machines import load_machine, with_settings
     from distir.passes.distribution.batch.batch_axis import left_out, parse_batch
-    from distir.passes.distribution.pipeline.tasks import USUAL, is_plain, numbers_on_each
-    from distir.passes.recomputation.policies import Policy
+    from distir.passes.distribution.pipeline.tasks import USUAL, numbers_on_each
     from distir.passes.search.configurations import grid
-    from distir.passes.search.recomputed_search import RecomputedSearch
     from distir.passes.search.search import Search
-    from distir.passes.search.staged_search import StagedSearch
     from distir.passes.structure import result_attributes, text
     from distir.tools.commands.model import load_model
 
@@ -195,7 +193,7 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError(f"{name} has no input with a batch dim: say which with --batch ARG:DIM")
     if not args.batch and (whole := left_out(batch, entry)):
         say(f"distir: note: {whole}: --batch says otherwise", sys.stderr)
-    bind = _binder(model, name, shapes, batch, args)
+    bind = binder_of(model, name, shapes, batch, args)
     batches = batch_sizes_of(args.batch_sizes) if args.batch_sizes else [_own_batch(name, model, shapes, batch)]
     training = any(text(a, "dist.role", "output") != "output" for a in result_attributes(entry))
     virtual = integers(args.virtual, "--virtual") if args.virtual else []
@@ -216,29 +214,13 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError(
             f"--matmul-type: {machine.name} has no rate for {args.matmul_type}: --set device.peak_flops_per_second.{args.matmul_type}=1e15"
         )
-    if args.divide and args.sharding == "dtp":
-        raise DistirError("--divide: --sharding dtp always cuts contractions: leave it out, or give --sharding ilp")
-    if args.zero and args.sharding == "dtp":
-        raise DistirError("--zero: with --sharding dtp replicas hold all state: leave it out, or give --sharding ilp")
     if not args.time_limit > 0:
         raise DistirError(f"--time-limit: expected more than 0 seconds, got {args.time_limit:g}")
     sharing = degrees.sharing(args.devices)
-    tries_sharing = "cp" not in degrees.ranges and args.sharding != "dtp" and training and _has_attention(model)
+    tries_sharing = "cp" not in degrees.ranges and training and _has_attention(model)
     if tries_sharing:
         sharing = [cp for cp in range(1, max(1, args.devices // max(batches)) + 1) if args.devices % cp == 0]
-    if args.sharding == "dtp" and any(cp > 1 for cp in sharing):
-        raise DistirError("--cp: with --sharding dtp no axis cuts the sequence: leave it out, or give --sharding ilp")
-    other = next((each for each in schedules if not is_plain(each)), None)
-    if other is not None and args.sharding == "dtp":
-        raise DistirError(
-            f"--schedules: {other} has several stages on a rank, or backward parts in two: give --sharding ilp"
-        )
-    policies = policies_of(args.recompute, args.sharding)
-    counted = any(Policy.read(policy).counts for policy in policies)
-    needs_ilp = args.divide or args.zero > 0 or counted or other is not None or any(cp > 1 for cp in sharing)
-    sharding = args.sharding
-    if sharding == "auto":
-        sharding = "ilp" if training or needs_ilp else "dtp"
+    policies = policies_of(args.recompute)
     overlap, tries_overlap = args.overlap is True, args.overlap is None and training
     configurations = [
         c
@@ -247,7 +229,6 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
             batches,
             microbatches,
             schedules,
-            sharding,
             degrees.allows,
             policies,
             virtual,
@@ -264,18 +245,20 @@ def open_search(args: Namespace) -> tuple[AnySearch, list[Configuration], Module
         raise DistirError(
             f"{f'--pin {args.pin}' if pinned else degrees}: no plan for {args.devices} devices and a batch of {' or '.join(map(str, batches))}"
         )
-    wanted = 0 if args.csv or args.report else args.top  # files have the figures of all plans
-    name = with_settings(args.machine, args.settings)
-    given = args.cost_model, limit, args.batch
-    overlapped = args.top if tries_overlap else 0
-    if sharding == "ilp":
-        search = StagedSearch(bind, name, *given, overlapped, wanted, args.divide, args.zero)
-        search.wanted = 0 if args.exhaustive else wanted
-        search.seconds = args.time_limit
-        return search, configurations, model
-    known = bind, machine, *given, overlapped, args.exhaustive, wanted
-    differs = set(policies) - {"none"} or any(c.tp > 1 for c in configurations)
-    return RecomputedSearch(*known, machine_name=name) if differs else Search(*known), configurations, model
+    search = Search(
+        bind,
+        with_settings(args.machine, args.settings),
+        args.cost_model,
+        limit,
+        args.batch,
+        restrict="dp=batch" if training else "dp=batch,tp=model",
+        overlapped=args.top if tries_overlap else 0,
+        wanted=0 if args.exhaustive or args.csv or args.report else args.top,  # files have the figures of all plans
+        divides=args.divide,
+        zero=args.zero,
+        seconds=args.time_limit,
+    )
+    return search, configurations, model
 
 
 def _has_attention(model: ModuleOp) -> bool:
@@ -284,7 +267,7 @@ def _has_attention(model: ModuleOp) -> bool:
     return any(isinstance(op, AttentionOp) for op in model.walk())
 
 
-def _binder(
+def binder_of(
     model: ModuleOp, name: str, shapes: dict[str, tuple[int, ...]], batch: dict[int, int], args: Namespace
 ) -> Callable[[int], ModuleOp]:
     """Gives the model at a batch size: its batch dims set, its other open dims as `--shape` says. The types inside follow
@@ -349,7 +332,7 @@ def _own_batch(name: str, model: ModuleOp, shapes: dict[str, tuple[int, ...]], b
     )
 
 
-def _walk(search: AnySearch | SharedSearch, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
+def _walk(search: Search | SharedSearch, configurations: Sequence[Configuration]) -> tuple[list[Outcome], bool]:
     """Evaluates all configurations under a progress bar; Ctrl-C ends the walk and keeps what was found."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

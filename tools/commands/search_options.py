@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, BooleanOptionalAction
+from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +50,7 @@ def add_options(subparsers: Any) -> ArgumentParser:
     parser.add_argument(
         "--schedules",
         metavar="S,...",
-        help="for plans with a pipeline: 1f1b, gpipe, pipedream, a plug-in's, or a FILE.csv of PyTorch's; with --sharding ilp also interleaved, "
+        help="for plans with a pipeline: 1f1b, gpipe, pipedream, a plug-in's, or a FILE.csv of PyTorch's, interleaved, "
         "looped-bfs, zb-h1, zbv and dualpipev (default: 1f1b, and gpipe to train)",
     )
     parser.add_argument(
@@ -72,31 +72,27 @@ def add_options(subparsers: Any) -> ArgumentParser:
     )
     parser.add_argument(
         "--sharding",
-        choices=("auto", "dtp", "ilp"),
-        default="auto",
-        help="dtp: replicas hold all state, tensor ranks cut weights; ilp: D cuts the batch and T whatever is fastest, and both cut parameters and "
-        "state where that is faster or fits (dtp-parallelize{sharding=ilp}), and gradients are accumulated also without a pipeline; auto: ilp to train, or where "
-        "an option needs it, else dtp (default)",
+        choices=("auto", "ilp"),
+        help=SUPPRESS,  # of scripts from when there was a choice
     )
     parser.add_argument(
         "--time-limit",
         metavar="SECONDS",
         type=float,
         default=SEARCH_SECONDS,
-        help=f"for all plans with --sharding ilp together, those that promise most first (default: {SEARCH_SECONDS:g})",
+        help=f"for all plans together, those that promise most first (default: {SEARCH_SECONDS:g})",
     )
     parser.add_argument(
         "--divide",
         action="store_true",
-        help="with --sharding ilp, which it means: plans divide parameters and work first, also where a faster one does not (small models)",
+        help="plans divide parameters and work first, also where a faster one does not (small models)",
     )
     parser.add_argument(
         "--zero",
         metavar="STAGE",
         type=int,
         choices=range(4),
-        default=0,
-        help="with --sharding ilp, which it means: replicas store state (1), gradients (2) and parameters (3) in parts (0: what is fastest)",
+        help="replicas store state (1), gradients (2) and parameters (3) in parts, or nothing (0; default: what is fastest)",
     )
     parser.add_argument(
         "--virtual",
@@ -182,15 +178,14 @@ def batch_sizes_of(text: str) -> list[int]:
     return [low << i for i in range((high // low).bit_length())]
 
 
-def policies_of(text: str, sharding: str) -> list[str]:
+def policies_of(text: str) -> list[str]:
     from distir.passes.recomputation.policies import Policy
 
     policies = (
         ["none", "selective", "full"] if text == "all" else list(dict.fromkeys(p.strip() for p in text.split(",")))
     )
     for policy in policies:
-        if Policy.read(policy).counts and sharding == "dtp":
-            raise DistirError(f"--recompute {policy}: only --sharding ilp counts the layers of each stage")
+        Policy.read(policy)
     return policies
 
 

@@ -71,7 +71,6 @@ def figures(plans: Plans, top: int) -> dict[str, Any]:
                 "schedule": o.configuration.schedule,
                 "virtual_stages": o.configuration.virtual,
                 "recompute": o.configuration.recompute,
-                "sharding": o.configuration.sharding,
                 "reason": o.dropped,
             }
             for o in dropped
@@ -83,8 +82,7 @@ def as_csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("batch_size", "dp", "cp", "tp", "pp", "microbatches", "schedule", "virtual_stages")
-    names += ("recompute", "sharding", "overlap")
+    names = ("batch_size", "dp", "cp", "tp", "pp", "microbatches", "schedule", "virtual_stages", "recompute", "overlap")
     others = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
     writer.writerow([*names, *others, "dropped"])
     for plan in plans:

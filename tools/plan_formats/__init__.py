@@ -88,19 +88,11 @@ NAMES = ("megatron", "torchtitan", "deepspeed", "accelerate")
 
 
 def completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with what follows from them: only `sharding=ilp` stores state in parts, has virtual stages or devices that share a sequence, or accumulates gradients without a pipeline; one replica stores all. What is as usual is
-    left out, but for degrees."""
-    settings = settings | ({"zero": 0} if settings.get("dp", 1) * settings.get("context_parallel", 1) == 1 else {})
-    in_parts = (
-        settings.get("zero", 0) > 0
-        or settings.get("virtual_stages", 1) > 1
-        or settings.get("context_parallel", 1) > 1
-        or (settings.get("pp", 1) == 1 and settings.get("microbatches", 1) > 1)
-    )
-    found = {**settings, "sharding": "ilp" if in_parts else "dtp"}
+    """Settings with what follows from them: one replica has nothing to store in parts. What is as usual is left out, but for degrees."""
+    found = settings | ({"zero": 0} if settings.get("dp", 1) * settings.get("context_parallel", 1) == 1 else {})
     if found.get("pp", 1) == 1:
         found["schedule"] = None
-    shown = ("dp", "tp", "pp", "microbatches", "batch_size", "schedule", "sharding", "zero", "recompute")
+    shown = ("dp", "tp", "pp", "microbatches", "batch_size", "schedule", "zero", "recompute")
     return {
         n: found.get(n, SETTINGS[n][0])
         for n in SETTINGS
@@ -131,8 +123,8 @@ def unsaid(plan: PlanFile, known: set[str]) -> list[str]:
     knows of none has one replica, nothing is stored in parts."""
     if plan.setting("dp") == 1 and "context_parallel" not in known:
         known = known - {"zero"}
-    own = {"sharding", "divide", "memory_limit_bytes"}
-    return [f"{n} {plan.setting(n)}" for n in SETTINGS if n not in known | own and plan.setting(n) != SETTINGS[n][0]]
+    known = known | {"divide", "memory_limit_bytes"} | ({"zero"} if not plan.setting("zero") else set())
+    return [f"{n} {plan.setting(n)}" for n in SETTINGS if n not in known and plan.setting(n) != SETTINGS[n][0]]
 
 
 def batch_of(plan: PlanFile) -> int:

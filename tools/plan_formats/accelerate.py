@@ -143,7 +143,7 @@ def write(plan: PlanFile) -> Exported:
             "sequence_parallelism": plan.setting("sequence_parallel"),
             "use_distributed_optimizer": plan.setting("zero") == 1,
         }
-        known -= {"zero"} if plan.setting("zero") > 1 else set()
+        known -= {"zero"} if (plan.setting("zero") or 0) > 1 else set()
         data |= {
             "distributed_type": "MEGATRON_LM",
             "megatron_lm_config": {f"megatron_lm_{n}": v for n, v in table.items()},
@@ -151,8 +151,8 @@ def write(plan: PlanFile) -> Exported:
         return Exported(_yaml().safe_dump(data), unsaid(plan, known))
     known |= {"overlap", "context_parallel"} | ({"recompute"} if plan.setting("recompute") == "full" else set())
     known -= {"zero"} if plan.setting("zero") == 1 else set()
-    strategy = {0: "NO_SHARD", 1: "NO_SHARD", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}[plan.setting("zero")]
-    mesh = {"dp_shard_size" if plan.setting("zero") > 1 else "dp_replicate_size": plan.setting("dp")}
+    strategy = {0: "NO_SHARD", 1: "NO_SHARD", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}[plan.setting("zero") or 0]
+    mesh = {"dp_shard_size" if (plan.setting("zero") or 0) > 1 else "dp_replicate_size": plan.setting("dp")}
     mesh |= {"tp_size": plan.setting("tp"), "cp_size": plan.setting("context_parallel")}
     data |= {
         "distributed_type": "FSDP",

@@ -116,7 +116,7 @@ def write(plan: PlanFile) -> Exported:
         "train_batch_size": batch_of(plan),
         "train_micro_batch_size_per_gpu": microbatch_of(plan),
         "gradient_accumulation_steps": plan.setting("microbatches"),
-        "zero_optimization": {"stage": plan.setting("zero"), "overlap_comm": plan.setting("overlap")},
+        "zero_optimization": {"stage": plan.setting("zero") or 0, "overlap_comm": plan.setting("overlap")},
     }
     data |= {"tensor_parallel": {"autotp_size": plan.setting("tp")}} if plan.setting("tp") > 1 else {}
     data |= {"pipeline": {"stages": plan.setting("pp")}} if plan.setting("pp") > 1 else {}

@@ -157,10 +157,10 @@ def write(plan: PlanFile) -> Exported:
     known |= {"virtual_stages"} if virtual == (2 if pp > 1 and schedule in LOOPED else 1) else set()
     known |= {"zero"} if zero != 1 else set()
     shares = ["zero 0 (devices that share a sequence store state in parts)"] * (
-        zero == 0 and plan.setting("context_parallel") > 1
+        not zero and plan.setting("context_parallel") > 1
     )
     local = share(batch_of(plan), dp, "batch_size of dp")
-    is_sharded = zero > 1
+    is_sharded = (zero or 0) > 1
     training = {"local_batch_size": local if pp > 1 else microbatch_of(plan), "global_batch_size": batch_of(plan)}
     reduced = {"f32": "float32", "bf16": "bfloat16"}.get(plan.setting("gradient_type"))
     parallelism = {

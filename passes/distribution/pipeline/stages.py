@@ -419,17 +419,6 @@ def stage_calls(entry: FuncOp) -> list[CallOp]:
     return calls
 
 
-def parameter_homes(entry: FuncOp) -> Mapping[BlockArgument, list[int]]:
-    """For every argument, the stages whose calls use it, `home_first`."""
-    used: dict[BlockArgument, dict[int, None]] = {arg: {} for arg in entry.body.block.args}
-    updated: dict[BlockArgument, dict[int, None]] = {arg: {} for arg in entry.body.block.args}
-    for call in stage_calls(entry):
-        for value in call.operands:
-            if isinstance(value, BlockArgument):
-                (updated if phase_of(call) == UPDATE else used)[value][stage_of(call)] = None
-    return {arg: home_first(used[arg], updated[arg], used[arg] | updated[arg]) for arg in used}
-
-
 def home_first(used: Collection[int], updated: Collection[int], stages: Collection[int]) -> list[int]:
     """Stages that use or update a parameter: one that does both, which is where it lives, comes first."""
     return sorted(stages, key=lambda stage: not (stage in used and stage in updated))

@@ -6,11 +6,11 @@ step, so that no stage waits for a message that it could have taken later (the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from distir.dialects.errors import DistirError
 from distir.dialects.plugins import Registry, expected
@@ -157,7 +157,7 @@ def numbers_on_each(schedule: str, wanted: Sequence[int] = ()) -> Sequence[int]:
 
 
 def is_plain(schedule: str) -> bool:
-    """Whether each rank has one stage, and backward parts are whole: what `sharding=dtp` has."""
+    """Whether each rank has one stage, and backward parts are whole."""
     check_schedule(schedule)
     if schedule.endswith(FILE):
         table = read_table(Path(schedule))
@@ -218,64 +218,6 @@ def steps(schedule: str, ranks: int, microbatches: int, training: bool, stages: 
     if training and not table.trains:
         raise DistirError(f"the schedule {table.name} has no backward part, and the program has one")
     return table.all_steps if training else table.forward.all_steps
-
-
-class Recurring(NamedTuple):
-    """Steps that come so many times in a row, each time for microbatches that are `shift` later."""
-
-    steps: Sequence[Sequence[Task]]
-    """The first time."""
-    times: int
-    shift: int
-
-
-@lru_cache(maxsize=64)
-def step_numbers(schedule: str, stages: int, microbatches: int, training: bool) -> Mapping[Task, int]:
-    """In which step each task is."""
-    found = steps(schedule, stages, microbatches, training)
-    return {task: number for number, step in enumerate(found) for task in step}
-
-
-@lru_cache(maxsize=64)
-def recurring(schedule: str, stages: int, microbatches: int, training: bool, fewest: int) -> Sequence[Recurring]:
-    """A schedule in parts: what comes at least `fewest` times in a row, and single steps. What recurs does nothing for the first
-    time: each kind of task of each stage was in an earlier part."""
-    found = steps(schedule, stages, microbatches, training)
-    runs = [(period, shift, _equal_since(found, period, shift)) for period in (1, 2, 3, 4) for shift in (1, -1)]
-    parts: list[Recurring] = []
-    begun: set[tuple[int, bool]] = set()
-    at = 0
-    while at < len(found):
-        times, period, shift = max(
-            [(1 + equal[at] // period, period, shift) for period, shift, equal in runs],
-            key=lambda each: (each[0] * each[1], -each[1]),
-        )
-        kinds = {(task.stage, task.backward) for step in found[at : at + period] for task in step}
-        if times < fewest or not kinds <= begun:
-            times, period = 1, 1
-        parts.append(Recurring(found[at : at + period], times, shift))
-        begun.update([(task.stage, task.backward) for step in parts[-1].steps for task in step])
-        at += period * times
-    return parts
-
-
-def _equal_since(found: Sequence[Sequence[Task]], period: int, shift: int) -> list[int]:
-    """From each step on, how many steps in a row are again there `period` steps later, for microbatches that are `shift` later."""
-    equal = [0] * (len(found) + 1)
-    for at in reversed(range(len(found) - period)):
-        if _is_later(found[at], found[at + period], shift):
-            equal[at] = equal[at + 1] + 1
-    return equal
-
-
-def _is_later(step: Sequence[Task], other: Sequence[Task], shift: int) -> bool:
-    """Whether another step does the same for microbatches that are `shift` later."""
-    if len(step) != len(other):
-        return False
-    for one, task in zip(step, other, strict=True):
-        if one.microbatch + shift != task.microbatch or one.stage != task.stage or one.backward != task.backward:
-            return False
-    return True
 
 
 @lru_cache(maxsize=256)

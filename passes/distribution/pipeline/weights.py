@@ -10,7 +10,6 @@ from collections.abc import Callable
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from distir.interpreters.held import HeldOp
 from distir.interpreters.machines import Machine
 from distir.passes.structure import callee_of, functions, is_constant
 
@@ -31,7 +30,7 @@ def stage_weights(module: ModuleOp, machine: Machine, rows: int) -> Callable[[Op
                 block = table[callee].body.block
                 bodies[callee] = sum(weigh(o) for o in block.ops if o is not block.last_op)
             return bodies[callee]
-        if is_constant(op) or isinstance(op, HeldOp):
+        if is_constant(op):
             return 0.0
         written = sum(type_bytes(t) for t in op.result_types)
         return work_of(op).flops / rows / peak + written / rows / bandwidth

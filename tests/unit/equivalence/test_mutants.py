@@ -18,7 +18,7 @@ from tests.small_models import mlp
 
 
 def pipeline() -> ModuleOp:
-    return mlp(batch=8).distributed(dp=2, tp=2, pp=2, microbatches=2, schedule="1f1b", sharding="dtp")
+    return mlp(batch=8).distributed(dp=2, tp=2, pp=2, microbatches=2, schedule="1f1b")
 
 
 def test_mutants_are_programs_with_one_fault():
@@ -29,7 +29,7 @@ def test_mutants_are_programs_with_one_fault():
     assert len(found) == 27
     assert set(map(kind_of, found)) == {
         *("source", "part", "reorder", "drop", "attribute", "reduction", "swapped operands", "duplicate", "slice"),
-        *("order of participants", "call's devices", "source device", "swapped results", "drop operand", "callee"),
+        *("order of participants", "call's devices", "source device", "swapped results", "drop operand", "name"),
         *("exchanged values", "regrouped", "left out", "operator", "alone", "forgotten"),
         *("sibling", "stale", "not updated"),
     }

@@ -124,31 +124,40 @@ def test_functions_become_onnx_functions_and_open_dims_keep_their_names() -> Non
 # Rank programs.
 
 
-def communication(rank: int, mailbox: dict[Any, Any], ranks: int) -> type[OpRun]:
-    """Allreduce between threads, one per rank: everyone leaves an operand, waits for all, and adds in order of ranks."""
+def communication(rank: int, mailbox: dict[Any, Any]) -> list[type[OpRun]]:
+    """Collectives between threads, one per rank: everyone leaves an operand, waits for all, and takes them in order of ranks."""
+
+    def exchanged(x: Any, group: Any) -> list[Any]:
+        calls = mailbox.setdefault(("calls", rank), {})
+        number = calls[tuple(group)] = calls.get(tuple(group), 0) + 1
+        with mailbox["lock"]:
+            mailbox[tuple(group), number, rank] = x
+            mailbox["lock"].notify_all()
+            keys = [(tuple(group), number, peer) for peer in group]
+            assert mailbox["lock"].wait_for(lambda: all(key in mailbox for key in keys), timeout=60)
+        return [mailbox[key] for key in keys]
 
     class allreduce(OpRun):
         op_domain = RANK_DOMAIN
 
         def _run(self, x: Any, group: Any = None, reduction: Any = None) -> tuple[Any]:  # type: ignore[override]
             assert reduction == "sum"
-            calls = mailbox.setdefault(("calls", rank), {})
-            number = calls[tuple(group)] = calls.get(tuple(group), 0) + 1
-            with mailbox["lock"]:
-                mailbox[tuple(group), number, rank] = x
-                mailbox["lock"].notify_all()
-                keys = [(tuple(group), number, peer) for peer in group]
-                assert mailbox["lock"].wait_for(lambda: all(key in mailbox for key in keys), timeout=60)
-            return (sum(mailbox[key] for key in keys),)
+            return (sum(exchanged(x, group)),)
 
-    return allreduce
+    class allgather(OpRun):
+        op_domain = RANK_DOMAIN
+
+        def _run(self, x: Any, group: Any = None, dim: Any = None) -> tuple[Any]:  # type: ignore[override]
+            return (np.concatenate(exchanged(x, group), axis=dim),)
+
+    return [allreduce, allgather]
 
 
 def test_rank_programs_compute_the_whole_when_communication_is_given() -> None:
     module = import_model(gpt2(), {"input1": (4, 1, 8)})
     ids = np.random.default_rng(0).integers(0, 64, (4, 1, 8))
     expected = run(module, {"input1": ids})["output1"]
-    DtpParallelizePass(dp=2, tp=2, sharding="dtp").apply(Context(), module)
+    DtpParallelizePass(dp=2, tp=2).apply(Context(), module)
     mailbox: dict[Any, Any] = {"lock": threading.Condition()}
     outputs: dict[int, Any] = {}
 
@@ -156,11 +165,12 @@ def test_rank_programs_compute_the_whole_when_communication_is_given() -> None:
         program = project(module, rank)
         model = export_model(program)
         onnx.checker.check_model(model)
-        assert {node.op_type for f in model.functions for node in f.node if node.domain == RANK_DOMAIN} == {"allreduce"}
+        used = {node.op_type for f in model.functions for node in f.node if node.domain == RANK_DOMAIN}
+        assert used == {"allreduce", "allgather"}
         part = ids[:2] if rank < 2 else ids[2:]
         assert [value.name for value in model.graph.input] == ["input1"]  # the rest are parts of weights
         inlined = onnx.inliner.inline_local_functions(model)  # the evaluator gives new operators to the graph only
-        evaluator = ReferenceEvaluator(inlined, new_ops=[communication(rank, mailbox, 4)])
+        evaluator = ReferenceEvaluator(inlined, new_ops=communication(rank, mailbox))
         (outputs[rank],) = evaluator.run(None, {"input1": part})
 
     threads = [threading.Thread(target=run_rank, args=[rank]) for rank in range(4)]

@@ -7,7 +7,6 @@ import pytest
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from distir.dialects.errors import DistirError
 from distir.frontends.onnx import import_model
 from distir.interpreters.reference import run
 from distir.passes.dtp_parallelize import DtpParallelizePass, prepare
@@ -101,9 +100,8 @@ def test_batch_that_enters_an_operand_is_gathered() -> None:
     assert any(op.name == "dist.allgather" for op in module.walk())
 
 
-@pytest.mark.parametrize("sharding", ["dtp", "auto"])
-def test_batch_that_enters_a_graph(sharding: str) -> None:
-    """It is whole inside, which one planner refuses by name."""
+def test_batch_that_enters_a_graph() -> None:
+    """It is whole inside."""
     body = """
       e = If (c) <then_branch = yes () => (float[4,8] a) { a = Relu (x) },
                   else_branch = no () => (float[4,8] b) {
@@ -114,11 +112,6 @@ def test_batch_that_enters_a_graph(sharding: str) -> None:
       }>
       y = MatMul (e, w)"""
     source = model("(float[4,8] x, int64 n, bool c) => (float[4,16] y)", body, WEIGHTS[0])
-    if sharding == "dtp":
-        match = r"onnx.If needs the whole of %x \[4, 8\] inside its graphs, which the batch"
-        with pytest.raises(DistirError, match=match):
-            distributed(source, dp=2, batch="x:0", sharding=sharding)
-        return
     inputs = {"x": floats(0, 4, 8), "n": np.array(3), "c": np.array(False)}
     assert_equal(source, distributed(source, dp=2, batch="x:0"), inputs)
 

@@ -28,17 +28,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_only_these_degrees_are_looked_at(
     model: str, options: str, expected: set[tuple[int, int, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = f"{model} --devices 8 --microbatches 2 --schedules 1f1b --exhaustive --json --machine dgx-2 --sharding dtp".split()
+    common = f"{model} --devices 8 --microbatches 2 --schedules 1f1b --exhaustive --json --machine dgx-2".split()
     assert main(["search", *common, *options.split()]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {(p["dp"], p["tp"], p["pp"]) for p in found["plans"] + found["dropped"]} == expected
-    assert found["planned"] == len(expected)
+    alone = sum(pp == 1 for _, _, pp in expected)  # in one microbatch, and in two
+    assert found["planned"] == len(expected) + alone
 
 
 def test_python_gives_numbers(model: str) -> None:
-    plans = distir.search(
-        model, "dgx-2", 8, tp=2, pp=[1, 2], microbatches=[2], schedules=["1f1b"], exhaustive=True, sharding="dtp"
-    )
+    plans = distir.search(model, "dgx-2", 8, tp=2, pp=[1, 2], microbatches=[2], schedules=["1f1b"], exhaustive=True)
     assert {(c.dp, c.tp, c.pp) for c in (plan.configuration for plan in plans)} == {(4, 2, 1), (2, 2, 2)}
 
 

@@ -65,7 +65,7 @@ def step(loss: Callable[[Tensor, Tensor], Tensor]) -> ModuleOp:
 
 
 @pytest.mark.parametrize(
-    ("loss", "sharding"), [pytest.param(smoothed, "dtp", marks=pytest.mark.long), (distilled, "ilp")]
+    ("loss", "sharding"), [pytest.param(smoothed, "auto", marks=pytest.mark.long), (distilled, "ilp")]
 )
 def test_logits_of_a_tensor_rank_are_its_part(loss: Callable[[Tensor, Tensor], Tensor], sharding: str) -> None:
     sequential = step(loss)

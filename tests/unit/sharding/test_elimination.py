@@ -5,10 +5,13 @@ from itertools import product
 from math import inf
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distir.passes.solver.bounds import Bounds, cheapest
+from distir.passes.solver import bounds as bounds_module
+from distir.passes.solver.bounds import Bounds, cheapest, minimum
+from distir.passes.solver.deadline import Deadline
 from distir.passes.solver.elimination import Network, Table
 from distir.passes.solver.shared_values import HeldUse, Indicators, States, conversion_tables, held_tables
 from distir.passes.solver.sparse_elimination import Resource, cheapest_within
@@ -278,3 +281,14 @@ def test_choices_that_are_in_no_row():
     of_none = SparseTable.made((0,), (np.array([-1, -1]),), (np.array([], np.int32),), np.array([]), 2)
     assert list(of_none.least[0]) == [inf, inf]
     assert len(of_none.among({0: np.array([True, True])}).costs) == 0
+
+
+def test_equal_bounds_do_not_keep_a_dive_from_ending(monkeypatch: pytest.MonkeyPatch):
+    """Five variables of which each pair should differ: every choice has the same bound."""
+    monkeypatch.setattr(bounds_module, "TRIED_TABLES", 1)
+    pairs = [(a, b) for b in range(5) for a in range(b)]
+    tables = [Table(pair, (np.arange(3),) * 2, np.eye(3)) for pair in pairs]
+    found = minimum(built([[0.0] * 3] * 5, tables), Deadline.after(20.0), 1)
+    assert found.is_proven
+    assert found.choices is not None
+    assert cost([[0.0] * 3] * 5, tables, tuple(found.choices)) == 2.0

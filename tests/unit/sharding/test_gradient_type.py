@@ -49,7 +49,7 @@ def tied() -> ModuleOp:
 
 MODELS = {"f32": lambda: mlp(None), "autocast": lambda: mlp(torch.bfloat16), "tied": tied}
 PLANS: dict[str, dict[str, Any]] = {
-    "dtp": {"dp": 2, "pp": 2, "microbatches": 2, "sharding": "dtp"},
+    "pipeline": {"dp": 2, "pp": 2, "microbatches": 2},
     "whole": {"dp": 2, "microbatches": 2, "sharding": "ilp", "divide": True},
     "zero": {"dp": 2, "pp": 2, "microbatches": 2, "sharding": "ilp", "zero": 2, "grouped": True, "time_limit": 5.0},
 }
@@ -66,9 +66,9 @@ def distributed(sequential: ModuleOp, kind: str, **plan: Any) -> ModuleOp:
     [
         ("f32", "bf16", "zero"),
         ("autocast", "bf16", "whole"),
-        ("autocast", "f32", "dtp"),
+        ("autocast", "f32", "pipeline"),
         ("autocast", "f32", "whole"),
-        ("tied", "bf16", "dtp"),
+        ("tied", "bf16", "pipeline"),
     ],
 )
 def test_gradients_are_reduced_in_their_type(model: str, kind: str, plan: str) -> None:

@@ -153,7 +153,7 @@ def test_a_batch_in_one_part_is_recomputed_too(degrees: dict[str, int]):
     peaks: list[int] = []
     for policy in ("none", "full"):
         program = step().clone()
-        DtpParallelizePass(sharding="dtp", recompute=policy, **degrees).apply(Context(), program)
+        DtpParallelizePass(recompute=policy, **degrees).apply(Context(), program)
         peaks.append(max(summarize(program, "dgx-a100").peak_memory_bytes.values()))
     assert peaks[1] < 0.75 * peaks[0]
 
@@ -176,17 +176,13 @@ def test_policies_that_are_none(policy: str):
         repeated(step(), policy)
 
 
-SEARCHES = [("dtp", {"dp": "2"}), ("ilp", {"pp": "2"})]
-
-
-@pytest.mark.parametrize(("sharding", "degrees"), also_long(SEARCHES, SEARCHES[:1], several=True))
-def test_a_search_chooses_what_is_repeated(sharding: str, degrees: dict[str, str]):
+@pytest.mark.parametrize("degrees", also_long([{"dp": "2"}, {"pp": "2"}], [{"pp": "2"}]))
+def test_a_search_chooses_what_is_repeated(degrees: dict[str, str]):
     """Within less memory than the step needs, the fastest plan repeats something; its program has its figures, and computes the same."""
     given, expected = values()
     options: dict[str, Any] = {
         "microbatches": [2],
         "schedules": ["1f1b"],
-        "sharding": sharding,
         "recompute": "none,full",
         **degrees,
     }

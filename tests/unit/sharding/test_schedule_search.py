@@ -7,7 +7,7 @@ import pytest
 from distir.passes.distribution.pipeline.tasks import table_of
 from distir.passes.search.configurations import Configuration, grid
 from distir.passes.search.plan_bounds import PlanBounds
-from distir.passes.search.staged_search import FIRST, StagedSearch
+from distir.passes.search.search import FIRST, Search
 from tests.slow_machine import written
 from tests.small_models import residual_step
 
@@ -19,7 +19,7 @@ def test_a_plan_takes_at_least_what_was_said(schedule: str, tmp_path: Path) -> N
     if schedule == "file":
         schedule = str(tmp_path / "one.csv")
         Path(schedule).write_text(table_of("zbv", 2, 4, 4).csv())
-    search = StagedSearch(lambda _: residual_step().module.clone(), written(tmp_path), "analytic", 1 << 30)
+    search = Search(lambda _: residual_step().module.clone(), written(tmp_path), "analytic", 1 << 30)
     configuration = Configuration(8, 1, 1, 2, 4, schedule)
     found = search.evaluate(configuration).figures
     assert found is not None
@@ -44,11 +44,11 @@ def test_bounds_take_no_longer_than_plans(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(of, name, noted)
 
     noting(PlanBounds, "_add_work")
-    noting(StagedSearch, "evaluate")
-    search = StagedSearch(
+    noting(Search, "evaluate")
+    search = Search(
         lambda _: residual_step().module.clone(), written(tmp_path), "analytic", 1 << 30, wanted=1, seconds=60.0
     )
-    list(search.outcomes(grid(2, [64], (2, 4, 8, 16, 32), ["1f1b", "zb-h1"], "ilp")))
+    list(search.outcomes(grid(2, [64], (2, 4, 8, 16, 32), ["1f1b", "zb-h1"])))
     assert done.index("evaluate") <= FIRST
     assert done.count("_add_work") > FIRST
 
@@ -56,7 +56,7 @@ def test_bounds_take_no_longer_than_plans(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_table_is_tried_where_it_fits(tmp_path: Path) -> None:
     path = str(tmp_path / "one.csv")
     Path(path).write_text(table_of("interleaved", 2, 6, 4).csv())
-    found = grid(4, [24], (2, 4), [path, "zbv"], sharding="ilp")
+    found = grid(4, [24], (2, 4), [path, "zbv"])
     assert {(c.pp, c.microbatches) for c in found if c.schedule == path} == {(2, 6)}
     assert {(c.pp, c.microbatches) for c in found if c.schedule == "zbv"} == {(2, 2), (2, 4), (4, 2), (4, 4)}
     assert {(c.pp, c.microbatches) for c in found if c.schedule == "1f1b"} == {(1, 1), (1, 2), (1, 4)}

@@ -17,7 +17,7 @@ from distir.frontends.pytorch import import_step
 from distir.interpreters.machines import load_machine
 from distir.passes.distribution.mesh import Mesh
 from distir.passes.search.configurations import CUTS_LAYERS, Configuration, grid, ranked
-from distir.passes.search.staged_search import StagedSearch
+from distir.passes.search.search import Search
 from distir.passes.sharding.prices import prices_of
 from distir.passes.sharding.search import TooSlow
 from examples import mlp_pytorch
@@ -31,7 +31,7 @@ MODELS: dict[str, Callable[[], ModuleOp]] = {
     "residual": lambda: residual_step(batch=BATCH).module,
     "adamw": lambda: import_step(mlp_pytorch.step()),
 }
-PLANS = grid(4, [BATCH], (2, 4, 8), ["1f1b", "gpipe", "zb-h1"], "ilp", policies=("none", "full"))
+PLANS = grid(4, [BATCH], (2, 4, 8), ["1f1b", "gpipe", "zb-h1"], policies=("none", "full"))
 
 
 @cache
@@ -44,8 +44,8 @@ def model(name: str) -> ModuleOp:
     return MODELS[name]()
 
 
-def search(name: str, wanted: int = 0, limit: int = 1 << 30) -> StagedSearch:
-    return StagedSearch(lambda _: model(name).clone(), machine(), "analytic", limit, wanted=wanted)
+def search(name: str, wanted: int = 0, limit: int = 1 << 30) -> Search:
+    return Search(lambda _: model(name).clone(), machine(), "analytic", limit, wanted=wanted)
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -69,7 +69,7 @@ def test_a_bound_is_no_more_than_the_time(name: str, c: Configuration, share: fl
 def test_what_tensor_ranks_send_counts(name: str) -> None:
     """It is found of each number of ranks and microbatches, and says something of plans with more."""
     bounding = search(name, wanted=1).bounds
-    c, more = (Configuration(BATCH, 2, 2, 1, k, "1f1b", sharding="ilp") for k in (2, 4))
+    c, more = (Configuration(BATCH, 2, 2, 1, k, "1f1b") for k in (2, 4))
     _, computed, sent = bounding.of(c)
     assert sent > 1.15 * computed
     assert bounding.known(more) > bounding.least_seconds(more)
@@ -115,7 +115,7 @@ def test_prices_are_kept_by_mesh() -> None:
 
 def test_what_is_sent_beside_computation_is_not_waited_for() -> None:
     """Replicas add up gradients; what fits no device whole is gathered in each microbatch."""
-    plan = Configuration(BATCH, 2, 1, 1, 2, "1f1b", sharding="ilp")
+    plan = Configuration(BATCH, 2, 1, 1, 2, "1f1b")
 
     def likely(limit: int, overlapped: int) -> float:
         found = search("mlp", limit=limit)

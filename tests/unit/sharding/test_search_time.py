@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from distir.passes.search.best_first import BestFirst
 from distir.passes.search.configurations import UNSEEN, Configuration, Details, Figures, Outcome, distinct
-from distir.passes.search.staged_search import StagedSearch
+from distir.passes.search.search import Search
 from distir.passes.sharding.search import NotInTime
 from distir.tools.distir import main
 from distir.tools.plans import Plans
@@ -35,13 +35,13 @@ def test_a_step_of_training_is_planned_by_the_integer_program(
 def test_a_plan_that_the_time_of_all_cuts_short(left: float, is_unseen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was not looked at; one that was not found in the time of a plan is not possible."""
 
-    def program(self: StagedSearch, c: Configuration, cutoff: float) -> None:
+    def program(self: Search, c: Configuration, cutoff: float) -> None:
         raise NotInTime(left, "no plan was found in time")
 
-    monkeypatch.setattr(StagedSearch, "program", program)
-    search = StagedSearch(lambda batch: ModuleOp([]), "dgx-a100", "analytic", 1, seconds=left)
+    monkeypatch.setattr(Search, "program", program)
+    search = Search(lambda batch: ModuleOp([]), "dgx-a100", "analytic", 1, seconds=left)
     monkeypatch.setattr(search, "_end", monotonic() + left)
-    dropped = search.evaluate_alone(Configuration(8, 2, 1, 1, 1, "1f1b")).dropped or ""
+    dropped = search.evaluate(Configuration(8, 2, 1, 1, 1, "1f1b")).dropped or ""
     assert dropped.startswith(UNSEEN) == is_unseen
 
 
@@ -72,14 +72,14 @@ def test_which_plans_are_tried_with_messages_on_streams(monkeypatch: pytest.Monk
         figures = Figures(seconds, 1, 1.0, 0.0, details=Details({}, {"dp": (exposed, 0.0)}))
         return Outcome(Configuration(8, 2, 1, 1, k, "1f1b"), figures)
 
-    def evaluate(self: StagedSearch, c: Configuration) -> Outcome:
+    def evaluate(self: Search, c: Configuration) -> Outcome:
         tried.append(c.microbatches)
         return Outcome(c, Figures(0.8, 1, 1.0, 0.0))
 
     plans = [found(1, 1.0, 0.3), found(2, 1.1, 0.2), found(3, 1.2, 0.5), found(4, 1.3, 0.4)]
-    search = StagedSearch(lambda batch: ModuleOp([]), "dgx-a100", "analytic", 1, overlapped=1)
-    monkeypatch.setattr(StagedSearch, "_outcomes", lambda *_: iter(plans))
-    monkeypatch.setattr(StagedSearch, "evaluate", evaluate)
+    search = Search(lambda batch: ModuleOp([]), "dgx-a100", "analytic", 1, overlapped=1)
+    monkeypatch.setattr(Search, "_outcomes", lambda *_: iter(plans))
+    monkeypatch.setattr(Search, "evaluate", evaluate)
     assert len(list(search.outcomes([]))) == len(plans) + len(tried)
     assert tried == [1, 3, 4]
 
@@ -88,9 +88,9 @@ def test_what_is_known_to_be_slower_is_said_when_time_is_over() -> None:
     """Of plans that were not looked at: one that takes at least longer than the fastest that was found is no candidate, another is unseen."""
     queue = BestFirst(wanted=1)
     queue.note(outcome(True, 2.0))
-    slow, fast = (Configuration(8, 2, 1, 1, k, "1f1b", sharding="ilp") for k in (2, 4))
-    queue.add({slow: 3.0})
-    queue.add({fast: 1.0})
+    slow, fast = (Configuration(8, 2, 1, 1, k, "1f1b") for k in (2, 4))
+    queue.add(slow, 3.0)
+    queue.add(fast, 1.0)
     queue.close()
     assert [(each.configuration, each.least_seconds) for each in queue.slower()] == [(slow, 3.0)]
 

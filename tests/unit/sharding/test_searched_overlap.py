@@ -23,13 +23,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def plans(folder: Path, **options: Any) -> distir.Plans:
-    chosen = {"microbatches": [2], "schedules": ["1f1b"], "sharding": "dtp", **options}
-    return distir.search(str(folder / "step.mlir"), folder / "machine.toml", 2, **chosen)
+    chosen = {"microbatches": [2], "schedules": ["1f1b"], **options}
+    return distir.search(str(folder / "step.mlir"), chosen.pop("machine", folder / "machine.toml"), 2, **chosen)
 
 
-@pytest.mark.parametrize("sharding", ["dtp", "ilp"])
-def test_a_plan_has_streams_where_that_is_faster_and_fits(folder: Path, sharding: str) -> None:
-    given = {"sharding": sharding, "dp": 2, "microbatches": [1]}
+def test_a_plan_has_streams_where_that_is_faster(folder: Path) -> None:
+    given = {"dp": 2, "microbatches": [1]}
     (without,), (with_), found = (plans(folder, **given, overlap=overlap) for overlap in (False, True, None))
     assert with_[0].figures.latency_seconds < without.figures.latency_seconds
     assert found[0].figures == with_[0].figures
@@ -37,16 +36,10 @@ def test_a_plan_has_streams_where_that_is_faster_and_fits(folder: Path, sharding
     simulated = distir.simulate(found[0].program, str(folder / "machine.toml"))
     assert simulated.makespan_seconds == found[0].figures.latency_seconds
     assert found[0].hidden_shares["dp"] > 0
-    if sharding == "ilp":  # which finds another plan in less memory
-        return
-    least, most = sorted([without.figures.peak_memory_bytes, with_[0].figures.peak_memory_bytes])
-    assert least < most  # results of reductions are there from when they are issued
-    (tight,) = plans(folder, **given, memory_limit=least)
-    assert not tight.configuration.overlap
 
 
 def test_the_table_says_which_plans_have_streams(folder: Path) -> None:
-    found = plans(folder)
+    found = plans(folder, exhaustive=True, machine="dgx-a100")
     assert {plan.configuration.overlap for plan in found} == {True, False}
     table = found.table()
     at = table.columns.index("overlap")
@@ -79,5 +72,5 @@ def test_which_schedules_have_how_many_stages() -> None:
     """Those that leave it open have what is asked, or what is usual; the others their own."""
     schedules = ["1f1b", "interleaved", "zbv"]
     for virtual, expected in ([], {1, 2}), ([4, 8], {1, 2, 4, 8}), ([1], {1, 2}):
-        found = grid(2, [8], [4], schedules, "ilp", lambda dp, tp, pp: pp == 2, virtual=virtual)
+        found = grid(2, [8], [4], schedules, lambda dp, tp, pp: pp == 2, virtual=virtual)
         assert {c.virtual for c in found} == expected

@@ -66,8 +66,6 @@ def test_search_names_them(program: str, capsys: pytest.CaptureFixture[str], tmp
         "2",
         "--batch",
         "x:0",
-        "--sharding",
-        "dtp",
         "--report",
         str(page),
     ]

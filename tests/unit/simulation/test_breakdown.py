@@ -102,7 +102,7 @@ def test_a_searched_program_says_where_its_devices_are(tmp_path: Path, capsys: p
     model = distir.import_model(mlp_onnx.build([16] * 4, batch=32))
     plan = next(
         plan
-        for plan in distir.search(model, "dgx-2", 4, sharding="dtp", exhaustive=True)
+        for plan in distir.search(model, "dgx-2", 4, exhaustive=True)
         if (plan.configuration.dp, plan.configuration.pp) == (2, 2)
     )
     plan.save(path := str(tmp_path / "plan.mlir"))

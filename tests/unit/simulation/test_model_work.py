@@ -61,7 +61,7 @@ def test_gpt2_has_the_figures_that_users_read(tmp_path: Path, capsys: pytest.Cap
     assert "4 tokens per sample, by the dims of 'input1'" in lines
 
 
-@pytest.mark.parametrize("sharding", ["dtp", "ilp"])
+@pytest.mark.parametrize("sharding", ["auto", "ilp"])
 def test_memory_by_kind_is_what_each_is_for(sharding: str) -> None:
     """An MLP of 8-16-16-4 in f32 with AdamW: a device of one has all 484 weights and biases, and two moments and a counter for each of
     6 tensors. In the loop of a pipeline gradients are summed: those of the microbatches before, and the one that is being added."""

@@ -72,7 +72,7 @@ def search_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     model, page = folder / "mlp.mlir", folder / "page.html"
     model.write_text(str(mlp_onnx_module()))
-    options = ["--machine", "dgx-2", "--devices", "4", "--sharding", "dtp"]
+    options = ["--machine", "dgx-2", "--devices", "4"]
     assert main(["search", str(model), *options, "--report", str(page)]) == 0
     return page
 

@@ -25,9 +25,7 @@ def model() -> ModuleOp:
 
 @pytest.fixture(scope="module")
 def plans(model: ModuleOp) -> distir.Plans:
-    return distir.search(
-        model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], exhaustive=True, sharding="dtp", overlap=False
-    )
+    return distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], exhaustive=True, overlap=False)
 
 
 def test_names_are_there_and_nothing_is_imported_before():
@@ -69,7 +67,7 @@ def test_plans_are_ranked_and_are_what_they_say(model: ModuleOp, plans: distir.P
 
 def test_communication_is_told_by_axis(model: ModuleOp, plans: distir.Plans):
     """What a search says from one replica and one tensor rank is what the whole program takes; with streams, part of it is hidden."""
-    overlapping = distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], sharding="dtp", overlap=True)
+    overlapping = distir.search(model, "dgx-2", 4, microbatches=[2], schedules=["1f1b"], overlap=True)
     for plan in (*plans, *overlapping):
         assert sum(plan.exposed_shares.values()) == pytest.approx(plan.figures.communication_share)
         found = distir.simulate(plan.program, "dgx-2").figures["communication_by_axis"]
@@ -79,7 +77,7 @@ def test_communication_is_told_by_axis(model: ModuleOp, plans: distir.Plans):
             ("pp", plan.configuration.pp),
         ):
             seconds = found.get(axis, {"exposed_seconds": 0.0, "hidden_seconds": 0.0})
-            assert (axis in found) == (degree > 1)
+            assert axis not in found or degree > 1
             assert plan.exposed_shares[axis] == pytest.approx(seconds["exposed_seconds"] / plan.figures.latency_seconds)
             assert plan.hidden_shares[axis] == pytest.approx(seconds["hidden_seconds"] / plan.figures.latency_seconds)
     assert not any(sum(plan.hidden_shares.values()) for plan in plans)
@@ -109,7 +107,7 @@ def test_tables(plans: distir.Plans, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_nothing_fits(model: ModuleOp):
-    none = distir.search(model, "dgx-2", 2, memory_limit="1KB", sharding="dtp")
+    none = distir.search(model, "dgx-2", 2, memory_limit="1KB")
     assert not none
     with pytest.raises(distir.DistirError, match="no plan fits: the leanest needs"):
         _ = none.best
@@ -121,7 +119,7 @@ def test_the_command_says_the_same(
     model: ModuleOp, plans: distir.Plans, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "model.mlir").write_text(str(model))
-    options = "--machine dgx-2 --devices 4 --microbatches 2 --schedules 1f1b --exhaustive --json --sharding dtp --no-overlap".split()
+    options = "--machine dgx-2 --devices 4 --microbatches 2 --schedules 1f1b --exhaustive --json --no-overlap".split()
     best = str(tmp_path / "best.mlir")
     assert main(["search", str(tmp_path / "model.mlir"), *options, "-o", best]) == 0
     assert json.loads(capsys.readouterr().out)["plans"] == [plan.as_dict() for plan in plans][:10]

@@ -13,7 +13,7 @@ from distir.dialects.errors import DistirError
 from distir.tools.distir import main
 from distir.tools.plan_files import SETTINGS, PlanFile, read_plan
 
-COMMON = "--machine dgx-a100 --devices 4 --microbatches 2 --schedules 1f1b,gpipe --sharding dtp"
+COMMON = "--machine dgx-a100 --devices 4 --microbatches 2 --schedules 1f1b,gpipe"
 
 
 def search(mlp_step: Path, out: Path, *options: str) -> Any:
@@ -25,8 +25,8 @@ def search(mlp_step: Path, out: Path, *options: str) -> Any:
     "options",
     [
         pytest.param("--row 3", marks=pytest.mark.long),
-        pytest.param("--sharding ilp --dp 2 --pp 1", marks=pytest.mark.long),
-        "--zero 3 --dp 4 --pp 1 --sharding ilp",
+        pytest.param("--dp 2 --pp 1", marks=pytest.mark.long),
+        "--zero 3 --dp 4 --pp 1",
         pytest.param("--overlap --pp 2 --dp 2", marks=pytest.mark.long),
         pytest.param("--recompute all --pp 2 --row 2", marks=pytest.mark.long),
     ],
@@ -57,7 +57,7 @@ def test_show_and_pin(mlp_step: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "pins.json").write_text(json.dumps(pins))
     assert main(["search", str(mlp_step), *COMMON.split(), "--json", "--pin", str(tmp_path / "pins.json")]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {(p["dp"], p["tp"], p["pp"]) for p in found["plans"] + found["dropped"]} == {(1, 2, 2)}  # K is 1 where P is
+    assert {(p["dp"], p["tp"], p["pp"]) for p in found["plans"] + found["dropped"]} == {(1, 2, 2), (2, 2, 1)}
     assert main(["search", str(mlp_step), *COMMON.split(), "--pin", str(tmp_path / "pins.json"), "--tp", "4"]) == 1
     assert "--tp 4 and --pin" in capsys.readouterr().err
 
@@ -113,7 +113,7 @@ def test_a_plan_is_for_its_model_and_runs_no_code(
         ('{"distir_plan": 1, "settings": {"tp": "2"}}', 'settings.tp: expected a whole number of at least 1, got "2"'),
         ('{"distir_plan": 1, "settings": {"tp": 2, "tp": 3}}', "'tp' is there twice"),
         ('{"distir_plan": 1, "settings": {"schedule": "1f1b\\n\\u001b[31m"}}', "settings.schedule: expected a text, or null"),
-        ('{"distir_plan": 1, "settings": {"zero": true}}', "settings.zero: expected one of 0, 1, 2, 3, got true"),
+        ('{"distir_plan": 1, "settings": {"zero": true}}', "settings.zero: expected one of 0, 1, 2, 3, or null, got true"),
         ('{"distir_plan": 1, "settings": []}', "settings: expected an object, got []"),
         ('{"distir_plan": 1, "figures": {"mfu": NaN}}', "figures.mfu: expected a number, or null"),
         ('{"distir_plan": 1, "model": {"shapes": {"x": [1, -1]}}}', "model.shapes.x: expected a list of sizes"),

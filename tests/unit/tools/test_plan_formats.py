@@ -68,7 +68,6 @@ def test_megatron() -> None:
         "overlap": True,
         "sequence_parallel": True,
         "recompute": "full",
-        "sharding": "ilp",
     }
     assert found.settings == expected
     assert found.unsaid == ["--tp-comm-overlap"]
@@ -85,7 +84,6 @@ def test_torchtitan() -> None:
         "microbatches": 1,
         "batch_size": 64,
         "schedule": None,
-        "sharding": "ilp",
         "zero": 3,
     }
     assert found == {**expected, "recompute": "full", "sequence_parallel": True}
@@ -108,7 +106,6 @@ def test_deepspeed() -> None:
         "batch_size": 256,
         "zero": 2,
         "overlap": True,
-        "sharding": "ilp",
     }
     assert found.settings == {**expected, "schedule": None, "recompute": "none"}
     assert found.unsaid == ['zero_optimization.offload_optimizer = {"device": "cpu"}']
@@ -126,7 +123,10 @@ def test_accelerate() -> None:
         "overlap": True,
         "recompute": "full",
     }
-    assert found == {**expected, "schedule": None, "sharding": "ilp"}
+    assert found == {
+        **expected,
+        "schedule": None,
+    }
 
 
 POWERS = st.sampled_from([1, 2, 4, 8])
@@ -162,7 +162,7 @@ def test_a_configuration_gives_the_plan_that_it_was_written_for(tool: str, plan:
     lost = {said.split(" ")[0] for said in unsaid}
     again = form.read(text, plan.devices // (plan.setting("context_parallel") if "context_parallel" in lost else 1))
     assert again.unsaid == []
-    for name in set(SETTINGS) - lost - {"sharding"}:  # which follows from others
+    for name in set(SETTINGS) - lost:
         assert (name, PlanFile(again.settings).setting(name)) == (name, plan.setting(name))
     if not lost:
         assert form.write(PlanFile({**again.settings})).text == text

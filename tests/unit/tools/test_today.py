@@ -8,7 +8,7 @@ import pytest
 
 from distir.tools.distir import main
 
-SEARCH = "--machine dgx-a100 --devices 4 --microbatches 2 --exhaustive --top 100 --sharding dtp"
+SEARCH = "--machine dgx-a100 --devices 4 --microbatches 2 --exhaustive --top 100"
 
 
 def found(mlp_step: Path, capsys: pytest.CaptureFixture[str], *options: str) -> Any:

@@ -1,7 +1,6 @@
 // RUN: distir-opt -p 'dtp-parallelize{dp=2 cp=4 zero=3}' --print-pipeline | filecheck %s --check-prefix=NAMES
 // RUN: distir-opt -p 'dtp-parallelize{cp=2 grouped=true}' --print-pipeline | filecheck %s --check-prefix=GROUPED
 // RUN: distir-opt %s -p 'dtp-parallelize{cp=2 grouped=true}' | filecheck %s
-// RUN: distir-opt %s --verify-diagnostics -p 'dtp-parallelize{cp=2 sharding=dtp}' | filecheck %s --check-prefix=WHICH
 
 // Devices that share a sequence: what is computed of it is computed of each device's own tokens, and attention passes keys around.
 
@@ -9,7 +8,6 @@
 // NAMES-SAME: zero-partition{stage=3 axis="dp,cp"},context-parallel{size=4},ilp-shard{mesh="dp=2,cp=4,tp=1"
 // NAMES-SAME: restrict="dp=batch,tp=model,cp=sequence" shards="even" divide=true},apply-sharding{grouped=true},ring-attention,expand-ranks,pipeline-schedule
 // GROUPED: ring-attention,pipeline-schedule
-// WHICH: cp: with sharding=dtp no axis cuts the sequence: leave it out, or give sharding=ilp
 
 // CHECK:     func.func private @forward_0(%x: tensor<2x2048x512xf32, #dist.on<0:2>>
 // CHECK-NOT: dist.all

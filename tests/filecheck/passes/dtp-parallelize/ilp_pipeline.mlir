@@ -5,15 +5,13 @@
 // RUN: distir-opt %s -p 'onnx-fold-shapes,outline-repeats,shardcombine-annotate,pipeline-stages{stages=2 microbatches=2},microbatch{count=2},merge-functions,ilp-shard{mesh="dp=2,tp=1" restrict="dp=batch,tp=model"},apply-sharding,pipeline-schedule' > %t.single
 // RUN: filecheck %s < %t.composite
 // RUN: distir-opt %s --verify-diagnostics -p 'dtp-parallelize{sharding=other}' | filecheck %s --check-prefix=WHICH
-// RUN: distir-opt %s --verify-diagnostics -p 'dtp-parallelize{zero=1 sharding=dtp}' | filecheck %s --check-prefix=ZERO
 // RUN: diff %t.composite %t.single
 
 // DEFAULT: ilp-shard{mesh="dp=2,tp=1" restrict="dp=batch,tp=model" divide=true},apply-sharding,pipeline-schedule
 // NAMES: onnx-fold-shapes,outline-repeats,shardcombine-annotate,decompose{batch="x:0"},pipeline-stages{stages=2 batch="x:0" microbatches=4},microbatch{count=4 batch="x:0"},merge-functions,zero-partition{stage=2},ilp-shard{mesh="dp=2,tp=2" memory_limit="1GB" restrict="dp=batch,tp=model" batch="x:0"},apply-sharding,pipeline-schedule,simulate
 // OVERLAP: pipeline-stages,recompute-activations{policy="full"},microbatch
 // OVERLAP-SAME: pipeline-schedule,overlap-communication
-// WHICH: sharding: expected auto, dtp or ilp, got 'other'
-// ZERO: zero and memory-limit: only sharding=ilp stores state in parts
+// WHICH: sharding: expected auto or ilp, got 'other'
 
 // Two stages of two devices: the pass is its passes one by one.
 func.func @main(%x: tensor<8x8xf32> {dist.name = "x", dist.role = "input"},

@@ -1,7 +1,7 @@
 // RUN: distir-opt %s -p 'gradient-type{type=bf16}' | filecheck %s --check-prefixes=CHECK,NARROW
 // RUN: distir-opt %s -p 'gradient-type{type=f32}' | filecheck %s --check-prefixes=CHECK,OWN
 // RUN: distir-opt %s -p 'gradient-type{type=bf16},pipeline-stages{microbatches=2},microbatch{count=2}' | filecheck %s --check-prefix=LOOP
-// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 microbatches=2 sharding=dtp gradient-type=bf16}' | filecheck %s --check-prefix=REDUCED
+// RUN: distir-opt %s -p 'dtp-parallelize{dp=2 microbatches=2 gradient-type=bf16}' | filecheck %s --check-prefix=REDUCED
 // RUN: distir-opt %s --verify-diagnostics -p 'gradient-type{type=i32}' | filecheck %s --check-prefix=TYPE
 
 // The gradient is what the update takes: it is cast where it is made, added up and reduced in its type, and cast back. The output is no gradient.
