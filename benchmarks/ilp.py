@@ -34,8 +34,9 @@ from distir.interpreters.simulate import simulate
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.batch.batch_axis import parse_batch
 from distir.passes.distribution.mesh import Mesh
-from distir.passes.distribution.space import is_contraction, model_values
+from distir.passes.distribution.space import model_values
 from distir.passes.dtp_parallelize import prepare
+from distir.passes.kernels.domains import is_contraction
 from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 from distir.passes.shardcombine_annotate import ShardcombineAnnotatePass
 from distir.passes.sharding.beam import Beam
