@@ -180,9 +180,13 @@ class _Reader:
         if "distir_plan" not in top:
             self.fail("distir_plan", f"{VERSION}, which makes it a plan", "nothing")
         self.check("distir_plan", top["distir_plan"], _one_of(VERSION))
-        settings = self.table(top.get("settings", {}), "settings", (*SETTINGS, "sharding"))
-        if settings.pop("sharding", None) == "ilp" and settings.get("zero") == 0:
-            settings["zero"] = None  # as files said it that have `sharding`
+        settings = dict(self.table(top.get("settings", {}), "settings", (*SETTINGS, "sharding")))
+        if (
+            "sharding" in settings
+        ):  # of files from when there were two planners: by one, 0 was what is fastest, by the other nothing was stored in parts
+            self.check("settings.sharding", planner := settings.pop("sharding"), _one_of("dtp", "ilp"))
+            self.check("settings.zero", zero := settings.get("zero"), SETTINGS["zero"][1])
+            settings["zero"] = 0 if planner == "dtp" else zero or None
         for name, value in settings.items():
             self.check(f"settings.{name}", value, SETTINGS[name][1])
         figures = self.table(top.get("figures", {}), "figures")

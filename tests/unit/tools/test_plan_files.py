@@ -113,6 +113,7 @@ def test_a_plan_is_for_its_model_and_runs_no_code(
         ('{"distir_plan": 1, "settings": {"tp": "2"}}', 'settings.tp: expected a whole number of at least 1, got "2"'),
         ('{"distir_plan": 1, "settings": {"tp": 2, "tp": 3}}', "'tp' is there twice"),
         ('{"distir_plan": 1, "settings": {"schedule": "1f1b\\n\\u001b[31m"}}', "settings.schedule: expected a text, or null"),
+        ('{"distir_plan": 1, "settings": {"sharding": 5}}', 'settings.sharding: expected one of "dtp", "ilp", got 5'),
         ('{"distir_plan": 1, "settings": {"zero": true}}', "settings.zero: expected one of 0, 1, 2, 3, or null, got true"),
         ('{"distir_plan": 1, "settings": []}', "settings: expected an object, got []"),
         ('{"distir_plan": 1, "figures": {"mfu": NaN}}', "figures.mfu: expected a number, or null"),
@@ -152,3 +153,15 @@ def test_files_come_back(tmp_path_factory: pytest.TempPathFactory, said: dict[st
 def test_a_folder_is_no_plan(tmp_path: Path) -> None:
     with pytest.raises(DistirError, match="cannot be read: Is a directory"):
         read_plan(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("said", "zero"),
+    [({"sharding": "dtp"}, 0), ({"sharding": "ilp", "zero": 0}, None), ({"sharding": "ilp", "zero": 3}, 3), ({}, None)],
+)
+def test_files_from_when_there_were_two_planners(said: dict[str, object], zero: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({"distir_plan": 1, "settings": said}))
+    plan = read_plan(str(path))
+    assert plan.setting("zero") == zero
+    assert "sharding" not in plan.settings
