@@ -3,5 +3,4 @@
 `options` (what a rule lets an op do along one axis), `space` (what may be cut), `pins` (what the user fixed), `mesh`, `conversions`, `shards`, `sizes`, `positions`, `margins` and `lower` (bodies on
 devices), here;
 `batch` (what the batch does to the program, and bodies at the rows of one microbatch);
-`pipeline` (`local_program`: the program in stages, at the rows of one microbatch; the schedule, what one replica does in it, and the entry);
-`tensor` (the tensor axis, chosen on a program in stages). `passes/search` puts them together."""
+`pipeline` (`local_program`: the program in stages, at the rows of one microbatch; schedules; messages beside computation)."""

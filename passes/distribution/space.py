@@ -1,7 +1,6 @@
 """The choices along an axis: per operation the options that are allowed, given which factors the axis may cut.
 
-Factors link dims across the program. In D/T/P, the tensor axis cuts what cuts parameters and never what cuts the batch; a
-contraction that can be cut must be cut, so that the axis always divides the work. Pieces (the fused QKV weight) start at
+Factors link dims across the program. Pieces (the fused QKV weight) start at
 the operations whose rules demand them and are followed through the program in both directions."""
 
 from __future__ import annotations
@@ -162,10 +161,6 @@ class AxisSpace:
             for value in self._visit_call(op) if isinstance(op, AnyCall) else self._visit(op):
                 pending.update(dict.fromkeys(self._neighbours(value)))
 
-    def keep(self, op: Operation, found: list[Option], inside: set[Option]) -> list[Option]:
-        """Which of the allowed options of an op to keep, of which those `inside` cut a factor inside others: all."""
-        return found
-
     def _neighbours(self, value: SSAValue) -> list[Operation]:
         """The ops whose options depend on a value's pieces; those of a function's argument or result are its callers."""
         ops = [user_of(value, use) for use in value.uses]
@@ -186,7 +181,7 @@ class AxisSpace:
         beside = any([v in self._within for v in values])
         inside = {o for o in found if self._is_inside(op, o) or (beside and self._touches(self._within, values, o))}
         outermost = _outermost(op, [o for o in found if o in inside or self.is_allowed(op, o)], self.shards)
-        self.options[op] = self.keep(op, [o for o in found if o in inside or o in outermost], inside)
+        self.options[op] = [o for o in found if o in inside or o in outermost]
         changed: list[SSAValue] = []
         for option in self.options[op]:
             for value, state in zip(values, (*option.operands, *option.results), strict=True):

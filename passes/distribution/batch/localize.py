@@ -7,7 +7,6 @@ is left to the caller, who accumulates, concatenates or reduces."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr, TensorType
@@ -37,14 +36,9 @@ from distir.passes.structure import copied, functions, stands_for, unique_symbol
 class Localizer:
     """Copies functions at the shapes of one of `shards` parts of the batch."""
 
-    def __init__(self, module: ModuleOp, propagation: BatchPropagation, divisor: Fraction | None = None):
-        """With a `divisor`, functions are copied at the rows of a batch that is smaller or larger by it: the result is a
-        program of its own, not a part of one, so means stay what they are."""
-        self.module, self.propagation, self.is_part = module, propagation, divisor is None
-        self.divisor = propagation.shards if divisor is None else divisor
+    def __init__(self, module: ModuleOp, propagation: BatchPropagation):
+        self.module, self.propagation = module, propagation
         self.table = functions(module)
-        self.cut: set[SSAValue] = set()
-        """Values of the copies that are parts: they grow with the rows."""
         self._copies: dict[tuple[str, tuple[State, ...]], FuncOp] = {}
         self._symbols: dict[FuncOp, SymbolRefAttr] = {}
 
@@ -61,7 +55,7 @@ class Localizer:
         if not isinstance(state, Sharded):
             return type_
         tensor = cast("TensorType[Any]", type_)
-        return TensorType(tensor.element_type, local_shape(tensor.get_shape(), state, self.divisor))
+        return TensorType(tensor.element_type, local_shape(tensor.get_shape(), state, self.propagation.shards))
 
     def _copy(self, name: str, states: Sequence[State]) -> FuncOp:
         source = self.table[name]
@@ -73,7 +67,6 @@ class Localizer:
         for old, new in zip(arguments, body.args, strict=True):
             new.name_hint = old.name_hint
             mapping[old] = new
-        self._note(body.args, states)
         for op in source.body.block.ops:
             if isinstance(op, ReturnOp):
                 returned = [mapping[v] for v in op.operands]
@@ -107,12 +100,11 @@ class Localizer:
             location=call.location,
         )
         body.add_op(copy)
-        self._note(copy.results, self.propagation.function(call.callee.string_value(), states).results)
         stands_for(call, copy, mapping)
 
     def copy_op(self, op: Operation, option: Option, body: Block, mapping: dict[SSAValue, SSAValue]) -> None:
         """Adds the operation at local shapes."""
-        factors = {option.choice.factor: self.divisor} if isinstance(option.choice, UseFactor) else {}
+        factors = {option.choice.factor: self.propagation.shards} if isinstance(option.choice, UseFactor) else {}
         changes = changes_of(rule_with_literals(op), factors)
         operands = [mapping[v] for v in op.operands]
         for index, constant in local_constants(op, changes).items():
@@ -127,16 +119,12 @@ class Localizer:
             location=op.location,
         )
         body.add_op(copy)
-        self._note(copy.results, option.results)
         stands_for(op, copy, mapping)
-        for index in option.means if self.is_part else ():
+        for index in option.means:
             scale = ScaleOp(copy.results[index], 1, self.propagation.shards)
             scale.attributes[RULE] = RuleAttr(linear_rule(cast("TensorType[Any]", scale.output.type).get_num_dims()))
             body.add_op(scale)
             mapping[op.results[index]] = scale.output
-
-    def _note(self, values: Sequence[SSAValue], states: Sequence[State]) -> None:
-        self.cut.update([v for v, state in zip(values, states, strict=True) if isinstance(state, Sharded)])
 
 
 def linear_rule(rank: int) -> Rule:

@@ -1,17 +1,15 @@
-"""An annotated entry cut into stages, and its copy at the shapes of one microbatch of one replica: what the tensor axis is
-chosen on."""
+"""An annotated entry cut into stages, and its copy at the shapes of one microbatch of one replica."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
-from distir.dialects.sharding import REPLICATED, Sharded, State
+from distir.dialects.sharding import REPLICATED, State
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import Machine
 from distir.passes.distribution.batch.batch_axis import (
@@ -37,8 +35,7 @@ from distir.passes.distribution.pipeline.stages import (
     stage_calls,
 )
 from distir.passes.distribution.pipeline.weights import stage_weights
-from distir.passes.distribution.space import Reach
-from distir.passes.structure import calls_first, functions, shape_of, unique_symbol
+from distir.passes.structure import calls_first, shape_of, unique_symbol
 
 
 class CutsLayers(TooManyStages):
@@ -52,16 +49,14 @@ def cut_into_stages(
     stages: int,
     machine: Machine,
     whole_layers: bool = False,
-    cuts: Cuts | None = None,
     gathers: bool = False,
     splits: bool = False,
     slower: float = SLOWER,
 ) -> BatchAxis:
     """Rewrites the entry into calls of stage functions. Calls that hide a boundary of the batch axis, or of a stage where
-    there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers. Stages begin
-    where `cuts` says, which notes where they began. The loop over microbatches `gathers` or not (`follow_batch`); where it `splits`, what no other stage waits for
+    there are fewer calls than stages, are inlined first; with `whole_layers`, the latter raises CutsLayers. The loop over microbatches `gathers` or not (`follow_batch`); where it `splits`, what no other stage waits for
     of the backward part is a phase of its own. Stages may be `slower` for parameters to be even (`dividing_cuts`). Returns the batch axis of the entry as it was."""
-    cuts = {} if cuts is None else cuts
+    cuts: Cuts = {}
     calls_first(module)  # every function that is called has a body
     entry = entry_function(module)
     rows = min((shape_of(entry.body.block.args[i])[d] for i, d in batch.items()), default=1)
@@ -96,56 +91,23 @@ def cut_into_stages(
 class LocalProgram:
     """A staged module at the shapes of one microbatch of one replica."""
 
-    module: ModuleOp
-    dims: Mapping[int, int]
-    """The batch dims of the entry's arguments."""
     entry: FuncOp
     """The staged entry, at global shapes."""
     local: FuncOp
     """The same entry at local shapes, calling local functions: values correspond by position."""
     batch: dict[SSAValue, State]
     """Per value of `entry`, what it is along the batch axis inside the loop."""
-    shards: int
-    """Into how many parts the batch is cut."""
-    rows: int
-    cut: set[SSAValue]
-    """Values of the local functions that grow with the rows."""
-    holds: bool = False
-    """Whether functions hold parameters (`holding`)."""
-
-    @cached_property
-    def functions(self) -> list[FuncOp]:
-        """What the local entry calls, callees first, and itself."""
-        return calls_first(self.module, self.local.sym_name.data)
-
-    def copy(self) -> LocalProgram:
-        """The same with functions of its own, in a module of its own, to be lowered. Both entries are shared."""
-        mapping: dict[SSAValue, SSAValue] = {}
-        own = [function.clone(mapping) for function in self.functions[:-1]]
-        copy = replace(self, module=ModuleOp(own), cut={mapping.get(value, value) for value in self.cut})
-        copy.functions = [*own, self.local]
-        return copy
-
-    @cached_property
-    def reach(self) -> Reach:
-        """Which dims are linked to the batch and to parameters."""
-        return Reach(self.module, self.local, self.dims)
 
 
-def localize(
-    module: ModuleOp, batch: Mapping[int, int], shards: int, known: BatchPropagation | None = None
-) -> LocalProgram:
-    """Adds the local copies of all stage functions, and an entry that calls them. `known` says what functions are along the
-    batch axis; those that are new are analysed."""
+def localize(module: ModuleOp, batch: Mapping[int, int], shards: int) -> LocalProgram:
+    """Adds the local copies of all stage functions, and an entry that calls them."""
     entry = entry_function(module)
     states = batch_states(entry, batch, shards)
-    propagation = known or BatchPropagation(module, shards)
-    propagation.table = functions(module)
+    propagation = BatchPropagation(module, shards)
     localizer = Localizer(module, propagation)
     along: dict[SSAValue, State] = dict(zip(entry.body.block.args, states, strict=True))
     types = [localizer.local_type(a.type, s) for a, s in zip(entry.body.block.args, states, strict=True)]
     body = Block(arg_types=types)
-    localizer.cut.update([v for v, state in zip(body.args, states, strict=True) if isinstance(state, Sharded)])
     mapping: dict[SSAValue, SSAValue] = dict(zip(entry.body.block.args, body.args, strict=True))
     for call in stage_calls(entry):
         needed = [REPLICATED if phase_of(call) in (BEFORE, UPDATE) else along[v] for v in call.operands]
@@ -159,7 +121,6 @@ def localize(
         copy = CallOp(callee.sym_name.data, [mapping[v] for v in call.operands], callee.function_type.outputs.data)
         copy.attributes.update(call.attributes)
         body.add_op(copy)
-        localizer.cut.update([v for v, state in zip(copy.results, results, strict=True) if isinstance(state, Sharded)])
         mapping.update(zip(call.results, copy.results, strict=True))
     last = entry.body.block.last_op
     returned = [mapping[v] for v in last.operands] if last is not None else []
@@ -167,5 +128,4 @@ def localize(
     local = FuncOp(unique_symbol(module, "local_main"), (types, [v.type for v in returned]), Region(body))
     local.arg_attrs, local.res_attrs = entry.arg_attrs, entry.res_attrs
     module.body.block.add_op(local)
-    rows = min((entry.body.block.args[i].type.get_shape()[d] // shards for i, d in batch.items()), default=1)  # pyright: ignore
-    return LocalProgram(module, batch, entry, local, along, shards, rows, localizer.cut)
+    return LocalProgram(entry, local, along)
