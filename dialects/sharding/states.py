@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, repeat
 from typing import overload
 
@@ -84,6 +85,14 @@ class Sharded:
     pieces: Pieces
     blocks: Pieces = ()
     """Of how many equal blocks each piece is, none of which is cut; empty: of its elements."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.dim, self.pieces, self.blocks))
+
+    def __hash__(self) -> int:
+        """Computed once: there may be many pieces."""
+        return self._hash
 
     @property
     def counts(self) -> Pieces:
@@ -167,6 +176,14 @@ class Windowed:
     stride: int
     steps: Steps
     filled: bool = False
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.dim, self.extent, self.stride, self.steps, self.filled))
+
+    def __hash__(self) -> int:
+        """Computed once, as of `Sharded`."""
+        return self._hash
 
     @property
     def base(self) -> Sharded:

@@ -106,17 +106,16 @@ def _hop(
             return _add_all(AllReduceOp(values, reduction), insert)
         case Partial(reduction), Sharded(dim):
             ordered = each(values, lambda i, v: _in_shard_order(v, target, n, insert))
-            types = [with_extent(v, dim, shard_extent(target, i, n)) for i, v in enumerate(ordered)]
+            types = _with_extents(ordered, dim, [shard_extent(target, i, n) for i in range(n)])
             return _add_all(ReduceScatterOp(ordered, dim, types, reduction), insert)
         case Sharded(dim, pieces), Replicated():
-            types = [with_extent(v, dim, sum(pieces)) for v in values]
+            types = _with_extents(values, dim, [sum(pieces)] * n)
             gathered = _add_all(AllGatherOp(values, dim, types), insert)
             return each(gathered, lambda i, v: _in_piece_order(v, source, n, insert))
         case Sharded(concat, pieces), Sharded(split):
             shape = cast(TensorType[Any], values[0].type).get_shape()
             whole = replaced(shape, concat, sum(pieces))
-            extents = [replaced(whole, split, shard_extent(target, i, n)) for i in range(n)]
-            types = [_with_shape(v, extent) for v, extent in zip(values, extents, strict=True)]
+            types = _with_shapes(values, [replaced(whole, split, shard_extent(target, i, n)) for i in range(n)])
             return _add_all(AllToAllOp(values, split, concat, types), insert)
         case _:
             raise AssertionError(f"no direct hop from {source} to {target}")
@@ -135,6 +134,24 @@ def _add_all(op: Operation, insert: Insert) -> list[SSAValue]:
 def _with_shape(value: SSAValue, shape: Sequence[int]) -> TensorType[Any]:
     type_ = cast(TensorType[Any], value.type)
     return TensorType(type_.element_type, shape, type_.encoding)
+
+
+def _with_shapes(values: Sequence[SSAValue], shapes: Sequence[Sequence[int]]) -> list[TensorType[Any]]:
+    """The types of values with other shapes: those of like values are one object."""
+    made: dict[tuple[int, tuple[int, ...]], TensorType[Any]] = {}
+    found: list[TensorType[Any]] = []
+    for value, shape in zip(values, shapes, strict=True):
+        key = (id(value.type), tuple(shape))
+        if key not in made:
+            made[key] = _with_shape(value, shape)
+        found.append(made[key])
+    return found
+
+
+def _with_extents(values: Sequence[SSAValue], dim: int, extents: Sequence[int]) -> list[TensorType[Any]]:
+    """The types of values with other extents of one dim."""
+    shape = cast(TensorType[Any], values[0].type).get_shape()
+    return _with_shapes(values, [replaced(shape, dim, extent) for extent in extents])
 
 
 def with_extent(value: SSAValue, dim: int, extent: int) -> TensorType[Any]:

@@ -20,6 +20,7 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Partial, Replicated, State
 from distir.passes.distribution.conversions import Insert, convert, hops
 from distir.passes.distribution.mesh import AxisStates, Mesh
+from distir.passes.distribution.routes import route
 from distir.passes.distribution.shards import Shards
 from distir.passes.structure import shape_of
 
@@ -68,7 +69,7 @@ class GroupShards(Shards):
 
     def _converted(self, value: SSAValue, needed: AxisStates, insert: Insert) -> list[SSAValue]:
         (own,), here = self._held[value, self._states[value]], list(self._states[value])
-        for axis, target in self.mesh.route(prod(shape_of(value)), self._states[value], needed):
+        for axis, target in route(self.mesh, prod(shape_of(value)), self._states[value], needed):
             before, after = (self.mesh.local_state(axis, state, here) for state in (here[axis], target))
             for there in hops(before, after):
                 own = self._hop(own, axis, before, there, insert)

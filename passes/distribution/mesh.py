@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from heapq import heappop, heappush
 from itertools import accumulate, product
-from math import gcd, prod
+from math import prod
 
 from distir.dialects.dist import PartAttr
 from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Pieces, Replicated, Sharded, State, Windowed, share
-from distir.passes.distribution.conversions import collective, hops, shard_extent, shard_ranges
+from distir.dialects.sharding import REPLICATED, Partial, Pieces, Sharded, State, Windowed, share
+from distir.passes.distribution.conversions import shard_extent, shard_ranges
 
 AxisStates = tuple[State, ...]
 """What a value is along each axis of the mesh, in mesh order."""
@@ -28,6 +27,14 @@ class Mesh:
     axes: tuple[tuple[str, int], ...]
     uneven: bool = False
     """Whether the shards of a value may differ in extent, or overlap."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.axes, self.uneven))
+
+    def __hash__(self) -> int:
+        """Computed once."""
+        return self._hash
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -120,14 +127,14 @@ class Mesh:
         """Whether the shards of all devices have one shape."""
         if any(isinstance(state, Windowed) for state in states):
             return False
-        return not self.uneven or self._even.conflict(states) is None
+        return not self.uneven or self.even.conflict(states) is None
 
     def local_shape(self, shape: Sequence[int], states: AxisStates, device: int = 0) -> tuple[int, ...]:
         """The shape of a device's shard; raises DistirError where axes do not fit together."""
         if (self.uneven or len(self.axes) > 1) and (why := self.conflict(states)) is not None:
             raise DistirError(f"a value of shape {list(shape)} cannot be sharded over {dict(self.axes)}: {why}")
         local, coordinates = list(shape), self.coordinates(device)
-        is_even = not self.uneven or self._even.conflict(states) is None
+        is_even = not self.uneven or self.even.conflict(states) is None
         for state, size, coordinate in zip(states, self.sizes, coordinates, strict=True):
             if isinstance(state, Windowed):
                 start, stop = state.range(coordinate, size)
@@ -182,66 +189,15 @@ class Mesh:
             offset += piece
         return found
 
-    def route(self, elements: int, source: AxisStates, target: AxisStates) -> tuple[tuple[int, State], ...]:
-        """The cheapest hops from one to the other, as (axis, next state along it), for a value of so many elements.
-
-        Each hop changes one axis, to its target or by way of the whole. Hops are weighed by the elements that the
-        collective moves (ring algorithms; Patarasuk & Yuan, JPDC 2009) and a constant for its latency, so that every
-        machine takes the same route: cuts and reductions early, gathers late. The route depends on which dims are the same
-        and on whether they divide, not on which dims they are."""
-        if self.uneven:
-            if self._even.conflict(source) or self._even.conflict(target):
-                return _cheapest_route(self, elements, source, target)
-            return self._even.route(elements, source, target)
-        if Windowed in map(type, target):
-            return _cheapest_route(self, elements, source, target)
-        key = (elements, self._likeness(source, target))
-        if (found := self._routes.get(key)) is None:
-            found = self._routes[key] = tuple(
-                (axis, isinstance(state, Replicated)) for axis, state in _cheapest_route(self, elements, source, target)
-            )
-        return tuple((axis, REPLICATED if is_whole else target[axis]) for axis, is_whole in found)
-
     @cached_property
-    def _even(self) -> Mesh:
-        """The same mesh of even shards: values that are cut evenly take its routes, whoever asks."""
+    def even(self) -> Mesh:
+        """The same mesh of even shards."""
         return replace(self, uneven=False)
-
-    @cached_property
-    def _routes(self) -> dict[tuple[int, tuple[object, ...]], tuple[tuple[int, bool], ...]]:
-        """Per hop of a route, its axis, and whether the value becomes whole along it."""
-        return {}
-
-    def _likeness(self, source: AxisStates, target: AxisStates) -> tuple[object, ...]:
-        """What routes depend on: dims numbered as they come, and of a dim that is cut in the same pieces everywhere only
-        whether they are several and what divides all of them."""
-        numbers: dict[int, int] = {}
-        cuts: dict[int, Pieces] = {}
-        found: list[object] = []
-        mixed = False
-        for state in (*source, *target):
-            if isinstance(state, Sharded):
-                dim, pieces = state.dim, state.pieces
-                number = numbers.setdefault(dim, len(numbers))
-                mixed = mixed or cuts.setdefault(dim, pieces) != pieces
-                found.append((number, gcd(self.devices, *pieces), len(pieces) > 1))
-            else:
-                found.append(state)
-        if mixed:
-            both = (*source, *target)
-            return tuple((numbers[s.dim], s.pieces) if isinstance(s, Sharded) else s for s in both)
-        return tuple(found)
 
 
 def dim_of(state: State) -> int | None:
     """The dim that a state cuts."""
     return state.dim if isinstance(state, Sharded | Windowed) else None
-
-
-LATENCY_ELEMENTS = 1 << 18
-"""What a collective's latency is worth: 10 us at 100 GB/s are 1 MB."""
-COPY_SHARE = 1 / 16
-"""A local copy moves an element this much faster than a link."""
 
 
 def _inside(pieces: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[int]:
@@ -287,58 +243,6 @@ def _conflict(mesh: Mesh, states: AxisStates) -> str | None:
                 return f"dim {dim} is cut in pieces {list(first.pieces)} and in pieces {list(second.pieces)}"
     reductions = {state.reduction for state in states if isinstance(state, Partial)}
     return f"partial {' and partial '.join(sorted(reductions))}" if len(reductions) > 1 else None
-
-
-@lru_cache(maxsize=1 << 17)
-def _cheapest_route(mesh: Mesh, elements: int, source: AxisStates, target: AxisStates) -> tuple[tuple[int, State], ...]:
-    """Dijkstra's algorithm over joint states; equal costs go to the first axis first."""
-    heap: list[tuple[float, int, AxisStates, tuple[tuple[int, State], ...]]] = [(0.0, 0, source, ())]
-    done: set[AxisStates] = set()
-    count = 0
-    while heap:
-        weight, _, here, path = heappop(heap)
-        if here == target:
-            return path
-        if here in done:
-            continue
-        done.add(here)
-        for axis, state in enumerate(here):
-            wanted = target[axis]
-            via: list[State] = [wanted.base] if isinstance(wanted, Windowed) else []
-            for there in dict.fromkeys((wanted, *via, REPLICATED)):
-                added = _hop_weight(mesh, elements, here, axis, there)
-                if state != there and added is not None:
-                    count += 1
-                    states = (*here[:axis], there, *here[axis + 1 :])
-                    heappush(heap, (weight + added, count, states, (*path, (axis, there))))
-    raise DistirError(f"no collectives take a value from {source} to {target} over {dict(mesh.axes)}")
-
-
-@lru_cache(maxsize=1 << 17)
-def _hop_weight(mesh: Mesh, elements: int, here: AxisStates, axis: int, there: State) -> float | None:
-    """None where one hop does not do it: it takes two, or an axis inside cuts the dim that changes."""
-    before, n = here[axis], mesh.sizes[axis]
-    touched = {dim_of(s) for s in (before, there)} - {None}
-    if any(dim_of(s) in touched for s in here[axis + 1 :]):
-        return None
-    if len(hops(before, there)) != 1 or mesh.conflict((*here[:axis], there, *here[axis + 1 :])):
-        return None
-    if isinstance(there, Partial) and there.reduction in (Reduction.PROD, Reduction.MEAN):
-        return None
-    local = elements / prod(s for a, s in enumerate(mesh.sizes) if a != axis and dim_of(here[a]) is not None)
-    match collective(before, there):
-        case None:
-            return local * COPY_SHARE / n
-        case "allreduce":
-            moved = 2 * (n - 1) / n * local
-        case "exchange":
-            assert isinstance(there, Windowed)
-            moved = local * there.beyond / there.extent
-        case "alltoall":
-            moved = (n - 1) / n * local / n
-        case _:
-            moved = (n - 1) / n * local
-    return LATENCY_ELEMENTS + moved
 
 
 def as_addends(states: AxisStates) -> AxisStates:

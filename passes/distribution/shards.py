@@ -16,6 +16,7 @@ from distir.dialects.dist.attributes import OnAttr, on_device, placed
 from distir.dialects.sharding import REPLICATED
 from distir.passes.distribution.conversions import Insert, convert
 from distir.passes.distribution.mesh import AxisStates, Mesh
+from distir.passes.distribution.routes import route
 from distir.passes.structure import copied, name_alike, shape_of
 
 
@@ -90,7 +91,7 @@ class Shards:
 
     def _converted(self, value: SSAValue, needed: AxisStates, insert: Insert) -> list[SSAValue]:
         values, here = list(self._held[value, self._states[value]]), list(self._states[value])
-        for axis, target in self.mesh.route(prod(shape_of(value)), self._states[value], needed):
+        for axis, target in route(self.mesh, prod(shape_of(value)), self._states[value], needed):
             for group in self.mesh.groups(axis):
                 ends = here[axis], target
                 before, after = (self.mesh.local_state(axis, state, here, group[0]) for state in ends)

@@ -379,7 +379,7 @@ class ChoiceNetwork:
         import numpy as np
 
         crossing, runs = self.crossing(meeting), meeting.runs
-        matrix = self._conversion_costs(meeting.type, meeting.produced.states, crossing.states)
+        matrix = self.problem.prices.between(meeting.type, crossing.states, meeting.produced.states)
         if meeting.message is not None:
             sent = [self.problem.prices.message(meeting.type, s, *meeting.message) for s in crossing.states]
             matrix = np.broadcast_to(np.array(sent, dtype=np.float64), (len(sent), len(sent)))
@@ -422,24 +422,6 @@ class ChoiceNetwork:
             opening = np.where(target[..., None] == opened, 0.0, opening)
         taken = tuple(np.searchsorted(opened, wide[axis]) for axis in range(written, len(scope)))
         return WideTable(scope, crossing.classes, costs, opening, taken)
-
-    def _conversion_costs(self, type_: Attribute, sources: Sequence[AxisStates], states: Sequence[AxisStates]) -> Array:
-        """Picoseconds from each state that is a source to each; infinite if no collectives do it."""
-        import numpy as np
-
-        numbers, known = self.problem.prices.between.get(type_, ({}, np.empty((0, 0))))
-        new = [s for s in states if s not in numbers]
-        if new:
-            numbers.update(zip(new, range(len(numbers), len(numbers) + len(new)), strict=True))
-            known = np.pad(known, (0, len(new)), constant_values=np.nan)
-            self.problem.prices.between[type_] = numbers, known
-        columns = np.array([numbers[s] for s in states])
-        rows = [(numbers[s], s) for s in dict.fromkeys(sources)]
-        for row, source in rows:
-            for i in map(int, np.flatnonzero(np.isnan(known[row, columns]))):
-                conversion = self.problem.prices.conversion(type_, source, states[i])
-                known[row, columns[i]] = inf if conversion is None else conversion.picoseconds
-        return np.nan_to_num(known[np.ix_(columns, columns)], nan=inf, posinf=inf)
 
     def _add_ties(self) -> None:
         """Among equal plans, one that cuts parameters and state, in outer dims, whose parts lie together; where dividing counts first, all that do."""

@@ -8,19 +8,19 @@ extents are not aligned, or where it is of another position (rows of a triangle)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from distir.dialects.dist import ScaleOp, SendOp
-from distir.dialects.dist.attributes import on_device, placed, placement
+from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import REPLICATED, Partial, Replicated, Rule, Sharded, State, Windowed, begins, different
 from distir.interpreters.cost_models import CostModel, make_cost_model
@@ -34,6 +34,7 @@ from distir.passes.distribution.margins import Margin, margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh
 from distir.passes.distribution.options import Option, rule_of
 from distir.passes.distribution.positions import positions_of, starts_of
+from distir.passes.distribution.routes import TARGET, Routes, route
 from distir.passes.distribution.sizes import changes_of, local_constants, local_properties
 from distir.passes.structure import copied
 
@@ -108,6 +109,12 @@ class _Hop(NamedTuple):
     reached: _Shard
 
 
+def _nothing() -> Array:
+    import numpy as np
+
+    return np.empty((0, 0))
+
+
 @dataclass(eq=False)
 class _Value:
     """What is known of all values of one type."""
@@ -117,6 +124,10 @@ class _Value:
     conversions: dict[tuple[AxisStates, AxisStates], Conversion | None] = field(
         default_factory=dict[tuple[AxisStates, AxisStates], "Conversion | None"]
     )
+    numbers: dict[AxisStates, int] = field(default_factory=dict[AxisStates, int])
+    """Of states from and to which conversions are priced together."""
+    between: Array = field(default_factory=_nothing)
+    """Picoseconds from each of these to each, as far as they were asked for; not a number elsewhere."""
 
     @cached_property
     def elements(self) -> int:
@@ -155,8 +166,6 @@ class Prices:
         self._operations: dict[object, tuple[int, int]] = {}
         self._others: dict[tuple[int, ...], Prices] = {}
         self._messages: dict[tuple[Attribute, int, int], int] = {}
-        self.between: dict[Attribute, tuple[dict[AxisStates, int], Array]] = {}
-        """By type of value, the numbers of states, and the picoseconds from each to each, as far as they were asked for; not a number elsewhere."""
 
     def are_those_of(self, other: Prices) -> bool:
         """Whether others on the same machine are the same."""
@@ -202,6 +211,51 @@ class Prices:
             value.conversions[key] = self._conversion(value, source, target)
         return value.conversions[key]
 
+    def between(self, type_: Attribute, states: Sequence[AxisStates], sources: Collection[AxisStates]) -> Array:
+        """Picoseconds of the conversions of a value from each state that is a source to each; infinite where `conversion` has none, and from other states."""
+        import numpy as np
+
+        value = self._value(type_)
+        new = [s for s in dict.fromkeys(states) if s not in value.numbers]
+        value.numbers.update(zip(new, range(len(value.numbers), len(value.numbers) + len(new)), strict=True))
+        value.between = np.pad(value.between, (0, len(new)), constant_values=np.nan)
+        columns = np.array([value.numbers[s] for s in states])
+        rows = np.array([value.numbers[s] for s in dict.fromkeys(sources)])
+        row, column = (index.ravel() for index in np.meshgrid(rows, np.unique(columns), indexing="ij"))
+        if (unknown := np.isnan(value.between[row, column])).any():
+            row, column = row[unknown], column[unknown]
+            value.between[row, column] = self._priced(value, row, column)
+        return np.nan_to_num(value.between[np.ix_(columns, columns)], nan=inf, posinf=inf)
+
+    def _priced(self, value: _Value, sources: Array, targets: Array) -> Array:
+        """Picoseconds from states to others, by their numbers: the hops of many conversions are the same."""
+        import numpy as np
+
+        if not isinstance(value.type, TensorType):
+            return np.zeros(len(sources))
+        routes = Routes(self.mesh, [*value.numbers])
+        codes, found = routes.between(value.elements, sources, targets), np.full(len(sources), inf)
+        prices = [np.full((*routes.shape, len(along)), np.nan) for along in routes.along]
+        for code in (int(each) for each in np.unique(codes) if each >= 0):
+            pairs = np.flatnonzero(codes == code)
+            here, total = routes.places[:, TARGET, sources[pairs]], np.zeros(len(pairs))
+            for axis, kind in routes.hops(code):
+                to = routes.places[axis, kind, targets[pairs]]
+                hops = (*here, to)
+                for hop in np.unique(np.stack(hops)[:, np.isnan(prices[axis][hops])], axis=1).T:
+                    states = tuple(along[i] for along, i in zip(routes.along, hop[:-1], strict=True))
+                    prices[axis][tuple(hop)] = self._picoseconds(value, states, axis, routes.along[axis][hop[-1]])
+                total += prices[axis][hops]
+                here[axis] = to
+            found[pairs] = total
+        return found
+
+    def _picoseconds(self, value: _Value, states: AxisStates, axis: int, after: State) -> float:
+        """Of one hop; infinite if it takes more copies than pay."""
+        if _is_fine(states[axis]) or _is_fine(after):
+            return inf
+        return self._hop(value, self._shard(value, states), axis, after)[0].picoseconds
+
     def message(self, type_: Attribute, states: AxisStates, sender: int, receiver: int) -> int:
         """Picoseconds to send the shards of a value from one stage to another."""
         local, count = self.local_type(type_, states), self.mesh.devices
@@ -238,7 +292,7 @@ class Prices:
         if source == target or not isinstance(value.type, TensorType):
             return Conversion(0, 0, 0)
         try:
-            hops = self.mesh.route(value.elements, source, target)
+            hops = route(self.mesh, value.elements, source, target)
         except DistirError:
             return None
         first = here = self._shard(value, source)
@@ -246,7 +300,7 @@ class Prices:
         picoseconds, most, last, keeps_source, uses_source = 0, 0, -ends, True, False
         apart: list[tuple[int, int]] = []
         for axis, after in hops:
-            if any(isinstance(s, Sharded) and len(s.pieces) > MOST_PIECES for s in (here.states[axis], after)):
+            if _is_fine(here.states[axis]) or _is_fine(after):
                 return None
             hop, reached = self._hop(value, here, axis, after)
             entering = 0 if keeps_source else first.bytes
@@ -301,24 +355,34 @@ class Prices:
         return self._elements.setdefault(type_, len(self._elements))
 
     def _emitted(self, local: Attribute, axis: int, group: Sequence[int], before: State, after: State) -> _Emitted:
-        block = Block(arg_types=[placed(local, on_device(device)) for device in group])
-        member, values = self.coordinates[axis], list(block.args)
-        is_kept_by_some = isinstance(after, Partial | Windowed)
-        made = convert(values, before, after, block.add_op, only=None if is_kept_by_some else member)
-        steps = [op for op in block.ops if group[member] in _devices(op)]
-        last_use = {value: op for op in steps for value in op.operands}
-        keeps, uses = made[member] is values[member], values[member] in last_use
+        """What one member of a group does: values of all have one type here, and results of a collective are in the order of the group."""
+        member, others, other = self.coordinates[axis], range(len(group)), None
+        block = Block(arg_types=[local] * len(group))
+        values = list(block.args)
+        if isinstance(after, Partial | Windowed):
+            made = convert(values, before, after, Block(arg_types=[]).add_op)
+            keeps = made[member] is values[member]
+            differ = (i for i in others if (made[i] is values[i]) != keeps)
+            other = min(differ, key=lambda i: abs(i - member), default=None)
+        made = convert(values, before, after, block.add_op, only=member)
+        keeps = made[member] is values[member]
+
+        def own(op: Operation, values: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            return values if len(op.results) < len(group) else (values[member],)
+
+        last_use = {value: op for op in block.ops for value in own(op, op.operands)}
+        uses = values[member] in last_use
         seconds, held, most, last = 0, type_bytes(local), 0, 0
         source = held if uses else 0
-        for op in steps:
-            seconds += self._costs.of(op, _devices(op)).picoseconds
-            held += sum(type_bytes(r.type) for r in op.results if _device(r.type) == group[member])
+        for op in block.ops:
+            devices = (group[member],) if len(op.results) < len(group) else tuple(group)
+            seconds += self._costs.ask(op, devices).picoseconds
+            held += sum(type_bytes(r.type) for r in own(op, op.results))
             most, last = max(most, held), max(last, held - type_bytes(local) + source)
-            freed = [v for v in dict.fromkeys(op.operands) if last_use[v] is op and _device(v.type) == group[member]]
+            freed = [v for v in dict.fromkeys(own(op, op.operands)) if last_use[v] is op]
             held -= sum(type_bytes(v.type) for v in freed if not isinstance(v, BlockArgument))
             source = 0 if any(isinstance(v, BlockArgument) for v in freed) else source
-        others = [i for i, value in enumerate(made) if is_kept_by_some and (value is values[i]) != keeps]
-        return _Emitted(seconds, most, last, keeps, uses, min(others, key=lambda i: abs(i - member), default=None))
+        return _Emitted(seconds, most, last, keeps, uses, other)
 
     def operation(self, op: Operation, options: Sequence[Option]) -> Price | None:
         """An op that takes one option per axis; None if its sizes cannot be rewritten for it."""
@@ -454,12 +518,5 @@ def prices_of(mesh: Mesh, machine: Machine, cost_model: str = "analytic", stages
     return found
 
 
-def _device(type_: Attribute) -> int | None:
-    on = placement(type_)
-    return None if on is None else on.device
-
-
-def _devices(op: Operation) -> tuple[int, ...]:
-    """The devices of an op's values, operands' before results'."""
-    found = [_device(v.type) for v in (*op.operands, *op.results)]
-    return tuple(dict.fromkeys(device for device in found if device is not None))
+def _is_fine(state: State) -> bool:
+    return isinstance(state, Sharded) and len(state.pieces) > MOST_PIECES

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distir.dialects.errors import DistirError
 from distir.passes.sharding.beam import NoPlan
@@ -50,6 +50,10 @@ class NotInTime(DistirError):
         super().__init__(f"time-limit {seconds:g} s: {why}: allow more time{instead}")
 
 
+class NotBuilt(NotInTime):
+    """It is over before all plans can be compared."""
+
+
 class TooSlow(DistirError):
     """No plan is as fast as asked for."""
 
@@ -85,11 +89,21 @@ def best_plan(
     DistirError, with the smallest memory that any plan needs, if none fits; and if none was found in time."""
     if solver not in SOLVERS:
         raise DistirError(f"solver: expected one of {', '.join(SOLVERS)}, got '{solver}'")
-    if problem.order is not None and problem.order.ranks > 1 and problem.division is None:
-        from distir.passes.sharding.pipeline_search import PipelineSearch
+    try:
+        if problem.order is not None and problem.order.ranks > 1 and problem.division is None:
+            from distir.passes.sharding.pipeline_search import PipelineSearch
 
-        return PipelineSearch(problem, memory_limit, deadline, solver).result()
-    choices = choices_of(problem, deadline)
+            return PipelineSearch(problem, memory_limit, deadline, solver).result()
+        return _best_of_one(problem, memory_limit, deadline, solver)
+    except NotBuilt:
+        if (found := _by_beams(problem, memory_limit, deadline)) is None:
+            raise
+        return replace(found, bound_seconds=0.0)
+
+
+def _best_of_one(problem: Problem, memory_limit: int | None, deadline: Deadline, solver: str) -> Result:
+    """The same where costs add up: of one stage, or by what devices are left with."""
+    choices = choices_of(problem, deadline.without_plan)
     found = solve(choices, memory_limit, deadline, solver, lambda plan: cost(problem, plan), enough=problem.enough)
     bound = None if found.lower is None else _bound(problem, found.plan, found.lower)
     result = result_of(problem, found.plan, bound, found.memory, found.binding, found.prices)
@@ -123,7 +137,7 @@ def choices_of(problem: Problem, deadline: Deadline, weights: Weights | None = N
     try:
         return ChoiceNetwork(problem, deadline, weights)
     except OutOfTime:
-        raise NotInTime(deadline.seconds, "the problem was not built in time") from None
+        raise NotBuilt(deadline.seconds, "the problem was not built in time") from None
 
 
 def solve(
@@ -207,11 +221,7 @@ def _whole(
         return solved if known is None or costing(solved.plan) <= costing(known.plan) else known
     if known is not None:
         return known
-    found: Result | None = None
-    for width in RESCUE:
-        with suppress(NoPlan, OutOfTime):
-            result = beam_plan(choices.problem, width, limit, deadline)
-            found = min(filter(None, (found, result)), key=lambda each: cost(choices.problem, each.plan))
+    found = _by_beams(choices.problem, limit, deadline)
     starts, needed = [*starts, *filter(None, (choices.replicated(),))], ""
     if found is None and starts:
         rest = Deadline.after(deadline.left)
@@ -225,6 +235,16 @@ def _whole(
             deadline.seconds, f"no plan{within} was found in time{needed}", "" if limit is None else " or memory"
         )
     return Solved(found.plan, max(0.0, lower), found.memory)
+
+
+def _by_beams(problem: Problem, limit: int | None, deadline: Deadline) -> Result | None:
+    """A plan that is found soon, if there is one."""
+    found: Result | None = None
+    for width in RESCUE:
+        with suppress(NoPlan, OutOfTime):
+            result = beam_plan(problem, width, limit, deadline)
+            found = min(filter(None, (found, result)), key=lambda each: cost(problem, each.plan))
+    return found
 
 
 def by_integer_program(

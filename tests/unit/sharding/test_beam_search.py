@@ -31,7 +31,7 @@ def posed(workload: str, mesh: str = "tp=2") -> Problem:
     return build_problem(Context(), WORKLOADS[workload](), mesh, MACHINE, "analytic", "", "", "any", "main")[0]
 
 
-def out_of_time(*_: object) -> None:
+def out_of_time(*_: object, **__: object) -> None:
     raise OutOfTime
 
 
@@ -70,6 +70,16 @@ def test_a_beam_finds_a_plan_where_time_is_too_short(monkeypatch: pytest.MonkeyP
     assert found.memory.peak_bytes <= limit
     assert found.bound_seconds <= best.seconds <= found.seconds
     assert found.gap > 0
+
+
+def test_a_problem_that_is_not_posed_in_time_is_left_to_a_beam(monkeypatch: pytest.MonkeyPatch):
+    """All costs side by side take longer to write down than a plan takes to be found."""
+    problem = posed("gpt")
+    best = best_plan(problem)
+    monkeypatch.setattr("distir.passes.sharding.choice_network.ChoiceNetwork.__init__", out_of_time)
+    found = best_plan(problem, best.memory.peak_bytes, Deadline.after(600))
+    assert found.seconds >= best.seconds
+    assert (found.bound_seconds, found.gap) == (0.0, 1.0)
 
 
 def test_a_limit_that_the_plan_keeps_changes_nothing():

@@ -8,19 +8,23 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from xdsl.context import Context
 from xdsl.dialects import func
-from xdsl.dialects.builtin import Builtin, ModuleOp
+from xdsl.dialects.builtin import Builtin, ModuleOp, TensorType, f32
 from xdsl.parser import Parser
 
 from distir.dialects.dist import Dist
 from distir.dialects.dist.communication import CommunicationOp
+from distir.dialects.errors import DistirError
 from distir.dialects.reductions import Reduction
-from distir.dialects.sharding import REPLICATED, Partial, Sharded, ShardingAttr, State
+from distir.dialects.sharding import REPLICATED, Anchor, Partial, Sharded, ShardingAttr, State, Steps, Windowed
 from distir.interpreters.entry import entry_function
+from distir.interpreters.machines import load_machine
 from distir.interpreters.module_check import check_module
 from distir.interpreters.reference import run
 from distir.passes.apply_sharding import ApplyShardingPass
 from distir.passes.distribution.conversions import shard_extent
-from distir.passes.distribution.mesh import Mesh
+from distir.passes.distribution.mesh import AxisStates, Mesh
+from distir.passes.distribution.routes import Routes, route
+from distir.passes.sharding.prices import Prices
 
 SHAPE = (24, 8)
 ODD_SHAPE = (13, 11)
@@ -115,6 +119,58 @@ WHOLE_CUT, OTHER_CUT = Sharded(0, (24,)), Sharded(1, (8,))
 def test_hops(source: dict[str, State], target: dict[str, State], expected: list[str]):
     """By hand, on a 2 x 2 mesh: two groups along each axis."""
     assert collectives(identity((("a", 2), ("b", 2)), source, target)) == [f"dist.{kind}" for kind in expected]
+
+
+STATES = (REPLICATED, SUM, Partial(Reduction.MEAN), *CUTS, Windowed(0, 24, 1, Steps(24, (Anchor(24, 1, 1, 1),))))
+
+
+@given(
+    st.lists(st.tuples(*[st.sampled_from(STATES)] * 2), min_size=2, max_size=12, unique=True),
+    st.sampled_from([1 << 4, 1 << 20, 1 << 28]),
+    st.booleans(),
+)
+@settings(max_examples=40)
+def test_routes_of_all_pairs_are_those_of_each(states: list[AxisStates], elements: int, uneven: bool):
+    mesh = Mesh((("a", 2), ("b", 4)), uneven)
+    states = [each for each in states if mesh.conflict(each) is None]
+    pairs = [(i, j) for i in range(len(states)) for j in range(len(states))]
+    assume(pairs)
+    routes = Routes(mesh, states)
+    found = routes.between(elements, *np.array(pairs).T)
+    for (i, j), code in zip(pairs, map(int, found), strict=True):
+        try:
+            hops = route(mesh, elements, states[i], states[j])
+        except DistirError:
+            assert code == -1
+            continue
+        here = list(states[i])
+        for (axis, state), (same_axis, _) in zip(hops, routes.hops(code), strict=True):
+            assert axis == same_axis
+            assert here[axis] != state
+            here[axis] = state
+            assert mesh.conflict(tuple(here)) is None
+        assert tuple(here) == states[j]
+
+
+@given(
+    st.lists(st.tuples(*[st.sampled_from(STATES)] * 2), min_size=2, max_size=12, unique=True),
+    st.sampled_from(["dgx-a100", "dgx-2"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_conversions_priced_together_are_as_dear_as_each(states: list[AxisStates], machine: str):
+    mesh = Mesh((("a", 2), ("b", 4)))
+    states = [each for each in states if mesh.conflict(each) is None]
+    assume(states)
+    together, alone = (Prices(mesh, load_machine(machine)) for _ in range(2))
+    type_ = TensorType(f32, SHAPE)
+    sources = [each for each in states if not any(isinstance(s, Windowed) for s in each)]
+    found = together.between(type_, states, sources)
+    for i, source in enumerate(states):
+        if source not in sources:
+            continue
+        for j, target in enumerate(states):
+            price = alone.conversion(type_, source, target)
+            assert found[i, j] == (np.inf if price is None else price.picoseconds)
 
 
 def test_no_rows_are_cut_into_no_rows():
