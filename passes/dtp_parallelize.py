@@ -59,6 +59,8 @@ class DtpParallelizePass(ModulePass):
     """Whether messages have streams of their own, beside computation."""
     bucket: int = 25 * 2**20
     """As for `overlap-communication`."""
+    prefetch: int = 1
+    """As for `overlap-communication`."""
     chunks: int = 1
     """As for `overlap-communication`, where that is faster."""
     chunk_all: bool = False
@@ -195,7 +197,9 @@ class DtpParallelizePass(ModulePass):
 
         decides = self.chunks > 1 and not self.chunk_all
         costs = {"machine": self.machine, "cost_model": self.cost_model} if decides else {}
-        return OverlapCommunicationPass(bucket=self.bucket, chunks=self.chunks, in_place=self.in_place, **costs)
+        return OverlapCommunicationPass(
+            bucket=self.bucket, prefetch=self.prefetch, chunks=self.chunks, in_place=self.in_place, **costs
+        )
 
     @property
     def _typing(self) -> tuple[ModulePass, ...]:

@@ -26,7 +26,8 @@ class OverlapCommunicationPass(ModulePass):
     """The function that the program begins with."""
     bucket: int = 25 * 2**20
     """The most bytes of one message of several tensors that are reduced, gathered, or reduced and cut; 0: each tensor alone."""
-
+    prefetch: int = 1
+    """How many calls of functions that gather parameters, or gathers beside calls, run ahead of computation: what they gather is held meanwhile. 0: any number."""
     chunks: int = 1
     """In how many chunks at most a collective that would be waited for is cut, with the contraction before or after it."""
     in_place: bool = False
@@ -54,6 +55,8 @@ class OverlapCommunicationPass(ModulePass):
             raise DistirError(f"@{self.entry} is not placed: run pipeline-schedule or dtp-parallelize first")
         if self.bucket < 0:
             raise DistirError(f"bucket: expected at least 0 bytes, got {self.bucket}")
+        if self.prefetch < 0:
+            raise DistirError(f"prefetch: expected at least 0 calls, got {self.prefetch}")
         if self.chunks < 1:
             raise DistirError(f"chunks: expected at least 1, got {self.chunks}")
         prices = None
@@ -62,4 +65,4 @@ class OverlapCommunicationPass(ModulePass):
             prices = ChunkPrices(costs, group_of(op), self.in_place)
         chunks = Chunks(self.chunks, prices, self.in_place)
         overlap_communication(op, entry, self.bucket, chunks)
-        overlap_in_functions(op, entry, self.bucket, chunks)
+        overlap_in_functions(op, entry, self.bucket, chunks, self.prefetch)

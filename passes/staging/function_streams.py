@@ -1,8 +1,8 @@
 """Communication beside computation inside functions: in goes a placed program, and its collectives come out on streams of their own where there is
 something to compute meanwhile.
 
-A collective of what a function is given, such as the gather of a parameter that is stored in parts, runs on the stream `prefetch`, with what makes its operands:
-it waits for nothing but the collectives before it there, as sharded data parallelism fetches parameters ahead. Any other runs on the
+A collective of what a function is given, such as the gather of a parameter that is stored in parts, runs on the stream `prefetch`, with what makes its operands, as sharded
+data parallelism fetches parameters ahead: only so many calls ahead of computation, since what is gathered is held until then. Any other runs on the
 stream `collective`, and is waited for where its result is first used. What a function takes for a stream alone it takes on the stream, and a result that is returned stays
 on its stream until a caller uses it: layers do not wait for each other's messages."""
 
@@ -28,9 +28,9 @@ from distir.passes.structure import functions
 PREFETCH = "prefetch"
 
 
-def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chunks: Chunks) -> None:
+def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chunks: Chunks, ahead: int) -> None:
     """Moves the collectives of the functions that the entry calls, and of the entry, joined to buckets of at most so many bytes; those that would be waited for in
-    chunks."""
+    chunks. What is fetched `ahead` waits until computation has come as near as so many calls, or collectives beside calls; 0: until nothing."""
     calls = _Calls(module, entry)
     for function in calls.callees_first:
         if function is not entry:
@@ -40,8 +40,9 @@ def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chu
         for op in [op for op in function.body.block.ops if isinstance(op, CollectiveOp)]:
             if _is_on_main((*op.operands, *op.results)):
                 _overlap(op, calls)
+        later = _fetched_later(function, ahead, function is entry) if ahead else set[Operation]()
         if function is not entry:
-            calls.take_on_streams(function)
+            calls.take_on_streams(function, later)
             calls.return_on_streams(function)
 
 
@@ -74,13 +75,13 @@ class _Calls:
         indices = {use.index for use in value.uses}
         return all(self.lingers(site.results[i]) for site in self.sites[function] for i in indices)
 
-    def take_on_streams(self, function: FuncOp) -> None:
-        """Arguments that are needed on one stream alone are taken on it: callers move them there as soon as they are made."""
+    def take_on_streams(self, function: FuncOp, later: set[Operation]) -> None:
+        """Arguments that are needed on one stream alone are taken on it: callers move them there as soon as they are made. Those that go there `later` are not."""
         for argument in function.body.block.args:
             users = [use.operation for use in argument.uses]
             moves = [user for user in users if isinstance(user, MoveOp)]
             types = {move.output.type for move in moves}
-            if len(moves) < len(users) or len(types) != 1:
+            if len(moves) < len(users) or len(types) != 1 or not later.isdisjoint(moves):
                 continue
             (type_,) = types
             on = placement(type_)
@@ -122,6 +123,52 @@ def _overlap(op: CollectiveOp, calls: _Calls) -> None:
     else:
         return
     _on_stream(stream, moved)
+
+
+def _fetched_later(function: FuncOp, ahead: int, is_entry: bool) -> set[Operation]:
+    """Has what goes to the stream `prefetch` for a call, or a collective, go there only where as many of these as may be `ahead` come before it, and returns what goes there later than at
+    first. Of a function without such calls, as of a layer, all is fetched when it is called: it takes on the stream what it fetches."""
+    block = function.body.block
+    order = {op: i for i, op in enumerate(block.ops)}
+    units = [op for op in order if isinstance(op, CollectiveOp | CallOp) and any(map(_is_fetched, op.operands))]
+    later: set[Operation] = set()
+    if not is_entry and not any(isinstance(op, CallOp) for op in units):
+        return later
+    before: dict[tuple[int, ...], list[Operation]] = {}
+    done: set[Operation] = set()
+    for unit in units:
+        on = next(placement(value.type) for value in unit.operands if _is_fetched(value))
+        assert on is not None
+        own, makers = before.setdefault(tuple(on.devices), []), _made_on_stream(unit)
+        own.append(unit)
+        new = [op for op in makers if op not in done]
+        done.update(new)
+        if len(own) <= ahead:
+            continue
+        first = own[-1 - ahead]
+        for op in [op for op in new if order[op] < order[first]]:
+            op.detach()
+            block.insert_op_before(op, first)
+            later.add(op)
+    return later
+
+
+def _made_on_stream(op: Operation) -> list[Operation]:
+    """What takes the operands of an operation to the stream `prefetch`, and what is made of them there, in order."""
+    found: dict[Operation, None] = {}
+    waiting = [value for value in op.operands if _is_fetched(value)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value.owner, Operation) and not isinstance(value.owner, CollectiveOp | CallOp):
+            found.pop(value.owner, None)
+            found[value.owner] = None
+            waiting += [v for v in value.owner.operands if _is_fetched(v)]
+    return list(found)[::-1]
+
+
+def _is_fetched(value: SSAValue) -> bool:
+    on = placement(value.type)
+    return on is not None and on.stream == PREFETCH
 
 
 def _on_stream(stream: str, moved: list[Operation]) -> None:

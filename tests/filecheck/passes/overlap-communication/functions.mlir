@@ -1,6 +1,6 @@
 // RUN: distir-opt %s -p overlap-communication,check-module | filecheck %s
 
-// Sharded data parallelism. A layer gathers its weight ahead of what is computed, on a stream that waits for nothing, with the conversion that it is for. The sum of
+// Sharded data parallelism. A layer gathers its weight ahead of what is computed, on a stream of its own, with the conversion that it is for, from when the layer before begins. The sum of
 // its gradients is reduced beside the next layer: it is returned on its stream, and comes back where the entry adds it.
 dist.mesh @mesh = <["dp" = 2]>
 
@@ -17,8 +17,8 @@ func.func @main(%x: tensor<4x8xf32, #dist.on<0:2>> {dist.part = #dist.part<[0:4,
 }
 
 // CHECK:      func.func @main
-// CHECK-NEXT: %[[V:.*]] = dist.move %v : tensor<8x4xf64, #dist.on<0:2>> -> tensor<8x4xf64, #dist.on<0:2, "prefetch">>
 // CHECK-NEXT: %[[W:.*]] = dist.move %w : tensor<8x4xf64, #dist.on<0:2>> -> tensor<8x4xf64, #dist.on<0:2, "prefetch">>
+// CHECK-NEXT: %[[V:.*]] = dist.move %v : tensor<8x4xf64, #dist.on<0:2>> -> tensor<8x4xf64, #dist.on<0:2, "prefetch">>
 // CHECK-NEXT: %h, %a = dist.call @layer(%x, %[[W]]) on [0, 1] : {{.*}} -> (tensor<4x8xf32, #dist.on<0:2>>, tensor<8x4xf32, #dist.on<0:2, "collective">>)
 // CHECK-NEXT: %y, %b = dist.call @layer(%h, %[[V]]) on [0, 1]
 // CHECK-NEXT: onnx.Relu
