@@ -129,6 +129,16 @@ class _Value:
     between: Array = field(default_factory=_nothing)
     """Picoseconds from each of these to each, as far as they were asked for; not a number elsewhere."""
 
+    def numbered(self, states: Collection[AxisStates]) -> Array:
+        """The numbers of states, which new ones get."""
+        import numpy as np
+
+        numbers, known = self.numbers, len(self.numbers)
+        found = np.array([numbers.setdefault(each, len(numbers)) for each in states])
+        if new := len(numbers) - known:
+            self.between = np.pad(self.between, (0, new), constant_values=np.nan)
+        return found
+
     @cached_property
     def elements(self) -> int:
         return prod(cast(TensorType[Any], self.type).get_shape())
@@ -216,16 +226,13 @@ class Prices:
         import numpy as np
 
         value = self._value(type_)
-        new = [s for s in dict.fromkeys(states) if s not in value.numbers]
-        value.numbers.update(zip(new, range(len(value.numbers), len(value.numbers) + len(new)), strict=True))
-        value.between = np.pad(value.between, (0, len(new)), constant_values=np.nan)
-        columns = np.array([value.numbers[s] for s in states])
-        rows = np.array([value.numbers[s] for s in dict.fromkeys(sources)])
-        row, column = (index.ravel() for index in np.meshgrid(rows, np.unique(columns), indexing="ij"))
-        if (unknown := np.isnan(value.between[row, column])).any():
-            row, column = row[unknown], column[unknown]
-            value.between[row, column] = self._priced(value, row, column)
-        return np.nan_to_num(value.between[np.ix_(columns, columns)], nan=inf, posinf=inf)
+        columns, rows = (value.numbered(each) for each in (states, dict.fromkeys(sources)))
+        if (unknown := np.isnan(value.between[rows[:, None], columns])).any():
+            row, column = np.nonzero(unknown)
+            value.between[rows[row], columns[column]] = self._priced(value, rows[row], columns[column])
+        found = value.between[columns[:, None], columns]
+        found[np.isnan(found)] = inf
+        return found
 
     def _priced(self, value: _Value, sources: Array, targets: Array) -> Array:
         """Picoseconds from states to others, by their numbers: the hops of many conversions are the same."""
