@@ -110,9 +110,9 @@ def _compare(
         with np.errstate(invalid="ignore"):
             own = np.where(finite[piece.index], np.abs(piece.value.astype(wide) - a[piece.index]), 0.0)
         error[piece.index] = np.maximum(error[piece.index], own)
-    rounding = unit(whole.dtype)
+    argument = None if argument is None else np.asarray(argument)
     return _judged(
-        name, a, error, finite, tolerance, None if argument is None else np.asarray(argument), moves, rounding
+        name, a, error, finite, tolerance, argument, moves, unit(whole.dtype), smallest_numbers(whole.dtype)[1]
     )
 
 
@@ -125,12 +125,13 @@ def _judged(
     argument: Array | None,
     moves: Callable[[], Array],
     rounding: float,
+    step: float,
 ) -> Comparison:
-    """Whether these errors are small: relative to the result, or to what it has changed by."""
+    """Whether these errors are small: relative to the result, or to what it has changed by. Numbers near zero are a `step` apart."""
     update = argument is not None and argument.shape == a.shape
     size = np.abs(a - argument.astype(a.dtype)) if update and argument is not None else np.abs(a)
     scale = float(size[finite].max(initial=0.0))
-    limit = np.full(a.shape, tolerance * scale)
+    limit = np.full(a.shape, tolerance * scale + 4 * step)
     if update:  # a sum is rounded to the digits of what it is the sum of
         limit += 4 * rounding * np.abs(np.where(finite, a, 0.0))
     if (error > limit).any() and tolerance >= 2 * rounding:
@@ -152,6 +153,15 @@ def _judged(
 def unit(dtype: np.dtype[Any]) -> float:
     """The distance of 1 to the next number of a floating type; of bfloat16 for those that numpy has not."""
     return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 2.0**-7
+
+
+def smallest_numbers(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The smallest number of a floating type that has all digits, and the distance of those below; of bfloat16 for those that numpy has
+    not."""
+    if dtype.kind not in "fc":
+        return 2.0**-126, 2.0**-133
+    info = np.finfo(dtype)
+    return float(info.smallest_normal), float(info.smallest_subnormal)
 
 
 def whole_pieces(outputs: Mapping[str, Any]) -> dict[str, list[Piece]]:
@@ -217,7 +227,15 @@ def _nearby(values: Mapping[str, Array], dtype: np.dtype[Any] | None, random: np
         if value.dtype.kind != "f" and "float" not in value.dtype.name:
             near[name] = value
             continue
-        own = value.dtype if dtype is None else dtype
-        factor = 1 + MOVED_ULPS * unit(own) * random.uniform(-1, 1, value.shape)
-        near[name] = np.asarray(value.astype(np.float64) * factor).astype(own)
+        near[name] = disturbed(value, MOVED_ULPS, value.dtype if dtype is None else dtype, random)
     return near
+
+
+def disturbed(value: Array, ulps: int, dtype: np.dtype[Any], random: np.random.Generator) -> Array:
+    """Other last digits of a type, by at most so many units. A number with fewer digits than others, near zero, is moved as far as the smallest
+    number that has all; zero stays, which is mostly exact."""
+    moved = np.asarray(value.astype(np.float64) * (1 + ulps * unit(dtype) * random.uniform(-1, 1, value.shape)))
+    normal, step = smallest_numbers(dtype)
+    if (small := (np.abs(moved) < normal) & (moved != 0)).any():
+        moved = np.where(small, moved + ulps * step * random.uniform(-1, 1, value.shape), moved)
+    return moved.astype(dtype)

@@ -18,7 +18,7 @@ from xdsl.ir import Operation
 
 from distir.dialects.errors import DistirError
 from distir.dialects.plugins import implementations
-from distir.interpreters.comparison import unit
+from distir.interpreters.comparison import disturbed
 from distir.interpreters.entry import arguments_of, entry_function, machine_devices, rank_of, results_of
 from distir.interpreters.global_arrays import Array, Piece, Site, array_dtype, assemble, distribute, pieces
 from distir.interpreters.operator_dialects import MEANINGS, function_of
@@ -176,8 +176,7 @@ class Reference(Walk):
         ):
             return value
         assert self.noise is not None
-        factor = 1 + NOISE_ULPS * unit(value.dtype) * self.noise.uniform(-1, 1, value.shape)
-        return np.asarray(value * factor).astype(value.dtype)
+        return disturbed(value, NOISE_ULPS, value.dtype, self.noise)
 
     def received(self, op: Operation, results: PythonValues) -> PythonValues:
         return tuple(self._conform(op, i, value) for i, value in enumerate(results))

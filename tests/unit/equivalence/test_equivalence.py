@@ -15,7 +15,7 @@ from distir.dialects.dist import Dist
 from distir.dialects.errors import DistirError
 from distir.dialects.onnx import Onnx
 from distir.frontends.pytorch import import_step, training_step
-from distir.interpreters.comparison import compare, whole_pieces
+from distir.interpreters.comparison import compare, disturbed, whole_pieces
 from distir.interpreters.equivalence import drawings, expectations, verify
 from distir.interpreters.inputs import index_limit, special_indices
 from distir.interpreters.reference import run_pieces
@@ -319,6 +319,24 @@ def test_moves_widen_what_they_move_only():
     assert all(c.holds for c in compare(expected, got, 1e-10, arguments, lambda: moves))
     moves = {"w": np.array([0.0, 0.2]), "y": np.zeros(2)}
     assert not all(c.holds for c in compare(expected, got, 1e-10, arguments, lambda: moves))
+
+
+@pytest.mark.parametrize(("steps", "holds"), [(1, True), (-3, True), (5, False)])
+def test_numbers_near_zero_are_compared_to_their_last_digit(steps: int, holds: bool):
+    """Below 1e-38 numbers of f32 have fewer digits, and all have the same last one."""
+    step = np.finfo(np.float32).smallest_subnormal
+    expected = {"y": np.array([0.0, 64.0], np.float32) * step}
+    got = whole_pieces({"y": expected["y"] + np.float32(steps) * step})
+    (found,) = compare(expected, got, 1e-5, {}, lambda: {"y": np.zeros(2)})
+    assert found.holds == holds, found.says
+
+
+def test_numbers_near_zero_get_another_last_digit():
+    step = np.finfo(np.float32).smallest_subnormal
+    value = np.full(1000, 64, np.float32) * step
+    moved = disturbed(value, 2, value.dtype, np.random.default_rng(0)) - value
+    assert set(np.round(moved / step)) == {-2, -1, 0, 1, 2}
+    assert not disturbed(np.zeros(9, np.float32), 2, value.dtype, np.random.default_rng(0)).any()
 
 
 def test_addends_of_an_argument_are_none_of_them_zero():
