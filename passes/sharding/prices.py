@@ -333,23 +333,25 @@ class Prices:
         return found
 
     def _hop_price(self, local: TensorType[Any], axis: int, before: State, after: State) -> _Emitted:
-        """One hop from shards of this type. Unless the cost model looks at shapes, dims that the hop does not change are merged with those that it does, or with each other: what counts is whether
-        others are outside of them."""
+        """One hop from shards of this type. Unless the cost model looks at shapes, dims that the hop does not change are merged with those that it does, or with each other: what counts is of
+        which of them others are outside."""
         shape, states = local.get_shape(), (before, after)
         if not self._sees_shapes:
             cuts = [s for s in states if isinstance(s, Sharded | Windowed)]
             dims = sorted({s.dim for s in cuts})
             rest = prod(n for d, n in enumerate(shape) if d not in dims)
             size = self.mesh.sizes[axis]
-            is_inner = bool(dims) and prod(shape[: dims[0]]) > 1  # its parts do not lie together
+            outside = [prod(n for d, n in enumerate(shape[:dim]) if d not in dims) for dim in dims]
+            at = next((i for i, n in enumerate(outside) if n > 1), len(dims))  # from there on parts do not lie together
             is_even = all(isinstance(s, Sharded) and s.is_even(size) and len(s.pieces) == 1 for s in cuts)
-            if len(dims) == 1 and is_even and not is_inner:
+            if at == len(dims) == 1 and is_even:
                 shape = (rest * shape[dims[0]],)
                 states = tuple(Sharded(0, (s.pieces[0] * rest,)) if isinstance(s, Sharded) else s for s in states)
             else:
                 cut = [shape[d] for d in dims]
-                shape = (rest, *cut) if is_inner else (*cut, rest)
-                states = tuple(replace(s, dim=is_inner + dims.index(s.dim)) if s in cuts else s for s in states)
+                shape = (*cut[:at], rest, *cut[at:])
+                places = {dim: i + (i >= at) for i, dim in enumerate(dims)}
+                states = tuple(replace(s, dim=places[s.dim]) if s in cuts else s for s in states)
         key = (self._element_number(local.element_type), shape, axis, states)
         if (price := self._hops.get(key)) is None:
             type_ = TensorType(local.element_type, shape)
