@@ -36,5 +36,5 @@ class PipelineSchedulePass(ModulePass):
         if not is_placed(entry):
             place_on_one_device(ctx, op, entry)
         check_is_staged(op, entry)
-        write_schedule(op, entry, self.schedule)
-        remove_zeros(op, entry)
+        starting = write_schedule(op, entry, self.schedule)
+        remove_zeros(op, entry, starting)

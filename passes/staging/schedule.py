@@ -20,14 +20,15 @@ from distir.dialects.errors import DistirError
 from distir.dialects.sharding import AxesAttr
 from distir.passes.distribution.pipeline.stages import PHASE, STAGE, VIRTUAL
 from distir.passes.staging.order import Order, is_stage_call
+from distir.passes.staging.zeros import zeros_behind
 from distir.passes.structure import argument_attributes, functions, give_body, name_alike, result_attributes
 
 Key = tuple[SSAValue, int | None, int]
 """A value of the staged program, of which microbatch (None outside the loop), and on which stage."""
 
 
-def write_schedule(module: ModuleOp, entry: FuncOp, schedule: str) -> None:
-    """Rewrites the entry of a placed staged module."""
+def write_schedule(module: ModuleOp, entry: FuncOp, schedule: str) -> set[SSAValue]:
+    """Rewrites the entry of a placed staged module; returns the zeros of the new one from which sums over microbatches start."""
     count = cast("IntegerAttr[Any]", module.attributes["dist.devices"]).value.data
     writer = _Schedule(module, entry, count, schedule)
     writer.write()
@@ -37,6 +38,7 @@ def write_schedule(module: ModuleOp, entry: FuncOp, schedule: str) -> None:
     module.attributes["dist.devices"] = IntegerAttr(count * writer.ranks, i64)
     if isinstance(axes := module.attributes.get("dist.axes"), AxesAttr):
         module.attributes["dist.axes"] = AxesAttr((("pp", writer.ranks), *axes.data))
+    return writer.zeros
 
 
 class _Schedule(Order):
@@ -45,6 +47,8 @@ class _Schedule(Order):
         self.devices = devices
         self.block = Block()
         self.made: dict[Key, SSAValue] = {}
+        self.zeros = set[SSAValue]()
+        self._starting = self._carried_zeros()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -145,6 +149,16 @@ class _Schedule(Order):
             )
         self.block.add_op(made)
         self._define(op, made, microbatch, stage)
+        if op in self._starting:
+            self.zeros.update(made.results)
+
+    def _carried_zeros(self) -> set[Operation]:
+        """What states the zeros that are carried into the first microbatch by all devices that list them."""
+        found = set[Operation]()
+        for first in range(self.same, len(self.given), self.listed):
+            behind = [zeros_behind(value) for value in self.given[first : first + self.listed]]
+            found |= set[Operation]().union(*behind) if all(behind) else set()
+        return found
 
     def _properties(self, op: Operation, stage: int) -> dict[str, Attribute]:
         """The properties on another stage: which device a message goes to is one."""

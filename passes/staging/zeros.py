@@ -3,7 +3,7 @@ nothing, by copies of its functions without these additions. `starting_sums` say
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import func
@@ -35,10 +35,11 @@ ZERO = -2
 """In place of the number of a value: a sum that starts, of zeros that go as what adds to them does."""
 
 
-def remove_zeros(module: ModuleOp, entry: FuncOp) -> None:
-    """Removes additions of zeros from a placed program, in place. Zeros that one call takes are made by its function, if they are still
-    needed there."""
-    _Zeros(module).remove(entry.body.block)
+def remove_zeros(module: ModuleOp, entry: FuncOp, starting: Collection[SSAValue]) -> None:
+    """Removes additions of these zeros of the entry from a placed program, in place. Those that one call takes are made by its function, if they
+    are still needed there. Zeros that some devices state in place of addends which others have are none of these: what is done with them, all
+    devices do at the same time."""
+    _Zeros(module).remove(entry.body.block, starting)
     erase_unreached(module, entry.sym_name.data)
 
 
@@ -48,13 +49,11 @@ class _Zeros:
         self.table = functions(module)
         self._copies: dict[tuple[str, tuple[int, ...]], str] = {}
 
-    def remove(self, block: Block) -> None:
-        zeros: dict[SSAValue, None] = {}
+    def remove(self, block: Block, starting: Collection[SSAValue]) -> None:
+        zeros = dict.fromkeys(starting)
         for op in list(block.ops):
             are_zero = [value in zeros for value in op.operands]
-            if isinstance(op, ZerosOp):
-                zeros[op.output] = None
-            elif isinstance(op, CallOp):
+            if isinstance(op, CallOp):
                 self._move(op, [i for i, value in enumerate(op.operands) if value in zeros and value.has_one_use()])
             elif is_sum(op) and any(are_zero):
                 self._shorten(op, [value for value in op.operands if value not in zeros])
@@ -94,6 +93,7 @@ class _Zeros:
         function.sym_name = StringAttr(unique_symbol(self.module, f"{source.sym_name.data}_first"))
         self.module.body.block.insert_op_after(function, source)
         block = function.body.block
+        made: list[SSAValue] = []
         for index in reversed(indices):
             argument = block.args[index]
             op = ZerosOp(argument.type)
@@ -101,11 +101,23 @@ class _Zeros:
             first = block.first_op
             assert first is not None
             block.insert_op_before(op, first)
+            made.append(op.output)
             argument.replace_all_uses_with(op.output)
             block.erase_arg(argument)
         function.function_type = FunctionType.from_lists(block.arg_types, list(function.function_type.outputs))
-        self.remove(block)
+        self.remove(block, made)
         return function.sym_name.data
+
+
+def zeros_behind(value: SSAValue) -> set[Operation]:
+    """What states the zeros that a value is made of alone; empty if it is made of anything else."""
+    op = value.owner
+    if isinstance(op, ZerosOp):
+        return {op}
+    if not isinstance(op, KEEPS_ZERO):
+        return set()
+    behind = [zeros_behind(operand) for operand in op.operands]
+    return set().union(*behind) if all(behind) else set()
 
 
 def is_sum(op: Operation) -> bool:

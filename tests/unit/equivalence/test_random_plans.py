@@ -15,7 +15,8 @@ from tests.random_plans import Case, check, draw
 
 QUICK = (*range(6, 13), 29, 34, 61, 72, 81)
 """Plans that are found in a second or two."""
-MANY = [range(first, first + 12) for first in (2, 27, 69)]
+MANY = [*(range(first, first + 12) for first in (2, 27, 69)), (96044, 700081, 700096, 700104, 700125)]
+"""The last ones gather zeros on some devices only, and exchange dims that are not next to each other."""
 
 
 def run(numbers: Iterable[int], folder: Path) -> Counter[str]:

@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import Builtin, ModuleOp
 from xdsl.dialects.func import Func
 from xdsl.parser import Parser
 
-from distir.dialects.dist import Dist
+from distir.dialects.dist import Dist, ZerosOp
 from distir.interpreters.entry import entry_function
 from distir.interpreters.machines import load_machine
 from distir.interpreters.module_check import check_module
@@ -16,8 +16,9 @@ from distir.passes.staging.zeros import remove_zeros
 from tests.small_models import mlp
 
 
-def without_zeros(body: str) -> list[str]:
-    """The names of the operations of the entry and of the functions that it calls, after zeros were removed."""
+def without_zeros(body: str, starting: int | None = None) -> list[str]:
+    """The names of the operations of the entry and of the functions that it calls, after zeros were removed: the first so many of the entry, by
+    default all."""
     context = Context()
     for dialect in (Builtin, Dist, Func):
         context.load_dialect(dialect)
@@ -34,7 +35,9 @@ def without_zeros(body: str) -> list[str]:
     }}"""
     module = Parser(context, text).parse_module()
     check_module(module)
-    remove_zeros(module, entry_function(module))
+    entry = entry_function(module)
+    zeros = [op.output for op in entry.body.block.ops if isinstance(op, ZerosOp)]
+    remove_zeros(module, entry, zeros[:starting])
     module.verify()
     check_module(module)
     return [op.name for op in module.walk() if op.name.startswith("dist.")]
@@ -73,6 +76,19 @@ def test_what_moves_zeros_goes_with_them():
         "dist.accumulate",
         "dist.accumulate",
     ]
+
+
+def test_zeros_in_place_of_addends_stay():
+    """No sum over microbatches starts from them, and others that have the addends gather and add at the same time."""
+    other, long = ON.replace("0>", "1>"), ON.replace("4x", "8x")
+    gathered = f"""%z0 = dist.zeros : {ON} %z1 = dist.zeros : {other}
+      %r0, %r1 = dist.allgather %z0, %z1 dim 0 : ({ON}, {other}) -> ({long}, {long.replace("0>", "1>")})
+      %s = dist.slice %r0 [0:4] : {long} -> {ON}
+      %y = dist.accumulate sum %s, %a : ({ON}, {ON}) -> {ON} """
+    stated = ["dist.zeros", "dist.zeros"]
+    assert without_zeros(gathered + RETURN, 0) == [*stated, "dist.allgather", "dist.slice", "dist.accumulate"]
+    assert without_zeros(gathered + RETURN, 1) == [*stated, "dist.allgather", "dist.slice", "dist.accumulate"]
+    assert without_zeros(gathered + RETURN, 2) == []
 
 
 @pytest.mark.parametrize(("stages", "count"), [(1, 2), (2, 4), (2, 1)])
