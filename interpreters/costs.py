@@ -66,10 +66,10 @@ class CostFunctions(InterpreterFunctions):
         it is the outermost, that is a copy of them more."""
         seconds = self.model.operation_seconds(op, devices)
         if seconds is None:
-            whole = max(type_bytes(v.type) for v in (*op.operands, *op.results))
-            seconds = self.model.collective_seconds(kind, whole, devices)
-            for values, dim in ((op.operands, split), (op.results, joined)):
-                if len(devices) > 1 and (apart := max(_bytes_apart(v.type, dim) for v in values)):
+            given, made = ({id(v.type): v.type for v in values}.values() for values in (op.operands, op.results))
+            seconds = self.model.collective_seconds(kind, max(map(type_bytes, (*given, *made))), devices)
+            for types, dim in ((given, split), (made, joined)):
+                if len(devices) > 1 and (apart := max(_bytes_apart(each, dim) for each in types)):
                     seconds += self.model.layout_seconds(apart)
         return ((kind, seconds),)
 

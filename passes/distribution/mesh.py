@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import accumulate, product
+from itertools import product
 from math import prod
 
 from distir.dialects.dist import PartAttr
@@ -201,13 +201,16 @@ def dim_of(state: State) -> int | None:
 
 
 def _inside(pieces: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """Which pieces lie in one of the ranges."""
-    ends = list(accumulate(pieces))
-    return [
-        i
-        for i, (piece, end) in enumerate(zip(pieces, ends, strict=True))
-        if any(a <= end - piece and end <= b for a, b in ranges)
-    ]
+    """Which pieces lie in one of the ranges, which are in order."""
+    found: list[int] = []
+    end, at = 0, 0
+    for i, piece in enumerate(pieces):
+        start, end = end, end + piece
+        while at < len(ranges) and ranges[at][1] < end:
+            at += 1
+        if at < len(ranges) and ranges[at][0] <= start:
+            found.append(i)
+    return found
 
 
 def _nests(coarse: Sharded, parts: int, fine: Sharded) -> bool:
