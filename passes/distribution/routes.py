@@ -132,20 +132,25 @@ class Routes:
             np.ravel_multi_index(tuple(place[axis, at[axis]] for axis in axes), self.shape, mode="wrap")
             for at in numbers
         ]
-        is_changed = True
-        while is_changed:
-            is_changed = False
-            for (at, here), axis, kind in product(numbers.items(), axes, kinds):
-                there = numbers[*at[:axis], kind, *at[axis + 1 :]]
-                if kind == SOURCE or there == here or not np.isfinite(cost[here]).any():
+        waiting = {at: None for at, here in numbers.items() if np.isfinite(cost[here]).any()}
+        while waiting:
+            at = next(iter(waiting))
+            del waiting[at]
+            here = numbers[at]
+            for axis, kind in product(axes, kinds):
+                if kind in (SOURCE, at[axis]):
                     continue
-                added = np.where(to[axis, kind] >= 0, weights[axis][joint[here], to[axis, kind]], inf)
+                after = (*at[:axis], kind, *at[axis + 1 :])
+                there = numbers[after]
+                added = weights[axis][joint[here], to[axis, kind]]
+                if kind == BASE:
+                    added = np.where(to[axis, kind] >= 0, added, inf)
                 total, taken = cost[here] + added, code[here] * base + axis * SOURCE + kind + 1
                 is_less = (total < cost[there]) | ((total == cost[there]) & (taken < code[there]) & (total < inf))
                 if is_less.any():
                     np.copyto(cost[there], total, where=is_less)
                     np.copyto(code[there], taken, where=is_less)
-                    is_changed = True
+                    waiting[after] = None
         end = numbers[(TARGET,) * len(self.shape)]
         return np.where(np.isfinite(cost[end]), code[end], -1)
 
