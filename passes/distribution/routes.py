@@ -29,6 +29,8 @@ LATENCY_ELEMENTS = 1 << 18
 """What a collective's latency is worth: 10 us at 100 GB/s are 1 MB."""
 COPY_SHARE = 1 / 16
 """A local copy moves an element this much faster than a link."""
+PARTS = 1 << 10
+"""Weights are whole numbers of such parts of an element: their sums are exact, whatever the order."""
 TARGET, BASE, WHOLE, SOURCE = range(4)
 """What an axis is on the way; where a hop leads is one of the first three."""
 MOST_PAIRS = 1 << 16
@@ -177,7 +179,7 @@ class Routes:
             axis=0,
         )
         local = elements / np.broadcast_to(parts, (prod(self.shape),))
-        found = fixed[places[axis]] + per_element[places[axis]] * local[:, None]
+        found = np.round((fixed[places[axis]] + per_element[places[axis]] * local[:, None]) * PARTS)
         for inner in of_joint[axis + 1 :]:
             found[(inner >= 0) & (inner == of_joint[axis])] = inf
             found[(inner[:, None] >= 0) & (inner[:, None] == dims[axis])] = inf
