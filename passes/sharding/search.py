@@ -103,7 +103,9 @@ def best_plan(
 
 def _best_of_one(problem: Problem, memory_limit: int | None, deadline: Deadline, solver: str) -> Result:
     """The same where costs add up: of one stage, or by what devices are left with."""
-    choices = choices_of(problem, deadline.without_plan)
+    choices = choices_of(
+        problem, deadline if problem.carried else deadline.without_plan
+    )  # beams find plans of the others
     found = solve(choices, memory_limit, deadline, solver, lambda plan: cost(problem, plan), enough=problem.enough)
     bound = None if found.lower is None else _bound(problem, found.plan, found.lower)
     result = result_of(problem, found.plan, bound, found.memory, found.binding, found.prices)
