@@ -14,8 +14,8 @@ from xdsl.passes import ModulePass
 @dataclass(frozen=True)
 class ZeroPartitionPass(ModulePass):
     """Pins what each device stores (Rajbhandari et al., "ZeRO", SC 2020): with `stage` 1 the optimizer's state is cut along the axes `axis` ("dp",
-    several as "pod,dp"), with 0 nothing is, with 2 the sums of gradients too, with 3 the parameters too. What a stage does not cut is whole along them, and
-    sums are addends. What no dim of divides stays whole.
+    several as "pod,dp"), with 0 nothing is, with 2 the sums of gradients too, with 3 the parameters too: functions take these in parts, so that forward and backward parts each
+    gather what they use. What a stage does not cut is whole along them, and sums are addends. What no dim of divides stays whole.
 
     Requires: level 1 or 2. Ensures: `dist.stored` on the entry's parameters and state, and on what the loop over microbatches adds
     up. Nothing moves yet: `ilp-shard` chooses the dims, and gathers and reduces where that costs least."""

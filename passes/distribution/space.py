@@ -6,7 +6,7 @@ the operations whose rules demand them and are followed through the program in b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import cast
@@ -334,9 +334,11 @@ def model_values(functions_: Iterable[FuncOp], entry: FuncOp, table: Mapping[str
     return found
 
 
-def made_of_model(entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:
+def made_of_model(
+    entry: FuncOp, table: Mapping[str, FuncOp], roles: Collection[str] = ("parameter", "state", "buffer")
+) -> set[SSAValue]:
     """Parameters and state, and what is made of these alone, in every function that they reach from any caller."""
-    made, looked_at = set[SSAValue](model_arguments(entry)), dict[FuncOp, Sequence[SSAValue]]()
+    made, looked_at = set[SSAValue](model_arguments(entry, roles)), dict[FuncOp, Sequence[SSAValue]]()
 
     def look(function: FuncOp) -> None:
         block = function.body.block
@@ -359,8 +361,7 @@ def made_of_model(entry: FuncOp, table: Mapping[str, FuncOp]) -> set[SSAValue]:
     return made
 
 
-def model_arguments(entry: FuncOp) -> list[BlockArgument]:
+def model_arguments(entry: FuncOp, roles: Collection[str] = ("parameter", "state", "buffer")) -> list[BlockArgument]:
     """The entry's arguments that are parameters and state."""
-    roles = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
-    arguments = zip(entry.body.block.args, roles, strict=True)
-    return [v for v, role in arguments if role in ("parameter", "state", "buffer")]
+    own = [text(a, "dist.role", "input") for a in argument_attributes(entry)]
+    return [v for v, role in zip(entry.body.block.args, own, strict=True) if role in roles]

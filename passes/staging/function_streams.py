@@ -21,6 +21,7 @@ from distir.dialects.dist.attributes import MAIN_STREAM, on_device, placed, plac
 from distir.dialects.dist.calls import is_kernel
 from distir.dialects.dist.communication import CollectiveOp
 from distir.interpreters.walk import uses_of
+from distir.passes.distribution.pipeline.buckets import bytes_of, joins_with
 from distir.passes.distribution.pipeline.chunks import Chunks, block_of, following, is_computed_beside
 from distir.passes.distribution.pipeline.streams import COLLECTIVE, join_reductions
 from distir.passes.structure import functions
@@ -34,6 +35,7 @@ def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chu
     calls = _Calls(module, entry)
     for function in calls.callees_first:
         if function is not entry:
+            _fetch_together(function, bucket_bytes)
             join_reductions(function, bucket_bytes)
             for op in chunks.cut(function.body.block, calls.lingers):
                 _on_stream(COLLECTIVE, [op])
@@ -123,6 +125,23 @@ def _overlap(op: CollectiveOp, calls: _Calls) -> None:
     else:
         return
     _on_stream(stream, moved)
+
+
+def _fetch_together(function: FuncOp, bucket_bytes: int) -> None:
+    """Has collectives of what a function is given come right after the first that each can be joined to, in a bucket of at most so many bytes."""
+    block = function.body.block
+    buckets: dict[object, tuple[Operation, int]] = {}
+    for op in [op for op in block.ops if isinstance(op, CollectiveOp) and _is_on_main((*op.operands, *op.results))]:
+        early, key, size = _made_of_arguments(op), joins_with(op), bytes_of(op)
+        if early is None or key is None:
+            continue
+        last, filled = buckets.get(key, (op, bucket_bytes))
+        if filled + size <= bucket_bytes:
+            for each in (*early, op):
+                each.detach()
+            block.insert_ops_after([*early, op], last)
+            size += filled
+        buckets[key] = op, size
 
 
 def _fetched_later(function: FuncOp, ahead: int, is_entry: bool) -> set[Operation]:

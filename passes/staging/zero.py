@@ -12,11 +12,13 @@ from xdsl.ir import BlockArgument
 from distir.dialects.dist import MicrobatchesOp
 from distir.interpreters.entry import entry_function
 from distir.passes.distribution.pins import ADDENDS, CUT, STORED, WHOLE
+from distir.passes.distribution.space import made_of_model
 from distir.passes.structure import argument_attributes, functions, shape_of, text
 
 
 def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) -> None:
-    """Pins state, with stage 2 sums too, with stage 3 parameters too, with stage 0 nothing; what stays whole is pinned as that."""
+    """Pins state, with stage 2 sums too, with stage 3 parameters too, with stage 0 nothing; what stays whole is pinned as that. Parameters of stage 3 are in parts
+    wherever functions take them: each gathers what it uses, a backward part too, in every microbatch."""
     main = entry_function(module, entry)
     kinds = {"state": CUT if stage else WHOLE, "parameter": CUT if stage == 3 else WHOLE}
     roles = [text(a, "dist.role", "input") for a in argument_attributes(main)]
@@ -26,6 +28,12 @@ def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) ->
         body = functions(module)[loop.callee.string_value()]
         sums = body.body.block.args[len(loop.same) : len(loop.operands)]
         write_stored(body, {v: CUT if stage > 1 else ADDENDS for v in sums if shape_of(v)}, axes)
+    if stage == 3:
+        table = functions(module)
+        made = made_of_model(main, table, ("parameter",)) - made_of_model(main, table, ())
+        for function in table.values():
+            if function is not main:
+                write_stored(function, {v: CUT for v in function.body.block.args if v in made and shape_of(v)}, axes)
 
 
 def write_stored(function: FuncOp, stored: Mapping[BlockArgument, str], axes: Sequence[str]) -> None:

@@ -3,6 +3,7 @@ collectives that are alike joined: one message of a tuple of tensors, up to so m
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, cast
 
 from xdsl.dialects.builtin import TensorType
@@ -24,12 +25,10 @@ def fill_buckets(block: Block, most_bytes: int) -> None:
         for value in op.operands:
             if isinstance(value.owner, CollectiveOp) and value.owner in filling.get(bucket_of.get(value.owner), ()):
                 _join(filling.pop(bucket_of[value.owner]))
-        if not isinstance(op, CollectiveOp) or not _may_join(op):
+        if not isinstance(op, CollectiveOp) or (key := joins_with(op)) is None:
             continue
-        element = cast(TensorType[Any], op.operands[0].type).element_type
-        key = type(op), *op.properties.items(), element, *placements(v.type for v in op.operands)
         members = filling.setdefault(key, [])
-        if sum(map(_bytes, [*members, op])) > most_bytes:
+        if sum(map(bytes_of, [*members, op])) > most_bytes:
             _join(members)
             members = filling[key] = []
         members.append(op)
@@ -38,13 +37,16 @@ def fill_buckets(block: Block, most_bytes: int) -> None:
         _join(members)
 
 
-def _may_join(op: CollectiveOp) -> bool:
-    """Whether it is of tensors of several devices, and may be of tuples."""
+def joins_with(op: CollectiveOp) -> Hashable | None:
+    """What two collectives have in common that may be one; None where it is not of tensors of several devices, or may not be of tuples."""
     are_tensors = all(isinstance(v.type, TensorType) and placement(v.type) is not None for v in op.operands)
-    return op.TAKES_TUPLES and are_tensors and (op.axis is not None or len(op.operands) > 1)
+    if not op.TAKES_TUPLES or not are_tensors or (op.axis is None and len(op.operands) < 2):
+        return None
+    element = cast(TensorType[Any], op.operands[0].type).element_type
+    return type(op), *op.properties.items(), element, *placements(v.type for v in op.operands)
 
 
-def _bytes(op: CollectiveOp) -> int:
+def bytes_of(op: CollectiveOp) -> int:
     """The size of the whole tensor, which operands or results are parts of."""
     return max(type_bytes(v.type) for v in (op.operands[0], op.results[0]))
 
