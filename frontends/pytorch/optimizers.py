@@ -190,7 +190,7 @@ class OptimizerMemory:
                 first = self._after_a_step()
                 small, changing, starts = self._small_steps()
         except _Unrunnable as error:
-            if "closure" in str(error) or isinstance(error.__cause__, AssertionError):
+            if "closure" in str(error) or isinstance(error.__cause__, AssertionError | NotImplementedError):
                 self._slots({path for path, leaf in leaves_of(self._before) if isinstance(leaf, Tensor)}, {})
                 return
             raise DistirError(

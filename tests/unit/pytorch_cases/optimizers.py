@@ -316,3 +316,44 @@ def rmsprop_of_a_parameter_without_dims_after_two_steps() -> Any:
 @case
 def rprop_of_a_parameter_without_dims() -> Any:
     return _scaled(torch.optim.Rprop, 0)
+
+
+class TwoMoves(torch.optim.Optimizer):
+    """SAM (Foret et al., 2021) as two methods around a second gradient; it has no `step`, its optimizer within has."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {})
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1, momentum=0.9)
+
+    @torch.no_grad()
+    def climb(self) -> None:
+        held = [p for group in self.param_groups for p in group["params"]]
+        norm = torch.stack([p.grad.norm() for p in held]).norm()
+        for p in held:
+            self.state[p]["old"] = p.data.clone()
+            p.add_(0.05 * p.grad / (norm + 1e-12))
+        self.zero_grad()
+
+    @torch.no_grad()
+    def descend(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = self.state[p]["old"]
+        self.inner.step()
+        self.zero_grad()
+
+
+@case
+def an_optimizer_without_a_step() -> Any:
+    model = mlp()
+    optimizer = TwoMoves(model.parameters())
+
+    def train(x: Tensor, label: Tensor) -> Tensor:
+        loss = F.cross_entropy(model(x), label)
+        loss.backward()
+        optimizer.climb()
+        F.cross_entropy(model(x), label).backward()
+        optimizer.descend()
+        return loss
+
+    return written_step(train, model, optimizer, example_args=classes())
