@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import cast
 
-from xdsl.dialects.builtin import BytesAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import BytesAttr, IntegerType, ModuleOp, StringAttr, TensorType
 from xdsl.dialects.func import CallOp, FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from xdsl.traits import ConstantLike
@@ -82,11 +82,18 @@ ROLES = ("input", "label", "seed")
 
 def parse_batch(text_: str, entry: FuncOp) -> dict[int, int]:
     """`x:0,y:1` as argument index -> dim. Empty: dim 0 of every `input`, `label` and `seed` (numbers of rows) that has one, but for those whose
-    extent is no multiple of that of most (a list of edges of a graph, beside features and labels of its nodes)."""
+    extent is no multiple of that of most (a list of edges of a graph, beside features and labels of its nodes). Where most have no extent in
+    common there: the dim of the one extent that is first in one and in each, other than as its last (features; of whole numbers, there are none):
+    labels of sequences whose first dim is time."""
     if not text_:
         rows = _first_dims(entry)
         (usual, count), *_ = Counter(rows.values()).most_common(1) or [(0, 0)]
         is_told = 2 * count > len(rows) and usual > 0
+        shapes = {i: _maybe_rows(entry.body.block.args[i]) for i in rows}
+        common = {n for n in rows.values() if n > 1 and all(n in shape for shape in shapes.values())}
+        if not is_told and len(common) == 1:
+            (extent,) = common
+            return {i: shape.index(extent) for i, shape in shapes.items()}
         return {i: 0 for i, extent in rows.items() if not is_told or extent % usual == 0}
     attributes = argument_attributes(entry)
     names = {text(a, "dist.name", f"arg{i}"): i for i, a in enumerate(attributes)}
@@ -121,6 +128,13 @@ def _first_dims(entry: FuncOp) -> dict[int, int]:
         for i, (attributes, arg) in arguments
         if text(attributes, "dist.role", "input") in ROLES and len(shape_of(arg)) > 0
     }
+
+
+def _maybe_rows(argument: SSAValue) -> Sequence[int]:
+    """Dims that may be of rows: features are last."""
+    shape = list(shape_of(argument))
+    counts = isinstance(argument.type, TensorType) and isinstance(argument.type.element_type, IntegerType)
+    return shape if counts else shape[:1] + shape[1:-1]
 
 
 def batch_states(entry: FuncOp, batch: Mapping[int, int], shards: int) -> list[State]:

@@ -164,6 +164,38 @@ def test_what_has_other_rows_is_not_of_the_batch():
     assert verify(module, distributed, count=1).holds
 
 
+class LastState(nn.Module):
+    """Sequences whose first dim is time, after a state of each row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.RNN(6, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, state: Tensor) -> Tensor:
+        return self.head(self.cell(x, state)[0][-1])
+
+
+def test_the_batch_is_found_behind_time_and_layers():
+    torch.manual_seed(0)
+    model = LastState()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(5, 4, 6), torch.randn(1, 4, 8), torch.randint(0, 3, (4,))
+    module = import_step(training_step(model, nn.functional.cross_entropy, optimizer), inputs)
+    ports, batch = arguments_of(entry_function(module)), parse_batch("", entry_function(module))
+    assert sorted((ports[i].role, dim) for i, dim in batch.items()) == [("input", 1), ("input", 1), ("label", 0)]
+    distributed = module.clone()
+    DtpParallelizePass(dp=2, pp=2, microbatches=2).apply(Context(), distributed)
+    assert work_share(module, distributed) < 0.5
+    assert verify(module, distributed, count=1).holds
+
+
+def test_first_dims_are_the_batch_where_other_dims_leave_it_open():
+    """Two batches of other sizes with as many features, two dims that labels have too, and two matrices of a product."""
+    for first, second in (((4, 6), (8, 6)), ((6, 4, 5), (4, 6, 1)), ((4, 6), (6, 8))):
+        module = import_step(lambda a, b: a.sum() + b.sum(), (torch.ones(first), torch.ones(second)))
+        assert parse_batch("", entry_function(module)) == {0: 0, 1: 0}
+
+
 def batch_arguments(module: ModuleOp, names: tuple[str, ...]) -> list[int]:
     return [i for i, port in enumerate(arguments_of(entry_function(module))) if port.name in names]
 
