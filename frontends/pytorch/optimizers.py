@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -62,6 +62,7 @@ class OptimizerMemory:
         self.tensors: list[StateTensor] = []
         self.left: dict[tuple[Any, ...], Any] = {}
         self._narrow: dict[tuple[Any, ...], torch.dtype] = {}
+        self._small_type = torch.get_default_dtype()
         self._example_of = self._examples()
         self._of_scalars = self._like_scalars()
         self._find()
@@ -185,8 +186,11 @@ class OptimizerMemory:
             try:
                 first = self._after_a_step()
                 small, changing, starts = self._small_steps()
-            except _Unrunnable:  # it may want a gradient of every parameter
+            except (
+                _Unrunnable
+            ):  # it may want a gradient of every parameter, or state in the type of the parameters that names none
                 self._example_of = {name: name for name in self.parameters}
+                self._small_type = torch.float64
                 first = self._after_a_step()
                 small, changing, starts = self._small_steps()
         except _Unrunnable as error:
@@ -344,7 +348,9 @@ class OptimizerMemory:
         """What is remembered after each of these steps on stand-ins, from `before` on."""
         pairs = [(parameter, stand_ins[name]) for name, parameter in self.parameters.items()]
         found: list[Memory] = []
-        with self._put_back(), torch.random.fork_rng(devices=[]), Substitutes(pairs):
+        is_wide = all(each.dtype == torch.float64 for each in stand_ins.values())
+        made = _default_type(self._small_type) if is_wide else nullcontext()
+        with self._put_back(), torch.random.fork_rng(devices=[]), Substitutes(pairs), made:
             torch.manual_seed(0)
             for each in wrapped_by(self.optimizer):
                 each.state = defaultdict(dict)
@@ -411,6 +417,17 @@ def _is_narrow(leaf: Any, over_time: Sequence[Any]) -> bool:
 
 def _copied(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+
+@contextmanager
+def _default_type(dtype: torch.dtype) -> Generator[None]:
+    """New tensors are of this type, if they name none."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class _Unrunnable(Exception):

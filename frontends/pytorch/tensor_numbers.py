@@ -26,7 +26,7 @@ def tensors_as_numbers(narrow: Sequence[tuple[Tensor, torch.dtype]] = ()) -> Gen
     setattr(torch.compiler, "_is_compiling_flag", True)
     torch.set_default_dtype(torch.float64)
     try:
-        with _TensorsAsNumbers(narrow), _functions_of_numbers():
+        with _TensorsAsNumbers(narrow, default), _functions_of_numbers():
             yield
     finally:
         setattr(torch.compiler, "_is_compiling_flag", compiling)
@@ -42,10 +42,11 @@ def function_modes() -> list[Any]:
 
 class _TensorsAsNumbers(TorchFunctionMode):
     """A number that scales an operand may be a tensor: `p.addcdiv_(g, s, value=-lr / t)`; `item()` is the tensor; and operators
-    that write to a tensor of `narrow` compute in its type."""
+    that write to a tensor of `narrow` compute in its type. What has dims is made in the `default` type, as where no number is a tensor."""
 
-    def __init__(self, narrow: Sequence[tuple[Tensor, torch.dtype]]) -> None:
+    def __init__(self, narrow: Sequence[tuple[Tensor, torch.dtype]], default: torch.dtype) -> None:
         super().__init__()
+        self.default = default
         self.narrow = {id(tensor): (tensor, dtype) for tensor, dtype in narrow}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -58,7 +59,13 @@ class _TensorsAsNumbers(TorchFunctionMode):
         key = _SCALES.get(getattr(func, "__name__", "").removesuffix("_"), "")
         if isinstance(kwargs.get(key), Tensor) and len(args) > 1:
             args = (args[0], args[1] * kwargs.pop(key), *args[2:])
-        return func(*args, **kwargs)
+        found = func(*args, **kwargs)
+        if func in _MAKE and kwargs.get("dtype") is None and found.dim() and found.dtype == torch.float64:
+            return found.to(self.default)
+        return found
+
+
+_MAKE = {torch.zeros, torch.ones, torch.full, torch.empty, torch.eye}
 
 
 def _writes(func: Any) -> bool:

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from xdsl.dialects.builtin import ModuleOp
 
 from distir.dialects.errors import DistirError
+from distir.frontends.eager import check_imported
 from distir.frontends.pytorch import import_step, training_step
 from distir.interpreters.entry import arguments_of, entry_function, results_of
 from distir.interpreters.reference import run
@@ -196,3 +197,32 @@ def test_an_optimizer_that_reads_values_is_refused() -> None:
 def test_a_loss_of_several_elements_is_refused() -> None:
     with pytest.raises(DistirError, match=r"expected a loss of one element, got a tensor of shape \[8, 3\]"):
         import_step(training_step(mlp(), lambda y, label: y, OPTIMIZERS["sgd"]), classes())
+
+
+class Whitened(torch.optim.Optimizer):
+    """Shampoo (Gupta et al., 2018) of one side: its state and what it makes name no type."""
+
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 1e-2})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            for p in group["params"]:
+                state, rows = self.state[p], len(p)
+                if len(state) == 0:
+                    state["outer"] = torch.zeros(rows, rows)
+                gradient = p.grad.reshape(rows, -1)
+                state["outer"].lerp_(gradient @ gradient.T, 0.1)
+                way = torch.linalg.solve(state["outer"] + torch.eye(rows), gradient)
+                p.sub_(way.view_as(p), alpha=group["lr"])
+
+
+def test_an_optimizer_may_name_no_type() -> None:
+    model = nn.Linear(4, 3)
+    step = training_step(model, nn.functional.cross_entropy, Whitened(model.parameters()))
+    module = import_step(step, (torch.randn(8, 4), torch.randint(0, 3, (8,))))
+    states = [port.type for port in arguments_of(entry_function(module)) if port.role == "state"]
+    assert states
+    assert all("f32" in str(each) for each in states)
+    assert check_imported(module).startswith("two steps are the framework's own")
