@@ -186,9 +186,8 @@ class OptimizerMemory:
             try:
                 first = self._after_a_step()
                 small, changing, starts = self._small_steps()
-            except (
-                _Unrunnable
-            ):  # it may want a gradient of every parameter, or state in the type of the parameters that names none
+            except _Unrunnable:
+                # It may want a gradient of every parameter, or state that names no type in that of the parameters.
                 self._example_of = {name: name for name in self.parameters}
                 self._small_type = torch.float64
                 first = self._after_a_step()
