@@ -165,17 +165,18 @@ class DtpParallelizePass(ModulePass):
         self._plan(ctx, op)
 
     def _plan(self, ctx: Context, op: ModuleOp) -> None:
-        """Runs the passes on an annotated program; with `sharding=auto` in one microbatch where rules allow no more, and beyond the machine's memory where
-        nothing fits that."""
+        """Runs the passes on an annotated program; with `sharding=auto` in one microbatch where rules allow no more, or leave too few operations to the loop over
+        them, and beyond the machine's memory where nothing fits that."""
         from distir.passes.distribution.batch.batch_axis import BatchRefused
+        from distir.passes.distribution.pipeline.stages import TooManyStages
         from distir.passes.sharding.search import NothingFits
 
         untouched = op.clone() if self.sharding == "auto" else None
         try:
             for each in self.planning():
                 each.apply(ctx, op)
-        except (BatchRefused, NothingFits) as refusal:
-            of_batch = isinstance(refusal, BatchRefused)
+        except (BatchRefused, TooManyStages, NothingFits) as refusal:
+            of_batch = not isinstance(refusal, NothingFits)
             if untouched is None or (self.microbatches == 1 if of_batch else self.memory_limit):
                 raise
             changed = replace(self, microbatches=1) if of_batch else replace(self, memory_limit=ANY_MEMORY)

@@ -85,3 +85,26 @@ def test_rows_that_no_loop_can_join_are_in_one_microbatch(capsys: pytest.Capture
     DtpParallelizePass(dp=2, pp=2, microbatches=2).apply(Context(), module)
     assert "one microbatch instead of 2: microbatch: %cat [12, 4]" in capsys.readouterr().err
     assert verify(source, module, count=1).holds
+
+
+class Bags(nn.Module):
+    """Words of all rows in one list, each row's where `offsets` says: what is computed for a row needs the whole list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.last = nn.EmbeddingBag(50, 16, mode="sum"), nn.Linear(16, 1)
+
+    def forward(self, words: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        return self.last(self.words(words, offsets))
+
+
+def test_too_few_operations_of_rows_for_the_stages_are_in_one_microbatch(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model = Bags()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randint(0, 50, (32,)), torch.arange(0, 32, 4), torch.rand(8, 1)
+    module = import_step(training_step(model, nn.functional.mse_loss, optimizer), inputs)
+    distributed = module.clone()
+    DtpParallelizePass(dp=2, pp=2, microbatches=2).apply(Context(), distributed)
+    assert "one microbatch instead of 2: cannot cut" in capsys.readouterr().err
+    assert verify(module, distributed, count=1).holds
