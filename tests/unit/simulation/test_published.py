@@ -1,0 +1,17 @@
+"""What is predicted of a published run stays near what was measured: sharded data parallelism over many devices, in time and in memory."""
+
+import pytest
+
+from benchmarks.published.runs import predict, runs
+
+
+@pytest.mark.parametrize(
+    "name", ["torchtitan-2024 8B eager D=128", pytest.param("torchtitan-2024 8B compiled D=8", marks=pytest.mark.long)]
+)
+def test_a_published_run(name: str) -> None:
+    """Bounds are those that are asked of a whole set, with its rows 5 % apart."""
+    (run,) = [each for each in runs() if each.name == name]
+    found = predict(run)
+    assert found.seconds == pytest.approx(run.seconds, rel=0.1)
+    assert run.bytes is not None
+    assert found.reserved == pytest.approx(run.bytes, rel=0.1)
