@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import BlockArgument
+from xdsl.ir import BlockArgument, SSAValue
 
 from distir.dialects.dist import MicrobatchesOp
 from distir.interpreters.entry import entry_function
 from distir.passes.distribution.pins import ADDENDS, CUT, STORED, WHOLE
 from distir.passes.distribution.space import made_of_model
-from distir.passes.structure import argument_attributes, functions, shape_of, text
+from distir.passes.structure import AnyCall, argument_attributes, functions, shape_of, text
 
 
 def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) -> None:
@@ -30,10 +30,27 @@ def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) ->
         write_stored(body, {v: CUT if stage > 1 else ADDENDS for v in sums if shape_of(v)}, axes)
     if stage == 3:
         table = functions(module)
-        made = made_of_model(main, table, ("parameter",)) - made_of_model(main, table, ())
+        made = _made_by_all(table, made_of_model(main, table, ("parameter",)) - made_of_model(main, table, ()))
         for function in table.values():
             if function is not main:
                 write_stored(function, {v: CUT for v in function.body.block.args if v in made and shape_of(v)}, axes)
+
+
+def _made_by_all(table: Mapping[str, FuncOp], made: set[SSAValue]) -> set[SSAValue]:
+    """Of values that are made of parameters for some caller, those that are so for each: queries that a first layer is given may be a parameter."""
+    mixed, known = set[SSAValue](), -1
+    while known < len(mixed):
+        known = len(mixed)
+        for op in (op for function in table.values() for op in function.body.block.ops):
+            if isinstance(op, AnyCall):
+                inside = table[op.callee.string_value()].body.block
+                returned = inside.last_op.operands if inside.last_op else ()
+                given = zip(op.operands, inside.args, strict=False)
+                mixed.update([b for a, b in given if a not in made or a in mixed])
+                mixed.update([a for a, b in zip(op.results, returned, strict=False) if b in mixed])
+            elif any(v in mixed for v in op.operands):
+                mixed.update(op.results)
+    return made - mixed
 
 
 def write_stored(function: FuncOp, stored: Mapping[BlockArgument, str], axes: Sequence[str]) -> None:
