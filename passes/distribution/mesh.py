@@ -29,14 +29,6 @@ class Mesh:
     """Whether the shards of a value may differ in extent, or overlap."""
 
     @cached_property
-    def _hash(self) -> int:
-        return hash((self.axes, self.uneven))
-
-    def __hash__(self) -> int:
-        """Computed once."""
-        return self._hash
-
-    @cached_property
     def sizes(self) -> tuple[int, ...]:
         return tuple(size for _, size in self.axes)
 
