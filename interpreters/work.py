@@ -29,7 +29,18 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, PythonValues, impl, register_impls
 from xdsl.ir import Attribute, Operation, SSAValue, Use
 
-from distir.dialects.dist import ConcatOp, InsertOp, MoveOp, PackOp, PutRowsOp, SliceOp, TakeRowsOp, UnpackOp, ZerosOp
+from distir.dialects.dist import (
+    AccumulateOp,
+    ConcatOp,
+    InsertOp,
+    MoveOp,
+    PackOp,
+    PutRowsOp,
+    SliceOp,
+    TakeRowsOp,
+    UnpackOp,
+    ZerosOp,
+)
 from distir.dialects.dist.positions import InsideOp, LocalIndexOp
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
@@ -115,7 +126,12 @@ IN_PLACE = "dist.in_place"
 
 def is_view(op: Operation) -> bool:
     """Whether the results have operand 0's elements in its memory (a pack's: all its operands'): no work."""
-    return type(op) in VIEWS or op.has_trait(ViewOfFirstOperand)
+    return type(op) in VIEWS or op.has_trait(ViewOfFirstOperand) or is_first_addend(op)
+
+
+def is_first_addend(op: Operation) -> bool:
+    """Whether an operation is a sum of one addend, which it is itself."""
+    return isinstance(op, AccumulateOp) and len(op.inputs) == 1
 
 
 def shares_memory(op: Operation) -> bool:

@@ -204,12 +204,14 @@ class DtpParallelizePass(ModulePass):
 
     @property
     def _typing(self) -> tuple[ModulePass, ...]:
-        """What has gradients reduced, and weights multiplied, in a type of their own."""
+        """What has gradients reduced where they are made, and weights multiplied, maybe in a type of their own."""
         from distir.passes.gradient_type import GradientTypePass
         from distir.passes.matmul_type import MatmulTypePass
+        from distir.passes.sum_gradients import SumGradientsPass
 
         gradients = (GradientTypePass(self.gradient_type, self.batch),) if self.gradient_type else ()
-        return (*gradients, *((MatmulTypePass(self.matmul_type, self.matmul_keep),) if self.matmul_type else ()))
+        sums = (SumGradientsPass(self.batch),) if self.microbatches == 1 < self.dp * self.cp else ()
+        return (*gradients, *sums, *((MatmulTypePass(self.matmul_type, self.matmul_keep),) if self.matmul_type else ()))
 
     @property
     def _decomposing(self) -> tuple[ModulePass, ...]:

@@ -30,6 +30,7 @@ _CLASSES = {
     "ring-attention": "RingAttentionPass",
     "shardcombine-annotate": "ShardcombineAnnotatePass",
     "simulate": "SimulatePass",
+    "sum-gradients": "SumGradientsPass",
     "zero-partition": "ZeroPartitionPass",
 }
 

@@ -29,6 +29,7 @@ from distir.dialects.dist.positions import PositionOp
 from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Sharded, State, UseFactor
 from distir.interpreters.walk import values_read
+from distir.interpreters.work import is_first_addend
 from distir.passes.distribution.margins import margins_of
 from distir.passes.distribution.mesh import AxisStates, Mesh, as_addends
 from distir.passes.distribution.options import ADDENDS, RULE, Option, rule_of
@@ -129,6 +130,9 @@ class OperationRunsOnShards(RewritePattern):
             for i, v in enumerate(read)
         ]
         results = [tuple(option.results[i] for option in options) for i in range(len(op.results))]
+        if is_first_addend(op):
+            self.shards.define(op.results[0], results[0], operands[0])
+            return
         placed = [self.shards.placed_types(r.type, states) for r, states in zip(op.results, results, strict=True)]
         positions = positions_of(op, options, mesh)
         copies: list[Operation] = []

@@ -47,7 +47,7 @@ class Accumulators:
             else:
                 total = block.insert_arg(value.type, len(block.args))
                 total.name_hint = value.name_hint
-                last.operands[index] = added(total, value, block)
+                last.operands[index] = added([total], value, block)
         for call, returned in inside.items():
             totals = [block.insert_arg(last.operands[i].type, len(block.args)) for i in returned]
             for total, i in zip(totals, returned, strict=True):
@@ -90,10 +90,10 @@ def _reorder(block: Block, own: int, order: Sequence[int]) -> None:
         block.erase_arg(argument)
 
 
-def added(total: SSAValue, value: SSAValue, block: Block) -> SSAValue:
-    """An addend added to a sum as soon as it is made."""
-    op = AccumulateOp([total, value])
-    op.attributes[RULE] = RuleAttr(sum_rule(cast("TensorType[Any]", total.type).get_num_dims(), 2))
+def added(totals: Sequence[SSAValue], value: SSAValue, block: Block) -> SSAValue:
+    """An addend added to sums as soon as it is made; without, what it is alone."""
+    op = AccumulateOp([*totals, value])
+    op.attributes[RULE] = RuleAttr(sum_rule(cast("TensorType[Any]", value.type).get_num_dims(), len(op.inputs)))
     op.output.name_hint = value.name_hint
     if isinstance(value, OpResult):
         block.insert_op_after(op, value.op)

@@ -1,5 +1,5 @@
-"""Gradients of a training step, cast: an entry with rules and the dims of its batch go in; each sum over the batch on which an update depends, and which
-is whole only after the loop over microbatches, comes out in another type."""
+"""Gradients of a training step: an entry with rules and the dims of its batch go in; each sum over the batch on which an update depends, and which
+is whole only after the loop over microbatches, comes out in another type, or as a sum that devices may reduce where it is made."""
 
 from __future__ import annotations
 
@@ -12,22 +12,62 @@ from xdsl.dialects.func import CallOp, FuncOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from distir.dialects.dist import BatchRowsOp, CastOp
+from distir.dialects.errors import DistirError
 from distir.dialects.sharding import Gather, InputDim, Rule, RuleAttr
 from distir.interpreters.walk import values_read
 from distir.passes.distribution.batch.batch_axis import BatchPropagation, FunctionAxis, Phase
-from distir.passes.distribution.batch.entry_axis import axis_of_entry
+from distir.passes.distribution.batch.entry_axis import BatchAxis, axis_of_entry
 from distir.passes.distribution.options import ADDENDS, RULE, SUM
-from distir.passes.staging.accumulators import sum_rule
-from distir.passes.structure import result_attributes, shape_of, text, user_of
+from distir.passes.staging.accumulators import added, sum_rule
+from distir.passes.structure import functions, result_attributes, shape_of, text, user_of
 
 
 def cast_gradients(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], element: AnyFloat) -> None:
     """Rewrites the entry. Raises DistirError where rules do not let the batch be cut."""
-    rows = gcd(*(shape_of(entry.body.block.args[i])[dim] for i, dim in batch.items()))
-    shards = next((n for n in range(2, rows + 1) if rows % n == 0), 1)
-    if shards == 1:
-        return  # one row: nothing is summed
+    if (shards := _shards(entry, batch)) == 1:
+        return
     axis = axis_of_entry(module, entry, batch, shards, gathers=True)
+    for value, users in _gradients_of(entry, axis).items():
+        _keep_addends(value, axis.body, axis.propagation)
+        if _element(value) != element:
+            _cast(value, users, element)
+    for op in [op for op in entry.body.block.ops if isinstance(op, BatchRowsOp)]:
+        op.output.replace_all_uses_with(op.input)
+        entry.body.block.erase_op(op)
+
+
+def sum_gradients(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int]) -> None:
+    """Has what uses a gradient after the loop use a sum of it alone (`dist.accumulate`). Nothing else of the program changes: where rules do not let the batch be cut,
+    nothing does."""
+    if (shards := _shards(entry, batch)) == 1:
+        return
+    copy, values = module.clone(), dict[SSAValue, SSAValue]()
+    copied = functions(copy)[entry.sym_name.data]
+    pairs = list(zip(entry.body.block.ops, copied.body.block.ops, strict=True))
+    operations = {theirs: own for own, theirs in pairs}
+    for own, theirs in pairs:
+        values.update(zip(theirs.results, own.results, strict=True))
+    try:
+        found = _gradients_of(copied, axis_of_entry(copy, copied, batch, shards, gathers=True))
+    except DistirError:
+        return
+    for gradient, users in found.items():
+        value, own = values.get(gradient), {operations[user] for user in users if user in operations}
+        if not isinstance(value, OpResult) or not own:
+            continue  # inside a function
+        assert value.op.parent is not None
+        there = added([], value, value.op.parent)
+        value.replace_uses_with_if(there, lambda use: user_of(value, use) in own)
+
+
+def _shards(entry: FuncOp, batch: Mapping[int, int]) -> int:
+    """Into how many parts the batch can be cut at least; 1: not at all, nothing is summed over it."""
+    rows = gcd(*(shape_of(entry.body.block.args[i])[dim] for i, dim in batch.items()))
+    return next((n for n in range(2, rows + 1) if rows % n == 0), 1)
+
+
+def _gradients_of(entry: FuncOp, axis: BatchAxis) -> dict[OpResult, dict[Operation, None]]:
+    """The gradients of an entry, and what uses each."""
     updates = _leading_to_updates(entry)
     found: dict[OpResult, dict[Operation, None]] = {}
     for op in entry.body.block.ops:
@@ -35,13 +75,7 @@ def cast_gradients(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int], el
             if axis.phases.get(op) is Phase.AFTER and op in updates and _is_gradient(value, axis.body):
                 for gradient, user in _gradients(cast(OpResult, value), op, axis.body):
                     found.setdefault(gradient, {})[user] = None
-    for value, users in found.items():
-        _keep_addends(value, axis.body, axis.propagation)
-        if _element(value) != element:
-            _cast(value, users, element)
-    for op in [op for op in entry.body.block.ops if isinstance(op, BatchRowsOp)]:
-        op.output.replace_all_uses_with(op.input)
-        entry.body.block.erase_op(op)
+    return found
 
 
 def _leading_to_updates(entry: FuncOp) -> set[Operation]:

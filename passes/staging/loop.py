@@ -136,7 +136,7 @@ class _Loop:
         state, result = self.program.batch[value], self.given[value]
         name = value.name_hint or "value"
         if state == SUM:
-            return added(before, result, self.body)
+            return added([before], result, self.body)
         if isinstance(state, Partial):
             raise BatchRefused(f"microbatch: %{name} is a {state.reduction} over microbatches: only sums are added up")
         if not isinstance(state, Sharded):

@@ -4,13 +4,17 @@ arguments of the entry and of the loop over microbatches."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, SSAValue
 
 from distir.dialects.dist import MicrobatchesOp
+from distir.dialects.sharding import RuleAttr
 from distir.interpreters.entry import entry_function
+from distir.interpreters.work import is_first_addend
+from distir.passes.distribution.options import RULE
 from distir.passes.distribution.pins import ADDENDS, CUT, STORED, WHOLE
 from distir.passes.distribution.space import made_of_model
 from distir.passes.structure import AnyCall, argument_attributes, functions, shape_of, text
@@ -28,6 +32,9 @@ def pin_stored(module: ModuleOp, entry: str, stage: int, axes: Sequence[str]) ->
         body = functions(module)[loop.callee.string_value()]
         sums = body.body.block.args[len(loop.same) : len(loop.operands)]
         write_stored(body, {v: CUT if stage > 1 else ADDENDS for v in sums if shape_of(v)}, axes)
+    for op in [op for op in module.walk() if stage > 1 and is_first_addend(op)]:
+        if isinstance(rule := op.attributes.get(RULE), RuleAttr):
+            op.attributes[RULE] = RuleAttr(replace(rule.data, partials=()))
     if stage == 3:
         table = functions(module)
         made = _made_by_all(table, made_of_model(main, table, ("parameter",)) - made_of_model(main, table, ()))

@@ -4,7 +4,7 @@
 
 // Devices that share a sequence: what is computed of it is computed of each device's own tokens, and attention passes keys around.
 
-// NAMES: onnx-fold-shapes,recognise-attention,outline-repeats,shardcombine-annotate,pipeline-stages
+// NAMES: onnx-fold-shapes,recognise-attention,outline-repeats,shardcombine-annotate,sum-gradients,pipeline-stages
 // NAMES-SAME: zero-partition{stage=3 axis="dp,cp"},context-parallel{size=4},ilp-shard{mesh="dp=2,cp=4,tp=1"
 // NAMES-SAME: restrict="dp=batch,tp=model,cp=sequence" shards="even" divide=true},apply-sharding{grouped=true},ring-attention,expand-ranks,pipeline-schedule
 // GROUPED: ring-attention,pipeline-schedule

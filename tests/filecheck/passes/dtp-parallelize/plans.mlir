@@ -35,8 +35,6 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK-NEXT: dist.send %a0_2 to 6
 // CHECK-NEXT: dist.send %a0_3 to 7
 // CHECK:      dist.call @backward_0({{.*}}) on [0, 1, 2, 3]
-// CHECK-NEXT: dist.allreduce sum %dw0, %dw0_2 : (tensor<8x3xf32, #dist.on<0>>, tensor<8x3xf32, #dist.on<2>>)
-// CHECK-NEXT: dist.allreduce sum %dw0_1, %dw0_3 : (tensor<8x3xf32, #dist.on<1>>, tensor<8x3xf32, #dist.on<3>>)
 // CHECK-NEXT: dist.call @update_0({{.*}}) on [0, 1, 2, 3]
 // CHECK:      func.func private @forward_0
 // CHECK-NOT:  dist.allreduce
@@ -45,3 +43,7 @@ func.func @main(%x: tensor<12x8xf32> {dist.name = "x", dist.role = "input"},
 // CHECK:      dist.allreduce sum [[H]],
 // CHECK-NEXT: dist.allreduce
 // CHECK-NEXT: grad.loss
+// CHECK:      func.func private @backward_0
+// CHECK:      dist.allreduce sum %dw0, %dw0_2 : (tensor<8x3xf32, #dist.on<0>>, tensor<8x3xf32, #dist.on<2>>)
+// CHECK-NEXT: dist.allreduce sum %dw0_1, %dw0_3 : (tensor<8x3xf32, #dist.on<1>>, tensor<8x3xf32, #dist.on<3>>)
+// CHECK:      func.func private @update_0
