@@ -26,6 +26,16 @@ def test_replicas_of_large_meshes_are_even(tensor_ranks: int, has_uneven: bool):
     assert any(isinstance(s, Sharded) and not s.is_even(4) for s in found) == has_uneven
 
 
+@pytest.mark.parametrize(("tensor_ranks", "has_uneven"), [(2, True), (16, False)])
+def test_state_that_no_replicas_divide_stays_whole_in_large_meshes(tensor_ranks: int, has_uneven: bool):
+    """Weights of 13 and 11 on four replicas, which cut the batch of 16."""
+    problem = posed(4, tensor_ranks, batch=16, widths=(13, 11, 13))
+    states = [s[0] for options in problem.arguments.values() for s in options]
+    states += [s[0] for found in problem.options.values() for o in found for s in (*o.operands, *o.results)]
+    assert any(isinstance(s, Sharded) and not s.is_even(4) for s in states) == has_uneven
+    assert any(isinstance(s, Sharded) for s in states)
+
+
 @pytest.mark.parametrize(("replicas", "has_uneven"), [(16, True), (64, False)])
 def test_larger_ones_are_even_in_all_axes_together(replicas: int, has_uneven: bool):
     """Rows of which each of the replicas has six, on four tensor ranks: either axis alone divides them."""
@@ -35,9 +45,9 @@ def test_larger_ones_are_even_in_all_axes_together(replicas: int, has_uneven: bo
     assert any(states[0] != REPLICATED for option in options for states in option.results)
 
 
-def posed(replicas: int, tensor_ranks: int, batch: int) -> Problem:
+def posed(replicas: int, tensor_ranks: int, batch: int, widths: tuple[int, ...] = (12, 10, 12)) -> Problem:
     """An MLP in two microbatches."""
-    module = mlp((12, 10, 12), batch=batch).module.clone()
+    module = mlp(widths, batch=batch).module.clone()
     prepare(Context(), module)
     for each in (PipelineStagesPass(1), MicrobatchPass(2)):
         each.apply(Context(), module)
