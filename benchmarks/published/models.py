@@ -114,32 +114,55 @@ class Linear(nn.Linear):
 
 
 class RMSNorm(nn.RMSNorm):
-    """Likewise."""
+    """Likewise; `fused`: one kernel, of which the backward pass needs what it read."""
+
+    def __init__(self, width: int, fused: bool = False, keeps: bool = True):
+        """`keeps`: whether anything is kept for the backward pass."""
+        super().__init__(width)
+        self.fused, self.keeps = Normalize() if fused else None, keeps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.weight.to(torch.bfloat16), 1e-5)
+        weight = self.weight.to(torch.bfloat16)
+        if self.fused is None:
+            return normalized(x, weight)
+        return checkpoint(self.fused, x, weight, use_reentrant=False) if self.keeps else self.fused(x, weight)  # pyright: ignore
+
+
+class Normalize(nn.Module):
+    """A name for what is one kernel."""
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return normalized(x, weight)
+
+
+def normalized(x: Tensor, weight: Tensor) -> Tensor:
+    """Divided by the root of its mean square in single precision, and scaled in half, as torchtitan has it."""
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).type_as(x) * weight
 
 
 class LlamaLayer(nn.Module):
     """A transformer layer of Llama 3, as torchtitan writes it; or, not gated, with a squared ReLU (Nemotron 4)."""
 
-    def __init__(self, width: int, heads: int, groups: int, hidden: int, gated: bool):
+    def __init__(
+        self, width: int, heads: int, groups: int, hidden: int, gated: bool, norm: Callable[[int], RMSNorm] = RMSNorm
+    ):
         super().__init__()
         size = width // heads
         self.heads, self.groups = heads, groups
-        self.norm_1, self.norm_2 = RMSNorm(width), RMSNorm(width)
+        self.norm_1, self.norm_2 = norm(width), norm(width)
         self.q, self.k, self.v = (Linear(width, n * size, bias=False) for n in (heads, groups, groups))
         self.o = Linear(width, width, bias=False)
         self.gate = Linear(width, hidden, bias=False) if gated else None
         self.up = Linear(width, hidden, bias=False)
         self.down = Linear(hidden, width, bias=False)
 
-    def forward(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
         y = self.norm_1(x)
         q, k, v = (
             p(y).unflatten(-1, (n, -1)) for p, n in ((self.q, self.heads), (self.k, self.groups), (self.v, self.groups))
         )
-        q, k = _rotated(q, cosines, sines), _rotated(k, cosines, sines)
+        q, k = _rotated(q, turns), _rotated(k, turns)
         k, v = (t.repeat_interleave(self.heads // self.groups, 2) for t in (k, v))
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -148,11 +171,10 @@ class LlamaLayer(nn.Module):
         return x + self.down(F.relu(self.up(y)).square() if self.gate is None else F.silu(self.gate(y)) * self.up(y))
 
 
-def _rotated(x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
-    """Pairs of neighbours turned by an angle of the position, in single precision."""
-    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    turned = torch.stack([even * cosines - odd * sines, even * sines + odd * cosines], -1)
-    return turned.flatten(-2).to(x.dtype)
+def _rotated(x: Tensor, turns: Tensor) -> Tensor:
+    """Pairs of neighbours, as complex numbers in single precision, turned by an angle of the position."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
 class Llama(nn.Module):
@@ -171,9 +193,9 @@ class Llama(nn.Module):
         x = F.embedding(tokens, self.tokens.weight.to(torch.bfloat16))
         frequencies = 500000.0 ** -(torch.arange(0, self.size, 2, device=x.device) / self.size)
         angles = torch.arange(tokens.shape[1], device=x.device)[:, None, None] * frequencies
-        cosines, sines = angles.cos(), angles.sin()
+        turns = torch.polar(torch.ones_like(angles), angles)
         for i, layer in enumerate(self.layers):
-            x = _recomputed(layer, self.recompute, i)(x, cosines, sines)
+            x = _recomputed(layer, self.recompute, i)(x, turns)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1).float(), labels.flatten())
 
 
@@ -214,11 +236,13 @@ def llama_step(
     recompute: str = "selective",
     half: bool = False,
     gated: bool = True,
+    fused: bool = False,
 ) -> ModuleOp:
     """One step on so many sequences: parameters and state in f32, computation and gathered parameters in bf16; or `half`, parameters in bf16, and masters of
-    them in f32 with the state."""
+    them in f32 with the state. Norms may be `fused`."""
     with torch.device("meta"):
-        layer = partial(LlamaLayer, width, heads, groups, hidden, gated)
+        norm = partial(RMSNorm, fused=fused, keeps=recompute != "selective")
+        layer = partial(LlamaLayer, width, heads, groups, hidden, gated, norm)
         model = Llama(layers, width, width // heads, vocabulary, recompute, layer)
         model = model.to(torch.bfloat16) if half else model
         tokens = torch.zeros(batch, sequence, dtype=torch.long)

@@ -98,7 +98,7 @@ def megatron() -> Iterator[Run]:
 
 def torchtitan() -> Iterator[Run]:
     """torchtitan's Llama of 2024 and 2025: sharded data parallelism, a layer's parameters fetched ahead in one message and its gradients reduced in f32 in one,
-    fused AdamW; recomputation of what operators name, of every second layer, or of all; compiled by transformer layer, so that the loss is not. Where tensor
+    fused AdamW; norms as one kernel where the configuration of the time says so; recomputation of what operators name, of every second layer, or of all; compiled by transformer layer, so that the loss is not. Where tensor
     ranks' messages are asynchronous, they are cut in as many chunks as there are ranks, with the matmul before or after them."""
     machines = {"H100": "grand-teton-h100", "A100": "dgx-a100"}
     recompute = {"operators": "selective", "layers": "layers", "full": "full", "none": "none"}
@@ -108,8 +108,10 @@ def torchtitan() -> Iterator[Run]:
             int(row[name]) for name in ("layers", "hidden", "heads", "groups", "ffn", "vocab")
         )
         dp, machine = devices // tp, machines[row["hardware"]]
-        backend = FuseKernelsPass("inductor", "layers") if row["kernels"] == "compiled" else FuseKernelsPass("foreach")
+        compiled = "layers" if row["kernels"] == "compiled" else row["norm"]
+        backend = FuseKernelsPass("inductor", compiled) if compiled else FuseKernelsPass("foreach")
         sizes = (layers, width, heads, groups, hidden, vocabulary, sequence, local * dp, recompute[row["recompute"]])
+        sizes += (False, True, row["norm"] == "fused")
         keys = width // heads * groups
         plan = DtpParallelizePass(
             dp=dp,

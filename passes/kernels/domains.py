@@ -9,7 +9,7 @@ from math import prod
 from typing import Any, cast
 
 import numpy as np
-from xdsl.dialects.builtin import AnyFloat, TensorType
+from xdsl.dialects.builtin import AnyFloat, ComplexType, TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import Pure
 
@@ -48,6 +48,8 @@ def fusible_of(op: Operation) -> Fusible | None:
         op.results[0].type, TensorType
     ):
         return None
+    if any(isinstance(cast("TensorType[Any]", t).element_type, ComplexType) for t in tensors):
+        return None  # no backend generates code for these (torch.compile says so, 2.13)
     place = placement(op.results[0].type)
     if is_view(op):
         return Fusible(0, place, "", True, True)

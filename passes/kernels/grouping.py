@@ -61,14 +61,14 @@ class Backend:
     adds_to_sums: bool
     """Whether a contraction adds its result to a sum."""
     modules: str | None = ""
-    """The modules of the model whose operations are put together, those within `layers`, say; "": everything; None: updates alone."""
+    """The modules of the model whose operations are put together, those within one called `layers`, say; "": everything; None: updates alone."""
 
     def compiles(self, op: Operation) -> bool:
         """Whether the operation is put together with others; updates of parameters are anyway."""
         if not self.modules:
             return self.modules is not None
         path = op.attributes.get(MODULE)
-        return isinstance(path, StringAttr) and f"{path.data}.".startswith(f"{self.modules}.")
+        return isinstance(path, StringAttr) and f".{self.modules}." in f".{path.data}."
 
 
 BACKENDS: Registry[Backend] = Registry(
