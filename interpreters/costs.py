@@ -63,7 +63,7 @@ class CostFunctions(InterpreterFunctions):
         self, kind: str, op: Operation, devices: Sequence[int], split: int | None = None, joined: int | None = None
     ) -> tuple[tuple[str, float]]:
         """By the size of the whole tensor, the largest that any participant holds. Operands are cut along the dim `split`, results joined along `joined`: unless
-        it is the outermost, that is a copy of them more."""
+        it is the outermost, that is a copy of them more, as it is for tensors that are sent together (FSDP's `split_with_sizes_copy`)."""
         seconds = self.model.operation_seconds(op, devices)
         if seconds is None:
             given, made = ({id(v.type): v.type for v in values}.values() for values in (op.operands, op.results))
@@ -258,11 +258,11 @@ def _rounding(model: CostModel, contractions: Iterable[Operation]) -> float:
 
 
 def _bytes_apart(type_: Attribute, dim: int | None) -> int:
-    """Of the tensors of a type, the bytes of those of which parts along a dim do not lie together."""
+    """Of the tensors of a type, the bytes of those of which parts along a dim do not lie together: of several, none do."""
     if dim is None:
         return 0
     if isinstance(type_, TupleType):
-        return sum(_bytes_apart(each, dim) for each in type_.types.data)
+        return type_bytes(type_) if len(type_.types.data) > 1 else _bytes_apart(type_.types.data[0], dim)
     outer = prod(cast("TensorType[Any]", type_).get_shape()[:dim]) if isinstance(type_, TensorType) else 1
     return type_bytes(type_) if outer > 1 else 0
 

@@ -193,7 +193,8 @@ class ConcatOp(LocalOp):
 
 @irdl_op_definition
 class AccumulateOp(LocalOp):
-    """Elementwise sum, mean, max, min or product: how a partial value leaves a time axis."""
+    """Elementwise sum, mean, max, min or product: how a partial value leaves a time axis. Of one operand it is that: where devices may reduce their addends of it
+    (`sum-gradients`)."""
 
     name = "dist.accumulate"
     reduction = prop_def(ReductionAttr)

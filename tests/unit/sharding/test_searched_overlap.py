@@ -28,12 +28,12 @@ def plans(folder: Path, **options: Any) -> distir.Plans:
 
 
 def test_a_plan_has_streams_where_that_is_faster(folder: Path) -> None:
-    given = {"dp": 2, "microbatches": [1]}
+    given = {"dp": 2, "microbatches": [1], "machine": "dgx-a100"}
     (without,), (with_), found = (plans(folder, **given, overlap=overlap) for overlap in (False, True, None))
     assert with_[0].figures.latency_seconds < without.figures.latency_seconds
     assert found[0].figures == with_[0].figures
     assert [plan.configuration.overlap for plan in (without, with_[0], found[0])] == [False, True, True]
-    simulated = distir.simulate(found[0].program, str(folder / "machine.toml"))
+    simulated = distir.simulate(found[0].program, "dgx-a100")
     assert simulated.makespan_seconds == found[0].figures.latency_seconds
     assert found[0].hidden_shares["dp"] > 0
 
