@@ -97,17 +97,18 @@ def megatron() -> Iterator[Run]:
 
 
 def torchtitan() -> Iterator[Run]:
-    """torchtitan's Llama of 2024 and 2025: sharded data parallelism, a layer's parameters fetched ahead in one message and its gradients reduced in f32 in one,
+    """torchtitan's Llama of 2024 and 2025: sharded data parallelism, where there are stages with parameters gathered once for all microbatches; a layer's parameters fetched ahead in one message and its gradients reduced in f32 in one,
     fused AdamW; norms as one kernel where the configuration of the time says so; recomputation of what operators name, of every second layer, or of all; compiled by transformer layer, so that the loss is not. Where tensor
     ranks' messages are asynchronous, they are cut in as many chunks as there are ranks, with the matmul before or after them."""
     machines = {"H100": "grand-teton-h100", "A100": "dgx-a100"}
     recompute = {"operators": "selective", "layers": "layers", "full": "full", "none": "none"}
     for row in _rows("torchtitan"):
-        devices, tp, local, sequence = (int(row[name]) for name in ("gpus", "TP", "local_batch", "seq"))
+        names = ("gpus", "TP", "PP", "CP", "local_batch", "seq")
+        devices, tp, pp, cp, local, sequence = (int(row[name]) for name in names)
         layers, width, heads, groups, hidden, vocabulary = (
             int(row[name]) for name in ("layers", "hidden", "heads", "groups", "ffn", "vocab")
         )
-        dp, machine = devices // tp, machines[row["hardware"]]
+        dp, machine = devices // tp // pp // cp, machines[row["hardware"]]
         compiled = "layers" if row["kernels"] == "compiled" else row["norm"]
         backend = FuseKernelsPass("inductor", compiled) if compiled else FuseKernelsPass("foreach")
         sizes = (layers, width, heads, groups, hidden, vocabulary, sequence, local * dp, recompute[row["recompute"]])
@@ -115,23 +116,32 @@ def torchtitan() -> Iterator[Run]:
         keys = width // heads * groups
         plan = DtpParallelizePass(
             dp=dp,
+            cp=cp,
             tp=tp,
+            pp=pp,
+            microbatches=pp,
+            **_stages(2 if row["schedule"] == "interleaved" else 1),
             machine=machine,
             sharding="ilp",
-            zero=3,
+            zero=3 if pp == 1 else None,
             grouped=True,
             overlap=True,
             bucket=4 * (2 * width * (width + keys + 1) + 3 * width * hidden) // tp,
             chunks=tp if row["messages"] == "async" else 1,
             in_place=row["messages"] == "async",
             gradient_type="f32",
+            matmul_type="f8E4M3FN" if row["products"] else "",
+            matmul_keep="head" if row["products"] else "",
             time_limit=120.0,
         )
         how = f"{row['kernels']}{' async' if row['messages'] else ''}"
         if row["set"] != "2024":
             how += f" {row['recompute']}"
-        name = f"torchtitan-{row['set']} {row['case']} {how} D={dp}" + (f" T={tp}" if tp > 1 else "")
-        seconds = local * sequence / (float(row["tokens_per_s_per_gpu"]) * tp)
+        degrees = "".join(f" {axis}={n}" for axis, n in zip("TPC", (tp, pp, cp), strict=True) if n > 1)
+        name = f"torchtitan-{row['set']} {row['case']} {how} D={dp}{degrees}"
+        name += f" s={sequence}" if row["set"] == "float8" else ""
+        name += f" {row['schedule']}" if row["schedule"] else ""
+        seconds = local * sequence / (float(row["tokens_per_s_per_gpu"]) * tp * pp * cp)
         memory = float(row["memory_gib"]) * 2**30 if row["memory_gib"] else None
         yield Run(name, machine, backend, ("llama_step", sizes), plan, seconds, bytes=memory)
 
