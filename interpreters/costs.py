@@ -63,13 +63,14 @@ class CostFunctions(InterpreterFunctions):
         self, kind: str, op: Operation, devices: Sequence[int], split: int | None = None, joined: int | None = None
     ) -> tuple[tuple[str, float]]:
         """By the size of the whole tensor, the largest that any participant holds. Operands are cut along the dim `split`, results joined along `joined`: unless
-        it is the outermost, that is a copy of them more, as it is for tensors that are sent together (FSDP's `split_with_sizes_copy`)."""
+        it is the outermost, that is a copy of them more, as it is for tensors that come together (FSDP's `split_with_sizes_copy`); what makes those that go together may write
+        them into the message."""
         seconds = self.model.operation_seconds(op, devices)
         if seconds is None:
             given, made = ({id(v.type): v.type for v in values}.values() for values in (op.operands, op.results))
             seconds = self.model.collective_seconds(kind, max(map(type_bytes, (*given, *made))), devices)
-            for types, dim in ((given, split), (made, joined)):
-                if len(devices) > 1 and (apart := max(_bytes_apart(each, dim) for each in types)):
+            for types, dim, come in ((given, split, False), (made, joined, True)):
+                if len(devices) > 1 and (apart := max(_bytes_apart(each, dim, come) for each in types)):
                     seconds += self.model.layout_seconds(apart)
         return ((kind, seconds),)
 
@@ -257,12 +258,13 @@ def _rounding(model: CostModel, contractions: Iterable[Operation]) -> float:
     return seconds
 
 
-def _bytes_apart(type_: Attribute, dim: int | None) -> int:
-    """Of the tensors of a type, the bytes of those of which parts along a dim do not lie together: of several, none do."""
+def _bytes_apart(type_: Attribute, dim: int | None, come: bool) -> int:
+    """Of the tensors of a type, the bytes of those of which parts along a dim do not lie together: none of several that come together do."""
     if dim is None:
         return 0
     if isinstance(type_, TupleType):
-        return type_bytes(type_) if len(type_.types.data) > 1 else _bytes_apart(type_.types.data[0], dim)
+        several = type_.types.data
+        return type_bytes(type_) if come and len(several) > 1 else sum(_bytes_apart(t, dim, come) for t in several)
     outer = prod(cast("TensorType[Any]", type_).get_shape()[:dim]) if isinstance(type_, TensorType) else 1
     return type_bytes(type_) if outer > 1 else 0
 

@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import (
 from xdsl.dialects.test import TestOp
 from xdsl.ir import Attribute, Block, Operation
 
-from distir.dialects.dist import AllGatherOp, AllToAllOp, ExchangeOp, ReduceScatterOp, SliceOp
+from distir.dialects.dist import AllGatherOp, AllToAllOp, ExchangeOp, PackOp, ReduceScatterOp, SliceOp
 from distir.dialects.dist.attributes import on_device, placed
 from distir.dialects.errors import DistirError
 from distir.dialects.grad import MatmulGradOp
@@ -435,4 +435,17 @@ def test_parts_that_do_not_lie_together_are_copied(
     seconds = MODEL.collective_seconds(op.name.removeprefix("dist."), whole, range(2))
     if copied is not None:
         seconds += MODEL.layout_seconds(type_bytes(tensor(*copied)))
+    assert Costs(MODEL).of(op, (0, 1)).picoseconds == round(seconds * 1e12)
+
+
+@pytest.mark.parametrize(("make", "are_copied"), [(AllGatherOp, True), (ReduceScatterOp, False)])
+def test_tensors_that_come_together_are_copied(make: Any, are_copied: bool) -> None:
+    """A message of two tensors gives the parts of both by device; those that go in it are made there."""
+    parts = [placed(PackOp.packed_type([tensor(4, 6), tensor(2)]), on_device(device)) for device in (0, 1)]
+    wholes = [placed(PackOp.packed_type([tensor(8, 6), tensor(4)]), on_device(device)) for device in (0, 1)]
+    given, made = (parts, wholes) if make is AllGatherOp else (wholes, parts)
+    op = make(Block(arg_types=given).args, 0, made)
+    bytes_ = type_bytes(wholes[0])
+    seconds = MODEL.collective_seconds(op.name.removeprefix("dist."), bytes_, range(2))
+    seconds += MODEL.layout_seconds(bytes_) if are_copied else 0.0
     assert Costs(MODEL).of(op, (0, 1)).picoseconds == round(seconds * 1e12)
