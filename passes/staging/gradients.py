@@ -41,23 +41,28 @@ def sum_gradients(module: ModuleOp, entry: FuncOp, batch: Mapping[int, int]) -> 
     nothing does."""
     if (shards := _shards(entry, batch)) == 1:
         return
-    copy, values = module.clone(), dict[SSAValue, SSAValue]()
+    copy = module.clone()
     copied = functions(copy)[entry.sym_name.data]
-    pairs = list(zip(entry.body.block.ops, copied.body.block.ops, strict=True))
-    operations = {theirs: own for own, theirs in pairs}
-    for own, theirs in pairs:
-        values.update(zip(theirs.results, own.results, strict=True))
+    operations = dict(zip(copied.body.block.ops, entry.body.block.ops, strict=True))
+    values = {
+        theirs: own for op, same in operations.items() for theirs, own in zip(op.results, same.results, strict=True)
+    }
     try:
         found = _gradients_of(copied, axis_of_entry(copy, copied, batch, shards, gathers=True))
     except DistirError:
         return
     for gradient, users in found.items():
-        value, own = values.get(gradient), {operations[user] for user in users if user in operations}
-        if not isinstance(value, OpResult) or not own:
-            continue  # inside a function
-        assert value.op.parent is not None
-        there = added([], value, value.op.parent)
-        value.replace_uses_with_if(there, lambda use: user_of(value, use) in own)
+        if gradient in values:  # otherwise inside a function
+            _sum(values[gradient], [operations[user] for user in users if user in operations])
+
+
+def _sum(value: OpResult, users: Collection[Operation]) -> None:
+    """Has these operations use a sum of one addend in place of a value."""
+    block = value.op.parent
+    assert block is not None
+    if users:
+        there = added([], value, block)
+        value.replace_uses_with_if(there, lambda use: user_of(value, use) in users)
 
 
 def _shards(entry: FuncOp, batch: Mapping[int, int]) -> int:

@@ -6,7 +6,8 @@ from benchmarks.published.runs import predict, runs
 
 
 @pytest.mark.parametrize(
-    "name", ["torchtitan-2024 8B compiled D=128", pytest.param("torchtitan-2024 8B compiled D=8", marks=pytest.mark.long)]
+    "name",
+    ["torchtitan-2024 8B compiled D=128", pytest.param("torchtitan-2024 8B compiled D=8", marks=pytest.mark.long)],
 )
 def test_a_published_run(name: str) -> None:
     """Bounds are those that are asked of a whole set, with its rows 5 % apart."""
