@@ -26,7 +26,7 @@ class FuseKernelsPass(ModulePass):
     """Whose kernels: inductor (torch.compile), megatron (Megatron-LM's), foreach (PyTorch's eager mode, which updates many parameters at once), or
     eager, which leaves operations alone; or one that a plug-in registers."""
     modules: str = ""
-    """The modules of the model whose operations are joined, as in "layers", where the model is compiled in parts; none: everything."""
+    """The modules of the model whose operations are joined, as in "layers" (also of "decoder.layers.0"), where the model is compiled in parts; none: everything."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         from xdsl.dialects.func import FuncOp

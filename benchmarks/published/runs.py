@@ -97,9 +97,10 @@ def megatron() -> Iterator[Run]:
 
 
 def torchtitan() -> Iterator[Run]:
-    """torchtitan's Llama of 2024 and 2025: sharded data parallelism, where there are stages with parameters gathered once for all microbatches; a layer's parameters fetched ahead in one message and its gradients reduced in f32 in one,
-    fused AdamW; norms as one kernel where the configuration of the time says so; recomputation of what operators name, of every second layer, or of all; compiled by transformer layer, so that the loss is not. Where tensor
-    ranks' messages are asynchronous, they are cut in as many chunks as there are ranks, with the matmul before or after them."""
+    """torchtitan's Llama of 2024 and 2025: sharded data parallelism, a layer's parameters fetched ahead in one message and its gradients reduced in f32 in one,
+    fused AdamW. What is recomputed: what operators name, every second layer, or all. Compiled by transformer layer, so that the loss is not; norms are one kernel
+    where the configuration of the time says so. Where tensor ranks' messages are asynchronous, they are cut in as many chunks as there are ranks, with the matmul
+    before or after them. Where there are stages, as many microbatches as these, and the search says when parameters are gathered (torchtitan: once)."""
     machines = {"H100": "grand-teton-h100", "A100": "dgx-a100"}
     recompute = {"operators": "selective", "layers": "layers", "full": "full", "none": "none"}
     for row in _rows("torchtitan"):
