@@ -45,6 +45,8 @@ class DtpParallelizePass(ModulePass):
     """Ranks of the pipeline."""
     microbatches: int = 1
     """Microbatches that the batch of a replica is cut into."""
+    dp_replicate: int = 1
+    """Groups of the `dp` replicas: state is cut within a group, and each holds all of it (hybrid sharding, HSDP)."""
     cp: int = 1
     """Devices that share the sequence of each row, whose attention passes keys and values around (`context-parallel`, `ring-attention`)."""
     schedule: str = "1f1b"
@@ -112,16 +114,18 @@ class DtpParallelizePass(ModulePass):
         from distir.passes.zero_partition import ZeroPartitionPass
 
         is_ring = self.cp > 1
-        mesh = f"dp={self.dp},cp={self.cp},tp={self.tp}" if is_ring else f"dp={self.dp},tp={self.tp}"
+        is_hybrid = self.dp_replicate > 1
+        axes = {"dp_replicate": self.dp_replicate} if is_hybrid else {}
+        axes |= {"dp": self.dp // self.dp_replicate, **({"cp": self.cp} if is_ring else {}), "tp": self.tp}
         stages = stages_of(self.schedule, self.pp, self.virtual)
         virtual = stages // self.pp if stages % self.pp == 0 else 1
         splits = splits_backward(self.schedule)
         search = IlpShardPass(
-            mesh=mesh,
+            mesh=",".join(f"{axis}={size}" for axis, size in axes.items()),
             machine=self.machine,
             cost_model=self.cost_model,
             batch=self.batch,
-            restrict=",".join(filter(None, (self.restrict, "cp=sequence" * is_ring))),
+            restrict=",".join(filter(None, ("dp_replicate=batch" * is_hybrid, self.restrict, "cp=sequence" * is_ring))),
             shards="even" if is_ring else "any",
             memory_limit=self.memory_limit,
             time_limit=self.time_limit,
@@ -141,6 +145,7 @@ class DtpParallelizePass(ModulePass):
             ),
             MicrobatchPass(self.microbatches, self.batch),
             MergeFunctionsPass(),
+            *((ZeroPartitionPass(0, "dp_replicate"),) if is_hybrid else ()),
             *((ZeroPartitionPass(self.zero, "dp,cp" if is_ring else "dp"),) if self.zero is not None else ()),
             *((ContextParallelPass(size=self.cp),) if is_ring else ()),
             search,
@@ -256,8 +261,10 @@ def preparing(shares_sequences: bool = False) -> tuple[ModulePass, ...]:
 def _check(options: DtpParallelizePass) -> None:
     if options.sharding not in ("auto", "ilp"):
         raise DistirError(f"sharding: expected auto or ilp, got '{options.sharding}'")
-    for name in ("dp", "cp", "tp", "pp", "microbatches"):
+    for name in ("dp", "dp_replicate", "cp", "tp", "pp", "microbatches"):
         if (value := getattr(options, name)) < 1:
             raise DistirError(f"{name}: expected at least 1, got {value}")
+    if options.dp % options.dp_replicate:
+        raise DistirError(f"dp_replicate: {options.dp_replicate} groups do not divide {options.dp} replicas")
     if options.virtual < 0:
         raise DistirError(f"virtual: expected at least 1, or 0 for what the schedule has, got {options.virtual}")

@@ -115,6 +115,8 @@ def draw(number: int, folder: Path) -> Case:
     )
     if ilp and random.random() < 0.5 and _has_attention(sequential):
         options = replace(options, cp=random.choice([2, 2, 3, 4]))
+    if ilp and dp > 1 and random.random() < 0.3:
+        options = replace(options, dp_replicate=random.choice([each for each in (2, 3, 4) if dp % each == 0] or [1]))
     return Case(number, what, sequential, options, tight, expand, backend)
 
 

@@ -15,6 +15,7 @@ LARGEST = (1 << 31) - 1
 """Of a batch or a number of microbatches: bytes of larger ones have more than 64 bits."""
 DEGREES = {
     "dp": "replicas that plans may have (default: any)",
+    "dp-replicate": "groups of replicas: state is cut within a group, and each holds all of it (hybrid sharding, HSDP; default: 1)",
     "cp": "devices that share each sequence (context parallelism: attention passes keys and values around; default: 1, "
     "and to train a model with attention on more devices than rows also more, where a device has one row at a time)",
     "tp": "tensor ranks that plans may have (default: any)",
@@ -47,7 +48,7 @@ class Degrees:
         """Those of the options. Raises DistirError for a mistake in them."""
         if args.most_tensor is not None and args.most_tensor < 1:
             raise DistirError("--most-tensor: expected at least 1")
-        given = {name: value for name in DEGREES if (value := getattr(args, name)) is not None}
+        given = {name: value for name in DEGREES if (value := getattr(args, name.replace("-", "_"))) is not None}
         node = machine.levels[0].devices if args.tp_within_node else None
         return cls({name: ranges(_text(value), f"--{name}") for name, value in given.items()}, args.most_tensor, node)
 
@@ -55,6 +56,11 @@ class Degrees:
         """How many devices may share a sequence."""
         given = self.ranges.get("cp", [(1, 1)])
         return [cp for cp in range(1, devices + 1) if devices % cp == 0 and any(a <= cp <= b for a, b in given)]
+
+    def replicate(self, dp: int) -> list[int]:
+        """In how many groups so many replicas may be."""
+        given = self.ranges.get("dp-replicate", [(1, 1)])
+        return [groups for groups in range(1, dp + 1) if dp % groups == 0 and any(a <= groups <= b for a, b in given)]
 
     def allows(self, dp: int, tp: int, pp: int) -> bool:
         """Whether plans may have these degrees."""

@@ -23,7 +23,21 @@ from distir.tools.commands.report import print_table, seconds_text, write_whole
 if TYPE_CHECKING:
     from distir.tools.plans import Plan
 
-COLUMNS = ("measured", "simulated", "batch", "D", "C", "T", "P", "K", "schedule", "runs in", "simulated in", "error")
+COLUMNS = (
+    "measured",
+    "simulated",
+    "batch",
+    "D",
+    "R",
+    "C",
+    "T",
+    "P",
+    "K",
+    "schedule",
+    "runs in",
+    "simulated in",
+    "error",
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +53,7 @@ class Executed:
         return self.plan.figures.latency_seconds
 
     def as_dict(self) -> dict[str, Any]:
-        names = ("rank", "batch_size", "dp", "cp", "tp", "pp", "microbatches", "schedule")
+        names = ("rank", "batch_size", "dp", "dp_replicate", "cp", "tp", "pp", "microbatches", "schedule")
         figures = self.plan.as_dict()
         return {
             **{name: figures[name] for name in names},
@@ -77,11 +91,13 @@ class Executions:
             error = f"{row.simulated_seconds / row.seconds - 1:+.0%}"
             schedule = c.schedule if c.pp > 1 else "-"
             times = seconds_text(row.seconds), seconds_text(row.simulated_seconds)
-            numbers = (place, row.plan.rank, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches)
+            numbers = (place, row.plan.rank, c.batch, c.dp, c.dp_replicate, c.cp, c.tp, c.pp, c.microbatches)
             rows.append((*map(str, numbers), schedule, *times, error))
         table = Table(COLUMNS, tuple(rows))
         if all(row.plan.configuration.cp == 1 for row in self.rows):
             table = table.without("C")
+        if all(row.plan.configuration.dp_replicate == 1 for row in self.rows):
+            table = table.without("R")
         print_table(table.rows, table.columns)
         if (agreement := self.agreement) is not None:
             rank = "" if len(rows) < 3 else f"Spearman {agreement.spearman:.2f}, "

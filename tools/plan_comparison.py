@@ -13,7 +13,7 @@ from distir.tools.plan_runs import not_simulated, run_of
 
 TOGETHER = (
     ("batch_size",),
-    ("dp", "context_parallel", "tp", "pp"),
+    ("dp", "dp_replicate", "context_parallel", "tp", "pp"),
     ("microbatches",),
     ("schedule",),
     ("virtual_stages",),

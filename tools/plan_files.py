@@ -57,6 +57,7 @@ FLAG = _one_of(False, True)
 SETTINGS: Mapping[str, tuple[Any, Check]] = {
     "batch_size": (None, _or_null(_number(1))),
     "dp": (1, _number(1)),
+    "dp_replicate": (1, _number(1)),
     "tp": (1, _number(1)),
     "pp": (1, _number(1)),
     "microbatches": (1, _number(1)),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distir.passes.search.configurations import Configuration, Outcome
     from distir.tools.plans import Plan
 
-DEGREES = {"dp": "dp", "context_parallel": "cp", "tp": "tp", "pp": "pp"}
+DEGREES = {"dp": "dp", "dp_replicate": "dp_replicate", "context_parallel": "cp", "tp": "tp", "pp": "pp"}
 """What a plan calls them, and a search."""
 OPTIONS = {
     "batch_size": "batch_sizes",

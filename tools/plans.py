@@ -125,12 +125,18 @@ class Plan:
     @property
     def exposed_shares(self) -> dict[str, float]:
         """By axis (dp, cp, tp, pp), the share of device time in communication beside which the device computes nothing."""
-        return {axis: self._details.communication.get(axis, (0.0, 0.0))[0] for axis in DEGREES}
+        return self._shares(0)
 
     @property
     def hidden_shares(self) -> dict[str, float]:
         """By axis, the share of device time in communication beside which the device computes."""
-        return {axis: self._details.communication.get(axis, (0.0, 0.0))[1] for axis in DEGREES}
+        return self._shares(1)
+
+    def _shares(self, kind: int) -> dict[str, float]:
+        """Groups of replicas are with replicas."""
+        axes = {axis: (axis, "dp_replicate") if axis == "dp" else (axis,) for axis in DEGREES}
+        known = self._details.communication
+        return {axis: sum(known.get(each, (0.0, 0.0))[kind] for each in parts) for axis, parts in axes.items()}
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the program, and its values beside it; to a file that is called .json, the plan (docs/plans.md)."""
@@ -150,6 +156,7 @@ class Plan:
             "rank": self.rank,
             "batch_size": c.batch,
             "dp": c.dp,
+            "dp_replicate": c.dp_replicate,
             "cp": c.cp,
             "tp": c.tp,
             "pp": c.pp,
@@ -177,6 +184,7 @@ COLUMNS = (
     "rank",
     "batch",
     "D",
+    "R",
     "C",
     "T",
     "P",
@@ -255,7 +263,7 @@ class Plans(Sequence[Plan]):
         return found
 
     def table(self, top: int | None = None) -> Table:
-        """One row per plan. Of devices that share a sequence (C), virtual stages (V), recomputation, and streams of messages it says nothing where plans do not
+        """One row per plan. Of groups of replicas (R), devices that share a sequence (C), virtual stages (V), recomputation, and streams of messages it says nothing where plans do not
         differ in it."""
         plans = self.ranked[:top]
         per_second = "samples/s" if any(plan.tokens_per_second is None for plan in plans) else "tokens/s"
@@ -265,6 +273,8 @@ class Plans(Sequence[Plan]):
             table = table.without("recompute")
         if all(plan.configuration.cp == 1 for plan in self):
             table = table.without("C")
+        if all(plan.configuration.dp_replicate == 1 for plan in self):
+            table = table.without("R")
         if all(plan.configuration.virtual == 1 for plan in self):
             table = table.without("V")
         if len({plan.configuration.overlap for plan in self}) < 2:
@@ -330,7 +340,7 @@ class Plans(Sequence[Plan]):
 def _row(plan: Plan) -> tuple[str, ...]:
     c, f, tokens = plan.configuration, plan.figures, plan.tokens_per_second
     return (
-        *(str(n) for n in (plan.rank, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches)),
+        *(str(n) for n in (plan.rank, c.batch, c.dp, c.dp_replicate, c.cp, c.tp, c.pp, c.microbatches)),
         *(c.schedule if c.pp > 1 else "-", str(c.virtual), c.recompute, "yes" if c.overlap else "no"),
         f"{plan.throughput_per_second:,.1f}" if tokens is None else f"{tokens:,.0f}",
         *(seconds_text(f.latency_seconds), bytes_text(f.peak_memory_bytes)),

@@ -48,6 +48,7 @@ class Today:
             args.batch_sizes = str(batch)
         usual = {
             "dp": None,
+            "dp_replicate": None,
             "cp": None,
             "tp": None,
             "pp": None,

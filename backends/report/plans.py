@@ -34,6 +34,7 @@ def _plan(rank: int | None, outcome: Outcome) -> dict[str, Any]:
         "rank": rank,
         "batch": c.batch,
         "dp": c.dp,
+        "dp_replicate": c.dp_replicate,
         "cp": c.cp,
         "tp": c.tp,
         "pp": c.pp,

@@ -68,7 +68,7 @@ function plans(search) {
     if (command && p.rank) parts.push(make("p", { class: "soft" }, "To write its program: "), make("pre", {}, `${command} --row ${p.rank} -o plan.mlir`));
     return parts;
   };
-  const label = p => `batch ${p.batch}  D=${p.dp}${p.cp > 1 ? ` C=${p.cp}` : ""} T=${p.tp} P=${p.pp} K=${p.k}` + (p.pp > 1 ? ` ${p.schedule}` : "");
+  const label = p => `batch ${p.batch}  D=${p.dp}${p.dp_replicate > 1 ? ` R=${p.dp_replicate}` : ""}${p.cp > 1 ? ` C=${p.cp}` : ""} T=${p.tp} P=${p.pp} K=${p.k}` + (p.pp > 1 ? ` ${p.schedule}` : "");
   const W = Math.min(1300, Math.max(320, innerWidth - (innerWidth < 600 ? 44 : 110))), H = innerWidth < 600 ? 300 : 380, left = 62, bottom = 40, right = 22, top = 10;
   const least = Math.min(...shown.map(p => p.peak)), largest = Math.max(...shown.map(p => p.peak), 1), limit = search.limit <= 4 * largest ? search.limit : 0;
   const far = largest > 20 * least, scale = far ? Math.log2 : m => m;   // bytes go over more than a factor of 20: logarithmic
@@ -95,6 +95,7 @@ function plans(search) {
   const details = make("div", { class: "details" });
   const list = table([
     { name: "rank", value: p => p.rank ?? 1e9, show: p => p.rank ? String(p.rank) : "" }, { name: "batch", value: p => p.batch }, { name: "D", value: p => p.dp },
+    ...(shown.some(p => p.dp_replicate > 1) ? [{ name: "R", value: p => p.dp_replicate }] : []),
     ...(shown.some(p => p.cp > 1) ? [{ name: "C", value: p => p.cp }] : []), { name: "T", value: p => p.tp },
     { name: "P", value: p => p.pp }, { name: "K", value: p => p.k }, { name: "schedule", value: p => p.schedule, show: p => p.pp > 1 ? p.schedule : "-", text: true },
     ...(shown.some(p => p.recompute !== "none") ? [{ name: "recompute", value: p => p.recompute, text: true }] : []),

@@ -37,6 +37,8 @@ class Configuration:
     """Whether messages have streams of their own."""
     cp: int = 1
     """Devices that share a sequence."""
+    dp_replicate: int = 1
+    """Groups of replicas that each hold all state."""
 
     @property
     def plan(self) -> Configuration:
@@ -55,8 +57,9 @@ class Configuration:
     @property
     def degrees_text(self) -> str:
         """Degrees and microbatches, as tables call them."""
+        grouped = f" R={self.dp_replicate}" if self.dp_replicate > 1 else ""
         shared = f" C={self.cp}" if self.cp > 1 else ""
-        return f"D={self.dp}{shared} T={self.tp} P={self.pp} K={self.microbatches}"
+        return f"D={self.dp}{grouped}{shared} T={self.tp} P={self.pp} K={self.microbatches}"
 
 
 @dataclass(frozen=True)
@@ -125,12 +128,14 @@ def grid(
     virtual: Sequence[int] = (),
     overlap: bool = False,
     sharing: Sequence[int] = (1,),
+    replicate: Callable[[int], Iterable[int]] = lambda dp: (1,),
 ) -> list[Configuration]:
     """All degrees that a user allows, whole rows for every microbatch of every replica, unless told 1, 2, 4, ... of them, and of a table from a file what it
-    has. `virtual` says how many stages a rank has by schedules that leave it open, `sharing` how many devices may share a sequence."""
+    has. `virtual` says how many stages a rank has by schedules that leave it open, `sharing` how many devices may share a sequence, `replicate` in how many
+    groups so many replicas may be."""
     alone = next((schedule for schedule in schedules if is_plain(schedule)), USUAL[0])
     return [
-        Configuration(batch, dp, tp, pp, k, schedule, recompute, on_each, overlap, cp)
+        Configuration(batch, dp, tp, pp, k, schedule, recompute, on_each, overlap, cp, groups)
         for recompute in policies
         for batch in batches
         for cp in sharing
@@ -143,6 +148,7 @@ def grid(
             else [(k, alone, 1) for k in dict.fromkeys((1, *(microbatches or usual_microbatches(batch // dp))))]
         )
         if batch % (dp * k) == 0
+        for groups in replicate(dp)
     ]
 
 

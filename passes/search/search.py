@@ -129,6 +129,7 @@ class Search:
         """The pass that writes a configuration's program."""
         return DtpParallelizePass(
             dp=c.dp,
+            dp_replicate=c.dp_replicate,
             cp=c.cp,
             tp=c.tp,
             pp=c.pp,
@@ -327,4 +328,4 @@ def _without_messages(outcome: Outcome) -> float:
 def _kept_as(c: Configuration) -> tuple[int | str, ...]:
     """What a program before its schedule depends on."""
     schedule = "" if is_plain(c.schedule) else c.schedule
-    return c.recompute, c.batch, c.dp, c.cp, c.tp, c.pp, c.microbatches, schedule, c.virtual
+    return c.recompute, c.batch, c.dp, c.dp_replicate, c.cp, c.tp, c.pp, c.microbatches, schedule, c.virtual

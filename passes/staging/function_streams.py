@@ -23,7 +23,7 @@ from distir.dialects.dist.communication import CollectiveOp
 from distir.interpreters.walk import uses_of
 from distir.passes.distribution.pipeline.buckets import bytes_of, joins_with
 from distir.passes.distribution.pipeline.chunks import Chunks, block_of, following, is_computed_beside
-from distir.passes.distribution.pipeline.streams import COLLECTIVE, join_reductions
+from distir.passes.distribution.pipeline.streams import COLLECTIVE, join_reductions, stream_of
 from distir.passes.structure import functions
 
 PREFETCH = "prefetch"
@@ -39,7 +39,9 @@ def overlap_in_functions(module: ModuleOp, entry: FuncOp, bucket_bytes: int, chu
             join_reductions(function, bucket_bytes)
             for op in chunks.cut(function.body.block, calls.lingers):
                 _on_stream(COLLECTIVE, [op])
-        for op in [op for op in function.body.block.ops if isinstance(op, CollectiveOp)]:
+        for op in [op for op in function.body.block.ops if isinstance(op, CollectiveOp)][
+            ::-1
+        ]:  # what is made of it first
             if _is_on_main((*op.operands, *op.results)):
                 _overlap(op, calls)
         later = _fetched_later(function, ahead, function is entry) if ahead else set[Operation]()
@@ -120,7 +122,7 @@ def _overlap(op: CollectiveOp, calls: _Calls) -> None:
     early, after = _made_of_arguments(op), list(_made_of_it(op))
     if early is not None:
         stream, moved = PREFETCH, [*early, op]
-    elif any(calls.lingers(result) for result in (after or [op])[-1].results):
+    elif any(calls.lingers(result) or _goes_on(result) for result in (after or [op])[-1].results):
         stream, moved = COLLECTIVE, [op, *after]
     else:
         return
@@ -186,8 +188,7 @@ def _made_on_stream(op: Operation) -> list[Operation]:
 
 
 def _is_fetched(value: SSAValue) -> bool:
-    on = placement(value.type)
-    return on is not None and on.stream == PREFETCH
+    return stream_of(value) == PREFETCH
 
 
 def _on_stream(stream: str, moved: list[Operation]) -> None:
@@ -243,8 +244,7 @@ def _moved(value: SSAValue, stream: str) -> SSAValue:
     block = block_of(value)
     for use in value.uses:
         if isinstance(use.operation, MoveOp) and use.operation.parent is block:
-            on = placement(use.operation.output.type)
-            if on is not None and on.stream == stream:
+            if stream_of(use.operation.output) == stream:
                 return use.operation.output
     move = MoveOp(value, stream)
     move.output.name_hint = value.name_hint
@@ -264,16 +264,31 @@ def _restate(function: FuncOp) -> None:
 
 
 def _come_back(value: SSAValue) -> None:
-    """Has a value on a stream come back to the main one where it is first used."""
-    if value.first_use is None:
+    """Has a value on a stream come back to the main one where it is first used there."""
+    for move in [use.operation for use in value.uses if isinstance(use.operation, MoveOp)]:
+        if move.output.type == value.type:
+            move.output.replace_all_uses_with(value)
+            block_of(value).erase_op(move)
+    users = {use.operation for use in uses_of(value) if not _makes_on_stream_of(value, use.operation)}
+    if not users:
         return
     move = MoveOp(value, MAIN_STREAM)
     move.output.name_hint = value.name_hint
-    users = {use.operation for use in uses_of(value)}
-    value.replace_uses_with_if(move.output, lambda use: use.operation is not move)
+    value.replace_uses_with_if(
+        move.output, lambda use: use.operation is not move and not _makes_on_stream_of(value, use.operation)
+    )
     block_of(value).insert_op_before(move, next(op for op in following(value) if op in users))
 
 
+def _makes_on_stream_of(value: SSAValue, user: Operation) -> bool:
+    return any(stream_of(result) == stream_of(value) for result in user.results)
+
+
+def _goes_on(value: SSAValue) -> bool:
+    """Whether a value is used on the stream of collectives alone."""
+    users = [use.operation for use in value.uses]
+    return bool(users) and all(isinstance(op, MoveOp) and stream_of(op.output) == COLLECTIVE for op in users)
+
+
 def _is_on_main(values: Iterable[SSAValue]) -> bool:
-    places = [placement(value.type) for value in values]
-    return all(on is not None and on.stream == MAIN_STREAM for on in places)
+    return all(stream_of(value) == MAIN_STREAM for value in values)

@@ -66,6 +66,8 @@ def write_stored(function: FuncOp, stored: Mapping[BlockArgument, str], axes: Se
     for argument, known in zip(function.body.block.args, argument_attributes(function), strict=True):
         attributes = dict(known)
         if argument in stored:
-            attributes[STORED] = DictionaryAttr({axis: StringAttr(stored[argument]) for axis in axes})
+            before = attributes.get(STORED)
+            pinned = before.data if isinstance(before, DictionaryAttr) else {}
+            attributes[STORED] = DictionaryAttr({**pinned, **{axis: StringAttr(stored[argument]) for axis in axes}})
         written.append(DictionaryAttr(attributes))
     function.arg_attrs = ArrayAttr(written)

@@ -234,6 +234,7 @@ def open_search(args: Namespace) -> tuple[Search, list[Configuration], ModuleOp]
             virtual,
             overlap,
             sharing,
+            degrees.replicate,
         )
         if c.cp == 1 or not tries_sharing or c.dp * c.microbatches == c.batch
     ]

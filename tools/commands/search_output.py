@@ -64,6 +64,7 @@ def figures(plans: Plans, top: int) -> dict[str, Any]:
             {
                 "batch_size": o.configuration.batch,
                 "dp": o.configuration.dp,
+                "dp_replicate": o.configuration.dp_replicate,
                 "cp": o.configuration.cp,
                 "tp": o.configuration.tp,
                 "pp": o.configuration.pp,
@@ -82,7 +83,19 @@ def as_csv(plans: Plans) -> str:
     """All plans: those that fit by rank, then the others with the reason."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = ("batch_size", "dp", "cp", "tp", "pp", "microbatches", "schedule", "virtual_stages", "recompute", "overlap")
+    names = (
+        "batch_size",
+        "dp",
+        "dp_replicate",
+        "cp",
+        "tp",
+        "pp",
+        "microbatches",
+        "schedule",
+        "virtual_stages",
+        "recompute",
+        "overlap",
+    )
     others = [name for name in (plans[0].as_dict() if plans else ()) if name not in ("rank", *names)]
     writer.writerow([*names, *others, "dropped"])
     for plan in plans:

@@ -88,8 +88,11 @@ NAMES = ("megatron", "torchtitan", "deepspeed", "accelerate")
 
 
 def completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with what follows from them: one replica has nothing to store in parts. What is as usual is left out, but for degrees."""
-    found = settings | ({"zero": 0} if settings.get("dp", 1) * settings.get("context_parallel", 1) == 1 else {})
+    """Settings with what follows from them: one device that holds all state has nothing to store in parts, and where nothing is, groups of replicas say nothing.
+    What is as usual is left out, but for degrees."""
+    alone = settings.get("dp", 1) * settings.get("context_parallel", 1) == settings.get("dp_replicate", 1)
+    found = settings | ({"zero": 0} if alone else {})
+    found |= {"dp_replicate": 1} if found.get("zero") == 0 else {}
     if found.get("pp", 1) == 1:
         found["schedule"] = None
     shown = ("dp", "tp", "pp", "microbatches", "batch_size", "schedule", "zero", "recompute")

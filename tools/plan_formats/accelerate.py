@@ -37,16 +37,14 @@ def read(text: str, devices: int | None) -> Imported:
         n: whole(mesh.get(f"parallelism_config_{key}", 1), f"parallelism_config_{key}") for n, key in SIZES.items()
     }
     settings |= {"tp": sizes["tp"], "context_parallel": sizes["cp"]}
-    if sizes["dp_replicate"] > 1 and sizes["dp_shard"] > 1:
-        others.append(
-            f"parallelism_config_dp_replicate_size: {sizes['dp_replicate']} beside {sizes['dp_shard']} shards (HSDP)"
-        )
+    settings["dp_replicate"] = sizes["dp_replicate"]
     others += [f"parallelism_config_sp_size: {sizes['sp']}"] if sizes["sp"] > 1 else []
     settings |= {"FSDP": _fsdp, "DEEPSPEED": _deepspeed, "MEGATRON_LM": _megatron}.get(kind, lambda *_: {})(
         said, others
     )
     ranks = settings["tp"] * settings.get("pp", 1) * settings["context_parallel"]
     settings["dp"] = share(world, ranks, "num_processes of tensor x pipeline x context parallel ranks")
+    share(settings["dp"], settings["dp_replicate"], "replicas of groups that each hold all state")
     return Imported(completed({"schedule": "1f1b", **settings}), others)
 
 
@@ -61,11 +59,13 @@ def _fsdp(said: dict[str, Any], others: list[str]) -> dict[str, Any]:
         zero = STRATEGIES[str(reshards)]
     elif not _is_true(reshards):
         zero = min(zero, 2)
-    others += [f"fsdp_sharding_strategy: {strategy}"] if strategy.startswith("HYBRID") else []
     others += ["fsdp_offload_params: true"] if _is_true(table.get("fsdp_offload_params")) else []
     recompute = "full" if _is_true(table.get("fsdp_activation_checkpointing")) else "none"
     prefetch = str(table.get("fsdp_backward_prefetch", "BACKWARD_PRE"))
-    return {"zero": zero, "recompute": recompute, "overlap": prefetch not in ("NO_PREFETCH", "None")}
+    settings = {"zero": zero, "recompute": recompute, "overlap": prefetch not in ("NO_PREFETCH", "None")}
+    nodes = whole(said.get("num_machines", 1), "num_machines")
+    is_per_node = strategy.startswith("HYBRID") and not _table(said, "parallelism_config")
+    return settings | ({"dp_replicate": nodes} if is_per_node else {})  # FSDP: a copy of all state on each node
 
 
 def _deepspeed(said: dict[str, Any], others: list[str]) -> dict[str, Any]:
@@ -151,8 +151,14 @@ def write(plan: PlanFile) -> Exported:
         return Exported(_yaml().safe_dump(data), unsaid(plan, known))
     known |= {"overlap", "context_parallel"} | ({"recompute"} if plan.setting("recompute") == "full" else set())
     known -= {"zero"} if plan.setting("zero") == 1 else set()
-    strategy = {0: "NO_SHARD", 1: "NO_SHARD", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}[plan.setting("zero") or 0]
-    mesh = {"dp_shard_size" if (plan.setting("zero") or 0) > 1 else "dp_replicate_size": plan.setting("dp")}
+    zero, dp, groups = (plan.setting(name) for name in ("zero", "dp", "dp_replicate"))
+    is_sharded = (zero or 0) > 1
+    known |= {"dp_replicate"} if is_sharded else set()
+    hybrid = {"SHARD_GRAD_OP": "HYBRID_SHARD_ZERO2", "FULL_SHARD": "HYBRID_SHARD"}
+    strategy = {2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}.get(zero or 0, "NO_SHARD")
+    strategy = hybrid[strategy] if is_sharded and groups > 1 else strategy
+    mesh = {"dp_shard_size": share(dp, groups, "dp of dp_replicate")} if is_sharded else {}
+    mesh |= {"dp_replicate_size": groups if is_sharded else dp} if groups > 1 or not is_sharded else {}
     mesh |= {"tp_size": plan.setting("tp"), "cp_size": plan.setting("context_parallel")}
     data |= {
         "distributed_type": "FSDP",

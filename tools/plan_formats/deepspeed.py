@@ -20,7 +20,7 @@ from distir.tools.plan_formats import (
 )
 
 TYPES = {"bf16": "bf16", "bfp16": "bf16", "fp32": "f32"}
-ZERO = {"stage", "overlap_comm"}
+ZERO = {"stage", "overlap_comm", "mics_shard_size"}
 """What a plan says of `zero_optimization`."""
 OFFLOAD = (
     "offload_optimizer",
@@ -28,7 +28,6 @@ OFFLOAD = (
     "zero_hpz_partition_size",
     "zero_quantized_weights",
     "zero_quantized_gradients",
-    "mics_shard_size",
 )
 """What changes where state is, or what is sent, beside the stage."""
 
@@ -62,12 +61,15 @@ def read(text: str, devices: int | None) -> Imported:
     stage = whole(zero.get("stage", 0), "zero_optimization.stage", 0)
     if stage > 3:
         raise DistirError(f"zero_optimization.stage: expected 0 to 3, got {stage}")
+    group = whole(zero.get("mics_shard_size", -1), "zero_optimization.mics_shard_size", -1)
+    groups = share(dp, group, "replicas of zero_optimization.mics_shard_size") if group > 0 and stage == 3 else 1
     kind = said.get("communication_data_type")
     if kind is not None and kind not in TYPES:
         others.append(f"communication_data_type = {kind}")
     settings: dict[str, Any] = {
         "batch_size": batch,
         "dp": dp,
+        "dp_replicate": groups,
         "tp": tp,
         "pp": pp,
         "microbatches": steps,
@@ -118,6 +120,9 @@ def write(plan: PlanFile) -> Exported:
         "gradient_accumulation_steps": plan.setting("microbatches"),
         "zero_optimization": {"stage": plan.setting("zero") or 0, "overlap_comm": plan.setting("overlap")},
     }
+    if plan.setting("zero") == 3 and (groups := plan.setting("dp_replicate")) > 1:
+        known |= {"dp_replicate"}
+        data["zero_optimization"]["mics_shard_size"] = share(plan.setting("dp"), groups, "dp of dp_replicate")
     data |= {"tensor_parallel": {"autotp_size": plan.setting("tp")}} if plan.setting("tp") > 1 else {}
     data |= {"pipeline": {"stages": plan.setting("pp")}} if plan.setting("pp") > 1 else {}
     data |= {"communication_data_type": kind} if kind else {}

@@ -22,6 +22,7 @@ NUMBERS = (
     "num-layers-per-virtual-pipeline-stage",
     "num-virtual-stages-per-pipeline-rank",
     "recompute-num-layers",
+    "num-distributed-optimizer-instances",
     "nproc-per-node",
     "nnodes",
     "world-size",
@@ -45,9 +46,7 @@ CHOICES = {
 }
 OUTPUT = "output_layer"
 """Its name for the layer of logits, which has no 8 bits."""
-CONCERNS = re.compile(
-    r"parallel|overlap|recompute|fsdp|sharding|offload|pipeline|rampup|hierarchical-comm|distributed-optimizer-instances"
-)
+CONCERNS = re.compile(r"parallel|overlap|recompute|fsdp|sharding|offload|pipeline|rampup|hierarchical-comm")
 """Names of arguments that change how a model is distributed."""
 ELSEWHERE = re.compile(r"^(ckpt|no-ckpt|dist-ckpt|inference|rl)|data-sharding")
 
@@ -63,9 +62,12 @@ def read(text: str, devices: int | None) -> Imported:
     dp = share(world, tp * pp * cp, f"{world} devices of tensor x pipeline x context parallel ranks")
     micro = said.get("micro-batch-size", 1)
     batch = said.get("global-batch-size", micro * dp)
+    groups = said.get("num-distributed-optimizer-instances", 1)
+    share(dp, groups, "replicas of --num-distributed-optimizer-instances")
     settings: dict[str, Any] = {
         "batch_size": batch,
         "dp": dp,
+        "dp_replicate": groups,
         "tp": tp,
         "pp": pp,
         "microbatches": share(batch, micro * dp, "--global-batch-size of --micro-batch-size x replicas"),
@@ -143,7 +145,7 @@ def _recompute(said: dict[str, Any], others: list[str]) -> dict[str, str]:
 def write(plan: PlanFile) -> Exported:
     """What a launcher has to know too (`--nproc-per-node`) is not among it."""
     known = {"batch_size", "dp", "tp", "pp", "microbatches", "context_parallel", "expert_parallel", "sequence_parallel"}
-    known |= {"overlap", "gradient_type", "zero"}
+    known |= {"overlap", "gradient_type", "zero", "dp_replicate"}
     in_fp8 = plan.setting("matmul_type") == "f8E4M3FN"
     known |= {"matmul_type"} if in_fp8 else set()
     known |= {"matmul_keep"} if in_fp8 and plan.setting("matmul_keep") == OUTPUT else set()
@@ -174,6 +176,8 @@ def write(plan: PlanFile) -> Exported:
     elif zero:
         strategy = CHOICES["data-parallel-sharding-strategy"][zero]
         words.append(f"--use-megatron-fsdp --data-parallel-sharding-strategy {strategy}")
+    groups = plan.setting("dp_replicate")
+    words += [f"--num-distributed-optimizer-instances {groups}"] if zero and groups > 1 else []
     words += ["--overlap-grad-reduce"] if plan.setting("overlap") else []
     words += ["--overlap-param-gather"] if plan.setting("overlap") and zero else []
     reduced = {"bf16": "--grad-reduce-in-bf16", "f32": "--accumulate-allreduce-grads-in-fp32", None: ""}

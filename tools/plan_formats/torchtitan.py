@@ -69,8 +69,6 @@ def read(text: str, devices: int | None) -> Imported:
             raise DistirError("parallelism.data_parallel_shard_degree is -1, the rest of the devices: give --devices N")
         shards = share(devices, replicas * tp * pp * cp, f"{devices} devices of the other degrees")
     others = [f"parallelism.{n} = {v}" for n, v in parallelism.items() if n not in KNOWN and v != USUAL.get(n)]
-    if replicas > 1 and shards > 1:
-        others.append(f"parallelism.data_parallel_replicate_degree = {replicas} beside {shards} shards (HSDP)")
     dp, local = replicas * shards, whole(training.get("local_batch_size", 8), "training.local_batch_size")
     batch = whole(training.get("global_batch_size", -1), "training.global_batch_size", -1)
     batch = local * dp if batch == -1 else batch
@@ -95,6 +93,7 @@ def read(text: str, devices: int | None) -> Imported:
     settings: dict[str, Any] = {
         "batch_size": batch,
         "dp": dp,
+        "dp_replicate": replicas,
         "tp": tp,
         "pp": pp,
         "microbatches": microbatches,
@@ -159,13 +158,16 @@ def write(plan: PlanFile) -> Exported:
     shares = ["zero 0 (devices that share a sequence store state in parts)"] * (
         not zero and plan.setting("context_parallel") > 1
     )
+    shares += ["dp_replicate 1 (each replica stores all state)"] * (bool(shares) and dp > 1)
     local = share(batch_of(plan), dp, "batch_size of dp")
     is_sharded = (zero or 0) > 1
+    known |= {"dp_replicate"} if is_sharded else set()
+    replicas = plan.setting("dp_replicate") if is_sharded else dp
     training = {"local_batch_size": local if pp > 1 else microbatch_of(plan), "global_batch_size": batch_of(plan)}
     reduced = {"f32": "float32", "bf16": "bfloat16"}.get(plan.setting("gradient_type"))
     parallelism = {
-        "data_parallel_replicate_degree": 1 if is_sharded else dp,
-        "data_parallel_shard_degree": dp if is_sharded else 1,
+        "data_parallel_replicate_degree": replicas,
+        "data_parallel_shard_degree": share(dp, replicas, "dp of dp_replicate"),
         **({"fsdp_reshard_after_forward": "never"} if zero == 2 else {}),
         "tensor_parallel_degree": plan.setting("tp"),
         **({} if plan.setting("sequence_parallel") or plan.setting("tp") == 1 else {"enable_sequence_parallel": False}),

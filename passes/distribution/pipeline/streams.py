@@ -252,6 +252,11 @@ def _on_stream(op: CommunicationOp) -> None:
         stream, there = NEXT if _device(op.output) > _device(op.input) else PREVIOUS, RECEIVE
     moved: list[SSAValue] = []
     for value in op.operands:
+        if (
+            isinstance(back := value.owner, MoveOp) and stream_of(back.input) == stream
+        ):  # made by another on this stream
+            moved.append(back.input)
+            continue
         move = MoveOp(value, stream)
         move.output.name_hint = value.name_hint
         if isinstance(value, OpResult):
@@ -270,6 +275,12 @@ def _on_stream(op: CommunicationOp) -> None:
         block.insert_op_after(back, message)
         old.replace_all_uses_with(back.output)
     block.erase_op(op)
+
+
+def stream_of(value: SSAValue) -> str | None:
+    """The stream of a value; None: it is not on one device."""
+    on = placement(value.type)
+    return None if on is None else on.stream
 
 
 def _device(value: SSAValue) -> int:

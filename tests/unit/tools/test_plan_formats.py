@@ -148,6 +148,7 @@ def plans(draw: st.DrawFn) -> PlanFile:
         "matmul_type": draw(st.sampled_from([None, "f8E4M3FN", "f16"])),
         "matmul_keep": draw(st.sampled_from([None, "output_layer", "output,layers.0"])),
     }
+    said |= {"dp_replicate": draw(st.sampled_from([each for each in (1, 2, 4) if dp % each == 0]))}
     said |= {"context_parallel": draw(st.sampled_from([1, 2])), "expert_parallel": draw(st.sampled_from([1, 2]))}
     return PlanFile(completed(said))
 
