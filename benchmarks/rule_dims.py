@@ -24,29 +24,29 @@ from distir.dialects.sharding import Rule
 from distir.interpreters.isolation import NoAnswer, answers
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
-from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.probe_op import ProbeOp
 
 Array = np.ndarray[Any, Any]
 
 
 def cut_by_halves(op: Operation, operands: Sequence[Array]) -> dict[int, list[str]]:
     """By extent that can be cut in two, how each result is made of those of the parts."""
-    subject = Subject(op, InterpreterDomains())
-    given = {i: operands[i] for i in subject.tensors}
-    wholes = subject.evaluate(subject.point, given)
+    probe_op = ProbeOp(op, InterpreterDomains())
+    given = {i: operands[i] for i in probe_op.tensors}
+    wholes = probe_op.evaluate(probe_op.point, given)
     found: dict[int, list[str]] = {}
-    both = list(zip(subject.slots, subject.point, strict=True))
+    both = list(zip(probe_op.slots, probe_op.point, strict=True))
     for extent in sorted({value for slot, value in both if not slot.is_size}):
         dims = [i for i, (slot, value) in enumerate(both) if value == extent and not slot.is_size]
         sizes = [i for i, (slot, value) in enumerate(both) if value == extent and slot.is_size]
         for members in ([*dims, *sizes], dims):
-            if extent not in found and (made := _made(subject, given, wholes, extent, dims, members)) is not None:
+            if extent not in found and (made := _made(probe_op, given, wholes, extent, dims, members)) is not None:
                 found[extent] = made
     return found
 
 
 def _made(
-    subject: Subject,
+    probe_op: ProbeOp,
     given: Mapping[int, Array],
     wholes: Sequence[Array | None],
     extent: int,
@@ -57,13 +57,13 @@ def _made(
     parts: list[list[Array | None]] = []
     try:
         for low, high in ((0, first), (first, extent)):
-            point = tuple(high - low if i in members else n for i, n in enumerate(subject.point))
+            point = tuple(high - low if i in members else n for i, n in enumerate(probe_op.point))
             arrays = dict(given)
             for i in dims:
-                owner = subject.slots[i].owner
+                owner = probe_op.slots[i].owner
                 assert isinstance(owner, int)
-                arrays[owner] = np.take(arrays[owner], range(low, high), subject.slots[i].position)
-            parts.append(subject.evaluate(point, arrays))
+                arrays[owner] = np.take(arrays[owner], range(low, high), probe_op.slots[i].position)
+            parts.append(probe_op.evaluate(point, arrays))
     except Exception:  # what the operator raises on a part
         return None
     kinds = [

@@ -14,38 +14,38 @@ from itertools import product
 
 import numpy as np
 
+from distir.passes.shardcombine.dim_groups import DimGroup, Types, dim_groups, scaled_dims
 from distir.passes.shardcombine.factors import Factor, factorizations, view_factors
+from distir.passes.shardcombine.probe_op import Point, ProbeOp
 from distir.passes.shardcombine.readings import Reading, readings
-from distir.passes.shardcombine.scaling import CoScaling, Types, co_scalings, scaled_dims
 from distir.passes.shardcombine.standins import StandIn, divided, shrunk, without_large_leftovers
-from distir.passes.shardcombine.subject import Point, Subject
 from distir.passes.shardcombine.trial_runs import runs
 
 
-def stand_in(subject: Subject) -> StandIn | None:
-    """The small op that stands for the subject's class, with factors if any reading has some, and none that is likely one with a dim
+def stand_in(probe_op: ProbeOp) -> StandIn | None:
+    """The small op that stands for the probe op's class, with factors if any reading has some, and none that is likely one with a dim
     that has none; None if nothing small enough runs."""
-    in_order = [*readings(subject)]
+    in_order = [*readings(probe_op)]
     without_factors: StandIn | None = None
     without_partner: StandIn | None = None
     for reading in (*in_order, *(replace(each, with_sizes=True) for each in in_order)):
-        for small in stand_ins(subject, subject.point, reading):
+        for small in stand_ins(probe_op, probe_op.point, reading):
             if small.factors or without_factors is None:
-                if runs(subject, small.point) is not None:
-                    if small.factors and not _lacks_partner(subject, small):
+                if runs(probe_op, small.point) is not None:
+                    if small.factors and not _lacks_partner(probe_op, small):
                         return small
                     if small.factors:
                         without_partner = without_partner or small
                         break
                     without_factors = small
     if without_partner is None:
-        for small in stand_ins(subject, subject.point, Reading(subject.infer, one_by_one=True)):
-            if small.factors and runs(subject, small.point) is not None:
+        for small in stand_ins(probe_op, probe_op.point, Reading(probe_op.infer, one_by_one=True)):
+            if small.factors and runs(probe_op, small.point) is not None:
                 return small
-    return without_partner or without_factors or divided(subject)
+    return without_partner or without_factors or divided(probe_op)
 
 
-def _lacks_partner(subject: Subject, small: StandIn) -> bool:
+def _lacks_partner(probe_op: ProbeOp, small: StandIn) -> bool:
     """Whether a dim of one operand is a factor, and one at its place in another operand, of the same extent, is none: types may not
     say that indices can be no more than what they are in."""
     scaled = {i for factor in small.factors for i in factor.slots}
@@ -53,19 +53,19 @@ def _lacks_partner(subject: Subject, small: StandIn) -> bool:
 
     def places(i: int) -> Iterator[tuple[bool, int, int, int]]:
         """Of the shape, and of a shape of fewer dims that is aligned with its end."""
-        slot = subject.slots[i]
-        yield slot.is_size, slot.position, slot.length, subject.point[i]
-        yield slot.is_size, slot.position - slot.length, 0, subject.point[i]
+        slot = probe_op.slots[i]
+        yield slot.is_size, slot.position, slot.length, probe_op.point[i]
+        yield slot.is_size, slot.position - slot.length, 0, probe_op.point[i]
 
-    left = {place for i in range(len(subject.slots)) if i not in scaled for place in places(i)}
+    left = {place for i in range(len(probe_op.slots)) if i not in scaled for place in places(i)}
     return any(place in left for i in alone for place in places(i))
 
 
-def stands_for(subject: Subject, known: StandIn) -> bool:
+def stands_for(probe_op: ProbeOp, known: StandIn) -> bool:
     """Whether the stand-in of another op, which differs in numbers only, is one of this op too: the same slots grow together with
     the same result dims, and without them the same is left of every slot and result. Searching again would ask types
     hundreds of times."""
-    shapes, left = subject.infer(subject.point), list(subject.point)
+    shapes, left = probe_op.infer(probe_op.point), list(probe_op.point)
     if not known.factors or known.altered or shapes is None or len(shapes) != len(known.shapes):
         return False
     if len(left) != len(known.point) or 0 in left:  # a stand-in beside empty tensors, which have no factor
@@ -85,55 +85,55 @@ def stands_for(subject: Subject, known: StandIn) -> bool:
         return False
     if any(known.result_leftover(r, d) != leftover for (r, d), leftover in results.items()):
         return False
-    return all(scaled_dims(subject.infer, subject.point, f.slots) == f.results for f in known.factors)
+    return all(scaled_dims(probe_op.infer, probe_op.point, f.slots) == f.results for f in known.factors)
 
 
-def _with_equal_sizes(subject: Subject, scalings: Sequence[CoScaling], types: Types) -> list[CoScaling]:
-    """The co-scalings with the size entries of their extent that types let grow along: an op may insist on a size that its
+def _with_equal_sizes(probe_op: ProbeOp, groups: Sequence[DimGroup], types: Types) -> list[DimGroup]:
+    """The dim groups with the size entries of their extent that types let grow along: an op may insist on a size that its
     type inference does not look at (the normalized shape of a layer norm's backward)."""
-    point = subject.point
+    point = probe_op.point
 
-    def completed(scaling: CoScaling) -> CoScaling:
-        slots = scaling.slots
-        for i, slot in enumerate(subject.slots):
+    def completed(group: DimGroup) -> DimGroup:
+        slots = group.slots
+        for i, slot in enumerate(probe_op.slots):
             if slot.is_size and i not in slots and point[i] == point[slots[0]]:
-                if scaled_dims(types, point, (*slots, i)) == scaling.results:
+                if scaled_dims(types, point, (*slots, i)) == group.results:
                     slots = (*slots, i)
-        return replace(scaling, slots=tuple(sorted(slots)))
+        return replace(group, slots=tuple(sorted(slots)))
 
-    return [completed(scaling) if scaling.results else scaling for scaling in scalings]
+    return [completed(group) if group.results else group for group in groups]
 
 
-def stand_ins(subject: Subject, point: Point, reading: Reading) -> Iterator[StandIn]:
+def stand_ins(probe_op: ProbeOp, point: Point, reading: Reading) -> Iterator[StandIn]:
     """Candidates in the order of their likelihood; that of a view is certain. Sizes that grow without any dim are numbers that the
     op states (a dilation that its padding balances): they stay as they are."""
     shapes = reading.types(point)
     if shapes is None:
         return
-    scalings = [
+    groups = [
         s
-        for s in co_scalings(subject.slots, point, reading.types, reading.likely)
-        if s.results or any(not subject.slots[i].is_size for i in s.slots)
+        for s in dim_groups(probe_op.slots, point, reading.types, reading.likely)
+        if s.results or any(not probe_op.slots[i].is_size for i in s.slots)
     ]
     if reading.of_operands:
-        scalings = [s for s in scalings if not all(subject.slots[i].is_size for i in s.slots)]
+        groups = [s for s in groups if not all(probe_op.slots[i].is_size for i in s.slots)]
     if reading.of_dims:
-        scalings = [s for s in scalings if not any(subject.slots[i].is_size for i in s.slots)]
+        groups = [s for s in groups if not any(probe_op.slots[i].is_size for i in s.slots)]
     if reading.with_sizes:
-        scalings = _with_equal_sizes(subject, scalings, reading.types)
-    if (view := view_factors(subject, point, shapes, scalings, reading.smallest)) is not None:
+        groups = _with_equal_sizes(probe_op, groups, reading.types)
+    if (view := view_factors(probe_op, point, shapes, groups, reading.smallest)) is not None:
         small = shrunk(point, *view, reading, by_size=False)
-        small = without_large_leftovers(subject, small, reading.evident) if small else None
-        if small is not None and _is_view(subject, small):
+        small = without_large_leftovers(probe_op, small, reading.evident) if small else None
+        if small is not None and _is_view(probe_op, small):
             yield small
-    found = factorizations(subject, point, shapes, scalings, reading.smallest, reading.with_sums)
+    found = factorizations(probe_op, point, shapes, groups, reading.smallest, reading.with_sums)
     for (factors, left), by_size in product(found, (False, True)):
-        factors, left = _only(factors, reading.kept(subject, factors), left)
+        factors, left = _only(factors, reading.kept(probe_op, factors), left)
         if reading.one_by_one:
             factors, left = _only(factors, _shrinking(point, factors, left, reading, by_size), left)
         small = shrunk(point, factors, left, reading, by_size)
         if not reading.with_large:
-            small = without_large_leftovers(subject, small, reading.evident) if small else None
+            small = without_large_leftovers(probe_op, small, reading.evident) if small else None
         if small is not None:
             yield small
 
@@ -156,34 +156,34 @@ def _only(factors: Sequence[Factor], kept: list[Factor], left: Point) -> tuple[l
     return kept, tuple(leftovers)
 
 
-def _is_view(subject: Subject, small: StandIn) -> bool:
+def _is_view(probe_op: ProbeOp, small: StandIn) -> bool:
     """Whether the result is the only operand's elements in row-major order."""
-    (operand,) = subject.tensors
-    shape = subject.operand_shape(small.point, operand)
+    (operand,) = probe_op.tensors
+    shape = probe_op.operand_shape(small.point, operand)
     dtype = {"float": np.dtype(np.float64), "complex": np.dtype(np.complex128), "bool": np.dtype(np.bool_)}.get(
-        subject.kind(operand)
+        probe_op.kind(operand)
     )
-    numbers = np.arange(math.prod(shape)).astype(dtype or subject.integer_dtype(operand))
+    numbers = np.arange(math.prod(shape)).astype(dtype or probe_op.integer_dtype(operand))
     try:
-        (result,) = subject.evaluate(small.point, {operand: numbers.reshape(shape)})
+        (result,) = probe_op.evaluate(small.point, {operand: numbers.reshape(shape)})
     except Exception:
         return False
     return result is not None and np.array_equal(result.reshape(-1), numbers)
 
 
-def is_unexplained(subject: Subject, small: StandIn) -> bool:
+def is_unexplained(probe_op: ProbeOp, small: StandIn) -> bool:
     """Whether a size that no factor explains must fit other sizes, which types did not say: a number of groups. That nothing is left of a
     result (of a stride beyond its rows) says nothing of that."""
     for i, leftover in enumerate(small.leftovers):
-        if leftover > 1 and subject.slots[i].is_size:
+        if leftover > 1 and probe_op.slots[i].is_size:
             larger = tuple(3 * value if i == j else value for j, value in enumerate(small.point))
-            is_empty = any(0 in shape for shape in subject.infer(larger) or () if shape is not None)
-            if not is_empty and runs(subject, larger) is None:
+            is_empty = any(0 in shape for shape in probe_op.infer(larger) or () if shape is not None)
+            if not is_empty and runs(probe_op, larger) is None:
                 return True
     return False
 
 
-def refined(subject: Subject, small: StandIn) -> StandIn | None:
+def refined(probe_op: ProbeOp, small: StandIn) -> StandIn | None:
     """The stand-in with the factors that running the op shows: those that ties of equal extents had joined, and those that
     type inference does not see."""
     tied: dict[int, set[int]] = {}
@@ -191,11 +191,11 @@ def refined(subject: Subject, small: StandIn) -> StandIn | None:
         tied.setdefault(factor.extent, set()).update(factor.slots)
     likely = tuple(tuple(sorted(each)) for each in tied.values())
     reading = Reading(
-        cache(lambda point: runs(subject, point)), evident=small.evident, shown=small.shown, likely=likely
+        cache(lambda point: runs(probe_op, point)), evident=small.evident, shown=small.shown, likely=likely
     )
-    found = next(stand_ins(subject, small.point, reading), None)
+    found = next(stand_ins(probe_op, small.point, reading), None)
     if found is None:
-        found = next(stand_ins(subject, small.point, replace(reading, with_sums=False)), None)
+        found = next(stand_ins(probe_op, small.point, replace(reading, with_sums=False)), None)
     if found is None:
         return None
     moved = {i for i, leftover in enumerate(found.leftovers) if leftover != small.leftovers[i]}

@@ -9,8 +9,8 @@ from itertools import product
 
 from distir.dialects.sharding import NO_HALO, Combine, Halo, Offset
 from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
+from distir.passes.shardcombine.probe_op import Point, ProbeOp, Shape
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import Point, Shape, Subject
 
 Pieces = tuple[int, ...]
 
@@ -76,10 +76,10 @@ def factor_name(factor: Factor) -> str:
     return "_".join(map(str, factor.slots))
 
 
-def cuts(subject: Subject, small: StandIn, factor: Factor, survivors: Sequence[Survivor] = ()) -> Iterator[Cut]:
+def cuts(probe_op: ProbeOp, small: StandIn, factor: Factor, survivors: Sequence[Survivor] = ()) -> Iterator[Cut]:
     """Ways to cut the operands along a factor: plain first, then in pieces taken from the leftovers. In a dim that
     survivors carry, only inside them."""
-    dims = [i for i in factor.slots if not subject.slots[i].is_size]
+    dims = [i for i in factor.slots if not probe_op.slots[i].is_size]
     choices: list[list[Layout]] = []
     for i in dims:
         taken = [s.cut.layouts[i] for s in survivors if i in s.cut.layouts]
@@ -87,15 +87,15 @@ def cuts(subject: Subject, small: StandIn, factor: Factor, survivors: Sequence[S
             return
         outer = [s.cut.factor for s in survivors if i in s.cut.layouts]
         outer = [f for _, f in sorted(zip(taken, outer, strict=True), key=lambda pair: len(pair[0].outer))]
-        pieces = () if taken or i in small.altered else pieces_of(subject, small, factor, small.leftovers[i])
+        pieces = () if taken or i in small.altered else pieces_of(probe_op, small, factor, small.leftovers[i])
         choices.append([Layout((), tuple(outer)), *map(Layout, pieces)])
     for layouts in product(*choices):
         yield Cut(factor, dict(zip(dims, layouts, strict=True)))
 
 
-def pieces_of(subject: Subject, small: StandIn, factor: Factor, leftover: int) -> list[Pieces]:
+def pieces_of(probe_op: ProbeOp, small: StandIn, factor: Factor, leftover: int) -> list[Pieces]:
     """Sequences of leftovers that sum to this one: of sizes, results or operands; else ones."""
-    slots = subject.slots
+    slots = probe_op.slots
     if leftover == 1 or leftover > 4 * LARGEST_LEFTOVER:
         return []
     groups: dict[object, list[int]] = {}

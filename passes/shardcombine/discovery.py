@@ -26,9 +26,9 @@ from distir.passes.shardcombine.class_rules import discover
 from distir.passes.shardcombine.classes import stand_in, stands_for
 from distir.passes.shardcombine.domains import Domains
 from distir.passes.shardcombine.last_check import LastCheck
+from distir.passes.shardcombine.probe_op import ProbeOp
 from distir.passes.shardcombine.rule_forms import rule_without_factors
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import Subject
 from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
 from distir.passes.shardcombine.window_stand_ins import own_numbers
 
@@ -43,11 +43,11 @@ class _Unknown:
     """An op of which the cache knows no rule."""
 
     form: Hashable
-    subject: Subject
+    probe_op: ProbeOp
     text: str
 
     def __str__(self) -> str:
-        op = self.subject.op
+        op = self.probe_op.op
         types = ", ".join(str(value.type) for value in op.operands if isinstance(value.type, TensorType))
         return f"{op.name} on {types}"
 
@@ -80,7 +80,7 @@ class Discovery:
             warnings.simplefilter("ignore")
             new = {form: op for form, op in zip(forms, ops, strict=True) if form not in self._rules}
             unknown = [each for form, op in new.items() if (each := self._unknown(form, op)) is not None]
-            for is_forked, group in groupby(unknown, lambda each: self.domains.is_forked(each.subject.op)):
+            for is_forked, group in groupby(unknown, lambda each: self.domains.is_forked(each.probe_op.op)):
                 self._find([*group], is_forked)
         return [self._rules[form] for form in forms]
 
@@ -99,13 +99,13 @@ class Discovery:
     def _unknown(self, form: Hashable, op: Operation) -> _Unknown | None:
         """What has to be asked of the op; None if its rule is known, which is kept by its form."""
         try:
-            subject = Subject(op, self.domains)
+            probe_op = ProbeOp(op, self.domains)
         except Exception:  # a value that is no tensor, or a constant that does not evaluate
             self._rules[form] = rule_without_factors(op)
             return None
-        text = subject.text(subject.point)
+        text = probe_op.text(probe_op.point)
         if (known := self.cache.get(op, text)) is None or not fits(known, op):
-            return _Unknown(form, subject, text)
+            return _Unknown(form, probe_op, text)
         self._rules[form] = known
         return None
 
@@ -125,8 +125,8 @@ class Discovery:
         _imported.clear()
         questions = [partial(self._told, each) for each in unknown]
         for each, found in zip(unknown, answers(questions), strict=True):
-            if isinstance(found, NoAnswer) and found.crashed and (domains := self.domains.checking(each.subject.op)):
-                (found,) = answers([partial(self._told, replace(each, subject=Subject(each.subject.op, domains)))])
+            if isinstance(found, NoAnswer) and found.crashed and (domains := self.domains.checking(each.probe_op.op)):
+                (found,) = answers([partial(self._told, replace(each, probe_op=ProbeOp(each.probe_op.op, domains)))])
             if isinstance(found, NoAnswer):
                 self._note(each, found.reason)
                 continue
@@ -141,7 +141,7 @@ class Discovery:
 
     def _note(self, unknown: _Unknown, reason: str) -> None:
         print(f"distir: note: {unknown} is cut nowhere: asked for its rule, it {reason}", file=sys.stderr)
-        self._rules[unknown.form] = rule_without_factors(unknown.subject.op)
+        self._rules[unknown.form] = rule_without_factors(unknown.probe_op.op)
 
     def _note_cut_short(self, unknown: _Unknown) -> None:
         if unknown.form in self._cut_short:
@@ -163,53 +163,53 @@ class Discovery:
         """Of the op on any operands and of the op as it is, the rule of more factors: what cuts a constant or one use of a value is a
         rule of the first alone. The other is not asked, which may be large, where all dims of results are cut, or where what is special about it
         is, as any operand is."""
-        best, complete, asked = rule_without_factors(unknown.subject.op), True, False
-        for subject in (unknown.subject.general(), unknown.subject):
-            if subject is None or (asked and _is_all_cut(best, subject)) or (small := self._small(subject)) is None:
+        best, complete, asked = rule_without_factors(unknown.probe_op.op), True, False
+        for probe_op in (unknown.probe_op.general(), unknown.probe_op):
+            if probe_op is None or (asked and _is_all_cut(best, probe_op)) or (small := self._small(probe_op)) is None:
                 continue
-            (found, is_complete), asked = self._rule_at(subject, small), True
-            best = max(_of_whole_values(found, unknown.subject), best, key=lambda rule: len(rule.combines))
+            (found, is_complete), asked = self._rule_at(probe_op, small), True
+            best = max(_of_whole_values(found, unknown.probe_op), best, key=lambda rule: len(rule.combines))
             complete &= is_complete
         if complete and asked:
-            self.cache.put(unknown.subject.op, unknown.text, best)
+            self.cache.put(unknown.probe_op.op, unknown.text, best)
         elif asked:
             self._cut_short.add(unknown.form)
         return best
 
-    def _rule_at(self, subject: Subject, small: StandIn) -> tuple[Rule, bool]:
+    def _rule_at(self, probe_op: ProbeOp, small: StandIn) -> tuple[Rule, bool]:
         """The rule of a class, as far as it holds for this op, and whether all of it was looked for."""
-        op, stated = subject.op, own_numbers(subject, small)
-        own = [f"{i}={subject.point[i]}" for i in sorted(stated)]
-        key = " ".join(["class:", subject.text(small.point), *map(str, sorted(small.altered)), *own])
+        op, stated = probe_op.op, own_numbers(probe_op, small)
+        own = [f"{i}={probe_op.point[i]}" for i in sorted(stated)]
+        key = " ".join(["class:", probe_op.text(small.point), *map(str, sorted(small.altered)), *own])
         rule = self.cache.get(op, key)
         complete = True
         if rule is None or not fits(rule, op):
             self.probed += 1
-            found = discover(subject, small, stated, _OF_DISCOVERY * CPU_SECONDS)
+            found = discover(probe_op, small, stated, _OF_DISCOVERY * CPU_SECONDS)
             rule, complete = found.rule, found.is_complete
             if found.is_of_class:
                 self.cache.put(op, key, rule)
-        rule, is_checked = self._last_check.holding(subject, rule, _OF_CHECK * CPU_SECONDS)
+        rule, is_checked = self._last_check.holding(probe_op, rule, _OF_CHECK * CPU_SECONDS)
         return rule, complete and is_checked
 
-    def _small(self, subject: Subject) -> StandIn | None:
-        """The stand-in of the subject's class; None if none runs."""
-        alike = self._stand_ins.setdefault(subject.text((0,) * len(subject.point)), [])
-        if (known := next((each for each in alike if stands_for(subject, each)), None)) is not None:
+    def _small(self, probe_op: ProbeOp) -> StandIn | None:
+        """The stand-in of the probe op's class; None if none runs."""
+        alike = self._stand_ins.setdefault(probe_op.text((0,) * len(probe_op.point)), [])
+        if (known := next((each for each in alike if stands_for(probe_op, each)), None)) is not None:
             return known
-        small = stand_in(subject)
+        small = stand_in(probe_op)
         if small is not None:
             alike.append(small)
         return small
 
 
-def _of_whole_values(rule: Rule, subject: Subject) -> Rule:
+def _of_whole_values(rule: Rule, probe_op: ProbeOp) -> Rule:
     """Without the partial operands of which the op takes one value as a whole too, cut alike: the value is one."""
 
     def is_mixed(operands: Sequence[int]) -> bool:
-        others = set(subject.uses([subject.source[i] for i in operands])) - set(operands)
+        others = set(probe_op.uses([probe_op.source[i] for i in operands])) - set(operands)
         return any(
-            subject.source[i] == subject.source[j] and rule.inputs[i] == rule.inputs[j]
+            probe_op.source[i] == probe_op.source[j] and rule.inputs[i] == rule.inputs[j]
             for i in operands
             for j in others
         )
@@ -217,12 +217,12 @@ def _of_whole_values(rule: Rule, subject: Subject) -> Rule:
     return replace(rule, partials=tuple(each for each in rule.partials if not is_mixed(each.operands)))
 
 
-def _is_all_cut(rule: Rule, subject: Subject) -> bool:
+def _is_all_cut(rule: Rule, probe_op: ProbeOp) -> bool:
     """Whether all dims of results are cut, or all dims of operands that are not any of their types."""
-    special = [dim for i in subject.special for dim in rule.inputs[i]]
+    special = [dim for i in probe_op.special for dim in rule.inputs[i]]
     if special and all(dim.factors for dim in special):
         return True
-    shapes = [type_.get_shape() if isinstance(type_, TensorType) else () for type_ in subject.op.result_types]
+    shapes = [type_.get_shape() if isinstance(type_, TensorType) else () for type_ in probe_op.op.result_types]
     dims = [(i, dim) for i, shape in enumerate(shapes) for dim, n in enumerate(shape) if n > 1]
     return all(any(combines[i] == Gather(dim) for combines in rule.combines.values()) for i, dim in dims)
 

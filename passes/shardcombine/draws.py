@@ -16,8 +16,8 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Reduce
 from distir.passes.shardcombine.arithmetic import WITH_ZEROS, Arithmetic, Exact, Floats, draw_integers
 from distir.passes.shardcombine.domains import Array
+from distir.passes.shardcombine.probe_op import FLOATING, Point, ProbeOp, element_kind
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import FLOATING, Point, Subject, element_kind
 from distir.passes.shardcombine.trial_runs import plain_arrays
 
 SHARDS = (2, 3)
@@ -55,20 +55,20 @@ class Trial:
 
 
 class Draws:
-    """Runs a subject at its stand-in as a whole."""
+    """Runs a probe op at its stand-in as a whole."""
 
-    def __init__(self, subject: Subject, small: StandIn, seed: int = 0):
-        self.subject, self.small = subject, small
+    def __init__(self, probe_op: ProbeOp, small: StandIn, seed: int = 0):
+        self.probe_op, self.small = probe_op, small
         self.rng = np.random.default_rng(seed)
-        self.shapes = {i: subject.operand_shape(small.point, i) for i in subject.tensors}
-        kept = subject.kept(small.point, plain_arrays(subject, small.point, 0))
-        integers = [i for i in subject.tensors if subject.kind(i) == "integer"]
+        self.shapes = {i: probe_op.operand_shape(small.point, i) for i in probe_op.tensors}
+        kept = probe_op.kept(small.point, plain_arrays(probe_op, small.point, 0))
+        integers = [i for i in probe_op.tensors if probe_op.kind(i) == "integer"]
         self.bounds = {i: (0, 1) if i in kept else self._index_bounds(i) for i in integers}
         self.divisors = {i for i in integers if self.bounds[i] is None and self._divides(i)}
         """Integer operands of which zeros are refused, or make results that are not finite."""
         self.not_negative = {i for i in integers if self.bounds[i] is None and not self._accepts_negative(i)}
         """Integer operands that take any but negative ones."""
-        self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in subject.op.result_types]
+        self.kinds = [element_kind(t) if isinstance(t, TensorType) else "" for t in probe_op.op.result_types]
         self.arithmetic: Arithmetic = Exact()
         self.drawn: list[Draw] = []
         self._floats: Trial | None = None
@@ -129,7 +129,7 @@ class Draws:
 
     def _integer_draws(self) -> int:
         """How many draws integer operands need, and truths: few of them decide much, as an offset does, or whether to drop anything."""
-        truths = [i for i in self.subject.tensors if self.subject.kind(i) == "bool"]
+        truths = [i for i in self.probe_op.tensors if self.probe_op.kind(i) == "bool"]
         counts = [math.prod(self.shapes[i]) for i in (*self.bounds, *truths)]
         return 0 if not counts else MANY_DRAWS if min(counts) <= _FEW else 3
 
@@ -208,7 +208,7 @@ class Draws:
     # --- operands ---
 
     def _draw_operand(self, i: int, arithmetic: Arithmetic, number: int) -> Array:
-        kind = self.subject.kind(i)
+        kind = self.probe_op.kind(i)
         if kind == "float":
             return arithmetic.draw(self.shapes[i], self.rng, number)
         if kind == "complex":
@@ -220,7 +220,7 @@ class Draws:
             drawn = self.rng.random(self.shapes[i]) < 0.5
             return drawn if drawn.size > 1 else np.full_like(drawn, number % 2 == 0)
         largest = max((dim for shape in self.shapes.values() for dim in shape), default=1)
-        dtype, stated = self.subject.integer_dtype(i), self.subject.stated_integers
+        dtype, stated = self.probe_op.integer_dtype(i), self.probe_op.stated_integers
         drawn = draw_integers(self.shapes[i], self.bounds[i], dtype, self.rng, number, largest, stated)
         drawn = np.abs(drawn) if i in self.not_negative else drawn
         return np.where(drawn == 0, dtype.type(1), drawn) if i in self.divisors else drawn
@@ -229,7 +229,7 @@ class Draws:
         """Draw `number`; where the op does not take that kind, one of the first kind. Where most of a result is one value (a bound
         at which it saturates), the draw of several, each operand at a scale of its own, of which results say most."""
         try:
-            drawn = self._drawn({i: arithmetic for i in self.subject.tensors}, arithmetic, number)
+            drawn = self._drawn({i: arithmetic for i in self.probe_op.tensors}, arithmetic, number)
         except Exception:
             if number == 0:
                 raise
@@ -241,7 +241,7 @@ class Draws:
         others: list[Draw] = []
         for _ in range(_REDRAWN):
             try:
-                mixed = {i: arithmetic.mixed(self.rng) for i in self.subject.tensors}
+                mixed = {i: arithmetic.mixed(self.rng) for i in self.probe_op.tensors}
                 others.append(self._drawn(mixed, arithmetic, int(self.rng.integers(0, MANY_DRAWS))))
             except Exception:
                 continue
@@ -251,7 +251,7 @@ class Draws:
 
     def _drawn(self, by_operand: Mapping[int, Arithmetic], arithmetic: Arithmetic, number: int) -> Draw:
         arrays = {i: self._draw_operand(i, each, number) for i, each in by_operand.items()}
-        arrays = self.subject.consistent(self.small.point, arrays)
+        arrays = self.probe_op.consistent(self.small.point, arrays)
         return Draw(arrays, self.run(self.small.point, arrays, arithmetic))
 
     def _another(self, number: int) -> Draw:
@@ -262,14 +262,14 @@ class Draws:
             return self.drawn[0]
 
     def run(self, point: Point, arrays: dict[int, Array], arithmetic: Arithmetic) -> list[Array | None]:
-        results = self.subject.evaluate(point, arrays)
+        results = self.probe_op.evaluate(point, arrays)
         return [None if result is None else arithmetic.readable(result) for result in results]
 
     def _with_integer(self, operand: int, value: int, distinct: bool = False) -> list[Array | None]:
         """Results where all of an operand is one integer."""
-        arrays = plain_arrays(self.subject, self.small.point, 0, distinct)
+        arrays = plain_arrays(self.probe_op, self.small.point, 0, distinct)
         arrays[operand] = np.full_like(arrays[operand], value)
-        return self.subject.evaluate(self.small.point, arrays)
+        return self.probe_op.evaluate(self.small.point, arrays)
 
     def _divides(self, operand: int) -> bool:
         def is_finite(value: int) -> bool:
@@ -282,7 +282,7 @@ class Draws:
         return is_finite(1) and not is_finite(0)
 
     def _accepts_negative(self, operand: int) -> bool:
-        if not np.iinfo(self.subject.integer_dtype(operand)).min:
+        if not np.iinfo(self.probe_op.integer_dtype(operand)).min:
             return True
         try:
             self._with_integer(operand, -1)
@@ -305,7 +305,7 @@ class Draws:
         low, distinct = next(((n, d) for d in (True, False) for n in (0, 1) if accepts(n, d)), (None, False))
         if low is None:
             return 0, 1
-        limits = np.iinfo(self.subject.integer_dtype(operand))
+        limits = np.iinfo(self.probe_op.integer_dtype(operand))
         if accepts(min(_FAR_OUTSIDE, int(limits.max)), distinct):
             return None
         accepted, rejected = low, low + 1

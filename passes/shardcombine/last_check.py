@@ -20,12 +20,12 @@ from distir.passes.shardcombine.arithmetic import TIES, Arithmetic, Exact, Float
 from distir.passes.shardcombine.cuts import Survivor, local_point, portions
 from distir.passes.shardcombine.draws import MANY_DRAWS, SHARDS, Trial
 from distir.passes.shardcombine.lookups import Lookup
+from distir.passes.shardcombine.probe_op import ProbeOp
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.reach import stated
 from distir.passes.shardcombine.rule_forms import RuleAt, rule_without_factors
 from distir.passes.shardcombine.shifts import Shifted
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import Subject
+from distir.passes.shardcombine.stated_numbers import stated
 from distir.passes.shardcombine.time_limits import OutOfTime, limited_time
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements
 from distir.passes.shardcombine.window_candidates import Window
@@ -61,16 +61,16 @@ class LastCheck:
     def __init__(self) -> None:
         self._refuted: dict[Hashable, tuple[set[str], set[int], bool]] = {}
 
-    def holding(self, subject: Subject, rule: Rule, seconds: float = math.inf) -> tuple[Rule, bool]:
+    def holding(self, probe_op: ProbeOp, rule: Rule, seconds: float = math.inf) -> tuple[Rule, bool]:
         """The rule without the factors and partial operands that do not hold, without any if the op cannot be run; after so much time,
         without those that have not been seen to hold. And whether all were looked at."""
         if not rule.combines and not rule.partials:
             return rule, True
-        own = RuleAt.of(subject, rule, subject.point)
+        own = RuleAt.of(probe_op, rule, probe_op.point)
         if own is None or (small := smaller(own)) is None:
-            return rule_without_factors(subject.op), True
+            return rule_without_factors(probe_op.op), True
         sizes = [small, *beyond_numbers(own, small)]
-        key = (rule, *(subject.text(each.point) for each in sizes))
+        key = (rule, *(probe_op.text(each.point) for each in sizes))
         if key not in self._refuted:
             self._refuted[key] = _refuted(rule, sizes, seconds)
         factors, partials, is_complete = self._refuted[key]
@@ -116,21 +116,21 @@ def _with_smaller_rest(at: RuleAt) -> RuleAt | None:
             return at
         for less in (n for n in _SMALLER if n < value):
             point = tuple(less if n == value and i not in carried else n for i, n in enumerate(at.point))
-            if (found := RuleAt.of(at.subject, at.rule, point)) is not None:
+            if (found := RuleAt.of(at.probe_op, at.rule, point)) is not None:
                 at = found
                 break
     return at if _elements(at) <= MOST_ELEMENTS else None
 
 
 def _elements(at: RuleAt) -> int:
-    return elements(at.subject, at.point, at.results)
+    return elements(at.probe_op, at.point, at.results)
 
 
 def beyond_numbers(own: RuleAt, small: RuleAt) -> Iterator[RuleAt]:
     """The op with one factor at a time that reaches beyond all numbers that the op states, or all that it has of it."""
     carried = frozenset(i for slots in own.slots.values() for i in slots)
-    least = min((small.point[i] for i in carried if not own.subject.slots[i].is_size), default=0)
-    largest = max(stated(own.subject, carried), default=0)
+    least = min((small.point[i] for i in carried if not own.probe_op.slots[i].is_size), default=0)
+    largest = max(stated(own.probe_op, carried), default=0)
     if largest < least - 1:
         return
     for name in own.rule.combines:
@@ -145,20 +145,20 @@ class _Check:
     """The op at one size, whole and in shards."""
 
     def __init__(self, at: RuleAt):
-        self.at, self.subject = at, at.subject
+        self.at, self.probe_op = at, at.probe_op
         small = StandIn(at.point, at.results, (), at.point, tied=False, evident=False, shown=False)
-        self.probe = Probe(self.subject, small)
+        self.probe = Probe(self.probe_op, small)
         self.probe.named = dict(at.factors)
         self.trials = self._draw()
 
     def _draw(self) -> list[Trial]:
         """Draws of the first arithmetic that the op's code accepts; none if it runs on none."""
-        numbers = [n for n in self.subject.stated_floats if n <= _LARGEST_NUMBER and not _MET[0] <= n <= _MET[1] and n]
+        numbers = [n for n in self.probe_op.stated_floats if n <= _LARGEST_NUMBER and not _MET[0] <= n <= _MET[1] and n]
         near = [scale for n in numbers[-_MOST_NUMBERS:] for scale in (_BEYOND * n, _BEYOND / n)]
         if any(n > _MET[1] for n in numbers[-_MOST_NUMBERS:]):
             near.append(_MOSTLY_BELOW_ONE)
         scales = (*_SCALES[:2], *near, *_SCALES[2:])
-        shapes = [self.subject.operand_shape(self.at.point, i) for i in self.subject.tensors]
+        shapes = [self.probe_op.operand_shape(self.at.point, i) for i in self.probe_op.tensors]
         sizes = [_size(shape) for shape in shapes] or [0]
         wanted = MANY_DRAWS if min(sizes) <= _FEW else len(scales)
         if max(sizes) <= _FEW:  # there must be enough of each scale
@@ -249,18 +249,18 @@ class _Check:
         layouts, combines = survivor.cut.layouts, survivor.combines
         filled = frozenset(i for i, layout in layouts.items() if layout.filled)
         dims = tuple((c.dim, c.stride) if isinstance(c, Gather) else None for c in combines)
-        window = WindowShards(self.subject, Window(self.at.strides(name), dims, filled))
+        window = WindowShards(self.probe_op, Window(self.at.strides(name), dims, filled))
         margins = [(-c.halo[0], -c.halo[1]) for c in combines if isinstance(c, Gather)]
         window.margins = margins or [layout.halo for layout in layouts.values() if layout.filled]
         return window
 
     def partial_holds(self, entry: PartialRule) -> bool:
         """Whether addends (or extremes) of these operands give those of these results, and the others as they are."""
-        probe, operands = self.probe, {self.subject.source[i] for i in entry.operands}
+        probe, operands = self.probe, {self.probe_op.source[i] for i in entry.operands}
         combines: list[Combine] = [
             Reduce(entry.reduction) if r in entry.results else Identity() for r in range(len(probe.kinds))
         ]
-        is_one = any(_size(self.subject.operand_shape(self.at.point, i)) <= 1 for i in operands)
+        is_one = any(_size(self.probe_op.operand_shape(self.at.point, i)) <= 1 for i in operands)
         more = self._more if is_one or entry.reduction is not Reduction.SUM else ()
         trials = [(trial, False) for trial in (*self.trials, *more, *self._partly_finite)]
         if entry.reduction is Reduction.SUM:  # a value that all ranks have is made partial by zeros

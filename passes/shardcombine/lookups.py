@@ -20,8 +20,8 @@ from distir.passes.shardcombine.arithmetic import Floats
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, expected_shapes, local_point, portions
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import Draw, Trial
+from distir.passes.shardcombine.probe_op import Slot, integers_of
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.subject import Slot, integers_of
 
 
 class Lookup:
@@ -48,17 +48,21 @@ class Lookup:
     def _index(self) -> int | None:
         """The only operand of integers, if its indices are of the positions that are cut, in one piece."""
         probe, cut = self.probe, self.cut
-        operands = enumerate(probe.subject.op.operands)
-        found = [i for i, v in operands if isinstance(v.type, TensorType) and probe.subject.kind(i) == "integer"]
-        if len(found) != 1 or found[0] not in probe.subject.tensors or any(o != Layout() for o in cut.layouts.values()):
+        operands = enumerate(probe.probe_op.op.operands)
+        found = [i for i, v in operands if isinstance(v.type, TensorType) and probe.probe_op.kind(i) == "integer"]
+        if (
+            len(found) != 1
+            or found[0] not in probe.probe_op.tensors
+            or any(o != Layout() for o in cut.layouts.values())
+        ):
             return None
-        is_carrier = any(probe.subject.slots[i].owner == found[0] for i in cut.factor.slots)
+        is_carrier = any(probe.probe_op.slots[i].owner == found[0] for i in cut.factor.slots)
         return None if is_carrier or probe.bounds[found[0]] not in ((0, self.extent), None) else found[0]
 
     def _ways(self) -> Iterator[Outside]:
         """What may be done about indices outside; of numbers that are no positions whatever the extent, the negative ones."""
         probe, results = self.probe, self.cut.factor.results
-        floats = [i for i in probe.subject.tensors if probe.subject.kind(i) == "float"]
+        floats = [i for i in probe.probe_op.tensors if probe.probe_op.kind(i) == "float"]
         if not results and len(probe.kinds) == 1 and not any(s.is_size for s in self._slots()):
             yield Outside()
         if len(results) == 1 == len(probe.kinds):
@@ -68,20 +72,20 @@ class Lookup:
                     yield Outside(OutsideKind.KEPT, i)
         if results:
             yield from (Outside(OutsideKind.ZERO, i) for i in floats)
-        stated = {n for attribute in probe.subject.op.properties.values() for n in integers_of(attribute) or ()}
+        stated = {n for attribute in probe.probe_op.op.properties.values() for n in integers_of(attribute) or ()}
         yield from (Outside(OutsideKind.IGNORED, n) for n in sorted(stated) if n < 0)
 
     def _slots(self) -> list[Slot]:
-        return [self.probe.subject.slots[i] for i in self.cut.factor.slots]
+        return [self.probe.probe_op.slots[i] for i in self.cut.factor.slots]
 
     def _dims(self, index: int, outside: Outside) -> list[int] | None:
         """The dim of what is masked that each dim of the indices is, -1 for one of extent 1; None if some is none."""
         found: list[int] = []
         if outside.kind is OutsideKind.IGNORED:
             return found
-        subject = self.probe.subject
+        probe_op = self.probe.probe_op
         for d, extent in enumerate(self.probe.shapes[index]):
-            slot = next((i for i, s in enumerate(subject.slots) if (s.owner, s.position) == (index, d)), None)
+            slot = next((i for i, s in enumerate(probe_op.slots) if (s.owner, s.position) == (index, d)), None)
             survivor = next((s for s in self.survivors if slot in s.cut.layouts), None)
             dim = None if survivor is None else self._masked_dim(survivor, outside)
             if dim is None and extent != 1:
@@ -93,7 +97,7 @@ class Lookup:
     def _masked_dim(self, survivor: Survivor, outside: Outside) -> int | None:
         if outside.kind is OutsideKind.ZERO:
             for i, layout in survivor.cut.layouts.items():
-                slot = self.probe.subject.slots[i]
+                slot = self.probe.probe_op.slots[i]
                 if slot.owner == outside.number and layout == Layout():
                     return slot.position
             return None
@@ -194,7 +198,7 @@ class Lookup:
         probe = self.probe
         points = [local_point(probe.small, self.cut.factor, part) for part in parts]
         for n, point in zip(parts, points, strict=True):
-            if list(probe.subject.infer(point) or ()) != expected_shapes(probe.small, self.cut.factor, n):
+            if list(probe.probe_op.infer(point) or ()) != expected_shapes(probe.small, self.cut.factor, n):
                 return None
         whole = [probe.shard(trial.draw, self.cut, parts, shard) for shard in range(trial.shards)]
         operands, insides = [dict(arrays) for arrays in whole], list[Array]()

@@ -12,20 +12,20 @@ from functools import cache
 from itertools import islice
 
 from distir.passes.shardcombine.classes import stand_ins
+from distir.passes.shardcombine.probe_op import ProbeOp
 from distir.passes.shardcombine.readings import Reading
 from distir.passes.shardcombine.standins import StandIn, with_few_steps
-from distir.passes.shardcombine.subject import Subject
 from distir.passes.shardcombine.trial_runs import runs
 
 _MOST_TRIED = 4
 
 
-def own_stand_ins(subject: Subject) -> Iterator[StandIn]:
+def own_stand_ins(probe_op: ProbeOp) -> Iterator[StandIn]:
     """A few, the likely ones first; none where the op does not run with few rows."""
-    reading = Reading(cache(lambda point: runs(subject, point)), grouping=True, with_large=True)
-    point = with_few_steps(subject, subject.point, (), reading.types)
+    reading = Reading(cache(lambda point: runs(probe_op, point)), grouping=True, with_large=True)
+    point = with_few_steps(probe_op, probe_op.point, (), reading.types)
     if reading.types(point) is None:
         return
-    moved = {i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new}
-    for small in islice(stand_ins(subject, point, reading), _MOST_TRIED):
+    moved = {i for i, (old, new) in enumerate(zip(probe_op.point, point, strict=True)) if old != new}
+    for small in islice(stand_ins(probe_op, point, reading), _MOST_TRIED):
         yield replace(small, altered=small.altered | {i for i in moved if small.leftovers[i] != 1})

@@ -13,8 +13,8 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Combine, Identity, Reduce
 from distir.passes.shardcombine.arithmetic import Exact
 from distir.passes.shardcombine.draws import Draw
+from distir.passes.shardcombine.probe_op import FLOATING
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.subject import FLOATING
 
 
 def passes_partial(probe: Probe, operands: Sequence[int], reduction: Reduction) -> tuple[int, ...] | None:
@@ -55,12 +55,12 @@ def copies(probe: Probe, operands: Sequence[int], results: Sequence[int]) -> boo
 
 def partial_candidates(probe: Probe) -> list[tuple[int, ...]]:
     """Sets of operands that may be partial together: one, two or all floats; if rounded, of the results' type."""
-    types = {t.element_type for t in probe.subject.op.result_types if isinstance(t, TensorType)}
+    types = {t.element_type for t in probe.probe_op.op.result_types if isinstance(t, TensorType)}
     floats = [
         i
-        for i in probe.subject.tensors
-        if probe.subject.kind(i) in FLOATING
-        and (isinstance(probe.arithmetic, Exact) or types == {probe.subject.element_type(i)})
+        for i in probe.probe_op.tensors
+        if probe.probe_op.kind(i) in FLOATING
+        and (isinstance(probe.arithmetic, Exact) or types == {probe.probe_op.element_type(i)})
     ]
     sets = [*combinations(floats, 1), *combinations(floats, 2), tuple(floats)]
     return [s for s in dict.fromkeys(sets) if s]

@@ -29,20 +29,20 @@ from distir.passes.shardcombine.cuts import (
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import Draw, Draws, Trial
 from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.probe_op import FLOATING, Point, ProbeOp
 from distir.passes.shardcombine.standins import StandIn
-from distir.passes.shardcombine.subject import FLOATING, Point, Subject
 
 
 class Probe(Draws):
-    """Runs a subject at its stand-in, whole and in shards."""
+    """Runs a probe op at its stand-in, whole and in shards."""
 
-    def __init__(self, subject: Subject, small: StandIn, seed: int = 0):
-        super().__init__(subject, small, seed)
+    def __init__(self, probe_op: ProbeOp, small: StandIn, seed: int = 0):
+        super().__init__(probe_op, small, seed)
         self.named = {factor_name(factor): factor for factor in small.factors}
 
     def cuts(self, factor: Factor, survivors: Sequence[Survivor] = ()) -> Iterator[Cut]:
         """Ways to cut the operands along a factor, as `cuts.cuts` has them."""
-        return cuts(self.subject, self.small, factor, survivors)
+        return cuts(self.probe_op, self.small, factor, survivors)
 
     def combines(
         self, cut: Cut, partial: Sequence[int] = (), survivors: Sequence[Survivor] = ()
@@ -59,7 +59,7 @@ class Probe(Draws):
             parts = portions(cut.factor.extent, shards)
             points = [local_point(self.small, cut.factor, part) for part in parts]
             for part, point in zip(parts, points, strict=True):
-                if (shapes := self.subject.infer(point)) is None or list(shapes) != expected_shapes(
+                if (shapes := self.probe_op.infer(point)) is None or list(shapes) != expected_shapes(
                     self.small, cut.factor, part
                 ):
                     return None
@@ -89,7 +89,9 @@ class Probe(Draws):
             else:
                 known = not self.small.altered
                 pieces = (
-                    pieces_of(self.subject, self.small, cut.factor, self.small.result_leftover(r, dim)) if known else []
+                    pieces_of(self.probe_op, self.small, cut.factor, self.small.result_leftover(r, dim))
+                    if known
+                    else []
                 )
                 candidates.append([Gather(dim), *(Gather(dim, NO_HALO, p) for p in pieces)])
                 gathers = [(s, c) for s in survivors if isinstance(c := s.combines[r], Gather) and c.dim == dim]
@@ -101,10 +103,10 @@ class Probe(Draws):
 
     def _reductions(self, result: int) -> list[Reduction]:
         """Sums of floats are not accepted where the op casts: rounding to fewer bits does not commute with them."""
-        type_ = self.subject.op.result_types[result]
+        type_ = self.probe_op.op.result_types[result]
         element = type_.element_type if isinstance(type_, TensorType) else None
         casts = self.kinds[result] in FLOATING and all(
-            self.subject.element_type(i) != element for i in self.subject.tensors
+            self.probe_op.element_type(i) != element for i in self.probe_op.tensors
         )
         if casts and not isinstance(self.arithmetic, Exact):
             return [Reduction.MAX, Reduction.MIN]
@@ -114,7 +116,7 @@ class Probe(Draws):
         """The operands of one shard of the cut."""
         arrays = dict(draw.arrays)
         for i, layout in cut.layouts.items():
-            slot = self.subject.slots[i]
+            slot = self.probe_op.slots[i]
             assert isinstance(slot.owner, int)
             array = arrays[slot.owner]
             indices = shard_indices(self.small.point[i], layout.segments, parts, shard)
@@ -127,7 +129,7 @@ class Probe(Draws):
         """The results of each shard; None if one raises, or would meet integers that no kernel checks."""
         try:
             for point, arrays in zip(points, operands, strict=True):
-                kept = self.subject.kept(point, arrays)
+                kept = self.probe_op.kept(point, arrays)
                 if not all(np.array_equal(arrays[i], integers) for i, integers in kept.items()):
                     return None  # no kernel checks those
             return [self.run(point, arrays, arithmetic) for point, arrays in zip(points, operands, strict=True)]

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from distir.passes.shardcombine.dim_groups import Types
 from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
-from distir.passes.shardcombine.scaling import Types
-from distir.passes.shardcombine.subject import Point, Shapes, Subject
+from distir.passes.shardcombine.probe_op import Point, ProbeOp, Shapes
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,17 @@ class Reading:
     with_large: bool = False
     """Whether a stand-in may be larger than one that is run on exact scalars."""
 
-    def kept(self, subject: Subject, factors: Sequence[Factor]) -> list[Factor]:
+    def kept(self, probe_op: ProbeOp, factors: Sequence[Factor]) -> list[Factor]:
         """Without those that no result shows and that could be one only with others of the same operand (a kernel's):
         types say nothing of them, so their sizes stay."""
         if self.shown:
-            factors = [f for f in factors if f.results or not any(subject.slots[i].is_size for i in f.slots)]
+            factors = [f for f in factors if f.results or not any(probe_op.slots[i].is_size for i in f.slots)]
         if self.grouping:
             factors = [
-                f for f in factors if _has_no_sizes(subject, f) or (f.results and len(_carriers(subject, f)) > 1)
+                f for f in factors if _has_no_sizes(probe_op, f) or (f.results and len(_carriers(probe_op, f)) > 1)
             ]
         if self.evident:
-            dims = [[i for i in f.slots if not subject.slots[i].is_size] for f in factors]
+            dims = [[i for i in f.slots if not probe_op.slots[i].is_size] for f in factors]
             plain = [f for f, of_dims in zip(factors, dims, strict=True) if len(of_dims) == len(f.slots)]
             shown = {dim for f in plain for dim in f.results}
             factors = [
@@ -74,7 +74,7 @@ class Reading:
 
         def owners(factor: Factor) -> set[int | str]:
             alike = [f for f in factors if not f.results and f.extent == factor.extent]
-            return {subject.slots[i].owner for f in alike for i in f.slots}
+            return {probe_op.slots[i].owner for f in alike for i in f.slots}
 
         return [f for f in factors if f.results or len(owners(f)) > 1]
 
@@ -86,32 +86,32 @@ class Reading:
         ]
 
 
-def _has_no_sizes(subject: Subject, factor: Factor) -> bool:
-    return not any(subject.slots[i].is_size for i in factor.slots)
+def _has_no_sizes(probe_op: ProbeOp, factor: Factor) -> bool:
+    return not any(probe_op.slots[i].is_size for i in factor.slots)
 
 
-def _carriers(subject: Subject, factor: Factor) -> set[int | str]:
+def _carriers(probe_op: ProbeOp, factor: Factor) -> set[int | str]:
     """The operands that have a dim of the factor."""
-    return {subject.slots[i].owner for i in factor.slots if not subject.slots[i].is_size}
+    return {probe_op.slots[i].owner for i in factor.slots if not probe_op.slots[i].is_size}
 
 
-def readings(subject: Subject) -> Iterator[Reading]:
+def readings(probe_op: ProbeOp) -> Iterator[Reading]:
     """Stricter and stricter: as inferred; elements conserved; without strides that grow with what they stride over; equal extents
     tied, first those that no result shows (of contractions); small extents (of kernels) kept."""
-    yield Reading(subject.infer)
+    yield Reading(probe_op.infer)
 
     def conserving(point: Point) -> Shapes | None:
-        shapes = subject.infer(point)
-        before = math.prod(subject.operand_shape(point, subject.tensors[0]))
+        shapes = probe_op.infer(point)
+        before = math.prod(probe_op.operand_shape(point, probe_op.tensors[0]))
         return shapes if shapes and shapes[0] is not None and math.prod(shapes[0]) == before else None
 
-    if subject.tensors and conserving(subject.point) is not None:
+    if probe_op.tensors and conserving(probe_op.point) is not None:
         yield Reading(conserving)
-    yield Reading(subject.infer, shown=True)
-    yield Reading(subject.infer, tied=True)
-    yield Reading(subject.infer, tied=True, ties_results=True)
-    yield Reading(subject.infer, of_operands=True)
-    yield Reading(subject.infer, evident=True)
-    yield Reading(subject.infer, tied=True, ties_results=True, evident=True)
-    yield Reading(subject.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
-    yield Reading(subject.infer, of_dims=True)
+    yield Reading(probe_op.infer, shown=True)
+    yield Reading(probe_op.infer, tied=True)
+    yield Reading(probe_op.infer, tied=True, ties_results=True)
+    yield Reading(probe_op.infer, of_operands=True)
+    yield Reading(probe_op.infer, evident=True)
+    yield Reading(probe_op.infer, tied=True, ties_results=True, evident=True)
+    yield Reading(probe_op.infer, tied=True, ties_results=True, smallest=LARGEST_LEFTOVER + 1)
+    yield Reading(probe_op.infer, of_dims=True)

@@ -14,7 +14,7 @@ from distir.dialects.sharding import Combine, Gather, InputDim, PartialRule, Red
 from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, factor_name
 from distir.passes.shardcombine.factors import Factor
 from distir.passes.shardcombine.instances import factor_extent, instantiate
-from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
+from distir.passes.shardcombine.probe_op import Point, ProbeOp, Shape, Shapes
 
 
 def operand_shapes(op: Operation) -> list[Shape]:
@@ -29,7 +29,7 @@ def rule_without_factors(op: Operation) -> Rule:
     return Rule(tuple((InputDim(),) * len(shape) for shape in operand_shapes(op)), {}, found="unknown")
 
 
-def rule_of(subject: Subject, survivors: Sequence[Survivor]) -> Rule:
+def rule_of(probe_op: ProbeOp, survivors: Sequence[Survivor]) -> Rule:
     """The rule with factors named in the order in which operands, then sizes, show them; those whose shards overlap, and
     those that need an offset, last."""
 
@@ -37,31 +37,31 @@ def rule_of(subject: Subject, survivors: Sequence[Survivor]) -> Rule:
         slots = survivor.cut.factor.slots
         is_windowed = any(layout.is_windowed for layout in survivor.cut.layouts.values())
         depth = max((len(layout.outer) for layout in survivor.cut.layouts.values()), default=0)
-        return survivor.offset is not None, is_windowed, min((subject.slots[i].is_size, i) for i in slots), depth
+        return survivor.offset is not None, is_windowed, min((probe_op.slots[i].is_size, i) for i in slots), depth
 
     in_order = sorted(survivors, key=first_shown)
     names = {factor_name(s.cut.factor): f"S{number}" for number, s in enumerate(in_order, 1)}
-    inputs = [[InputDim()] * len(shape) for shape in operand_shapes(subject.op)]
+    inputs = [[InputDim()] * len(shape) for shape in operand_shapes(probe_op.op)]
     sizes: dict[tuple[str, int], tuple[str, ...]] = {}
     partials: list[PartialRule] = []
     for survivor in in_order:
         cut, name = survivor.cut, names[factor_name(survivor.cut.factor)]
         for i in cut.factor.slots:
-            slot = subject.slots[i]
+            slot = probe_op.slots[i]
             if slot.is_size:
-                where = subject.slot_name(slot), slot.position
+                where = probe_op.slot_name(slot), slot.position
                 sizes[where] = (*sizes.get(where, ()), name)
                 continue
             layout = cut.layouts[i]
             factors = (*(names[factor_name(outer)] for outer in layout.outer), name)
-            for operand in subject.uses((slot.owner,)) if isinstance(slot.owner, int) else ():
+            for operand in probe_op.uses((slot.owner,)) if isinstance(slot.owner, int) else ():
                 if len(factors) > len(inputs[operand][slot.position].factors):
                     inputs[operand][slot.position] = InputDim(
                         factors[0], layout.halo, layout.pieces, factors[1:], layout.stride, layout.filled
                     )
         if survivor.partners:
             reduced = tuple(r for r, combine in enumerate(survivor.combines) if combine == Reduce(Reduction.SUM))
-            partials.append(PartialRule(Reduction.SUM, subject.uses(survivor.partners), reduced, name))
+            partials.append(PartialRule(Reduction.SUM, probe_op.uses(survivor.partners), reduced, name))
 
     def renamed(combine: Combine) -> Combine:
         if isinstance(combine, Gather) and combine.outer:
@@ -77,46 +77,46 @@ def rule_of(subject: Subject, survivors: Sequence[Survivor]) -> Rule:
 class RuleAt:
     """A rule at one size of its op."""
 
-    subject: Subject
+    probe_op: ProbeOp
     rule: Rule
     point: Point
     results: Shapes
 
     @staticmethod
-    def of(subject: Subject, rule: Rule, point: Point) -> RuleAt | None:
+    def of(probe_op: ProbeOp, rule: Rule, point: Point) -> RuleAt | None:
         """None where types reject the size."""
-        results = subject.infer(point)
-        return None if results is None or min(point, default=1) < 1 else RuleAt(subject, rule, point, results)
+        results = probe_op.infer(point)
+        return None if results is None or min(point, default=1) < 1 else RuleAt(probe_op, rule, point, results)
 
     @cached_property
     def _shapes(self) -> tuple[list[Shape], list[Shape]]:
         operands = [
-            self.subject.operand_shape(self.point, self.subject.source[i])
-            if self.subject.source[i] in self.subject.tensors
+            self.probe_op.operand_shape(self.point, self.probe_op.source[i])
+            if self.probe_op.source[i] in self.probe_op.tensors
             else shape
-            for i, shape in enumerate(operand_shapes(self.subject.op))
+            for i, shape in enumerate(operand_shapes(self.probe_op.op))
         ]
         return operands, [shape or () for shape in self.results]
 
     @cached_property
     def _sizes(self) -> dict[tuple[str, int], int]:
-        both = zip(self.subject.slots, self.point, strict=True)
-        return {(self.subject.slot_name(slot), slot.position): n for slot, n in both if slot.is_size}
+        both = zip(self.probe_op.slots, self.point, strict=True)
+        return {(self.probe_op.slot_name(slot), slot.position): n for slot, n in both if slot.is_size}
 
     @cached_property
     def slots(self) -> dict[str, tuple[int, ...]]:
         """The slots that carry each factor."""
-        number = {(slot.owner, slot.position): i for i, slot in enumerate(self.subject.slots)}
+        number = {(slot.owner, slot.position): i for i, slot in enumerate(self.probe_op.slots)}
         by_name = {
-            (self.subject.slot_name(slot), slot.position): i
-            for i, slot in enumerate(self.subject.slots)
+            (self.probe_op.slot_name(slot), slot.position): i
+            for i, slot in enumerate(self.probe_op.slots)
             if slot.is_size
         }
         found: dict[str, set[int]] = {name: set() for name in self.rule.combines}
         for i, dims in enumerate(self.rule.inputs):
             for d, dim in enumerate(dims):
                 for name in dim.factors:
-                    found[name].add(number.get((self.subject.source[i], d), -1))
+                    found[name].add(number.get((self.probe_op.source[i], d), -1))
         for where, names in self.rule.sizes.items():
             for name in names:
                 found[name].add(by_name.get(where, -1))
@@ -138,12 +138,12 @@ class RuleAt:
         """Of a factor whose shards overlap, the rows per step of every slot."""
         found: dict[int, int] = {}
         for i in self.slots[name]:
-            slot = self.subject.slots[i]
+            slot = self.probe_op.slots[i]
             found[i] = 1 if slot.is_size or not isinstance(slot.owner, int) else self._dim(i).stride
         return found
 
     def _dim(self, slot: int) -> InputDim:
-        owner, position = self.subject.slots[slot].owner, self.subject.slots[slot].position
+        owner, position = self.probe_op.slots[slot].owner, self.probe_op.slots[slot].position
         assert isinstance(owner, int)
         return self.rule.inputs[owner][position]
 
@@ -157,7 +157,7 @@ class RuleAt:
             if any(self.point[i] % here for i in self.slots[name]):
                 return None
             point = tuple(n // here * extent if i in self.slots[name] else n for i, n in enumerate(self.point))
-        found = RuleAt.of(self.subject, self.rule, point)
+        found = RuleAt.of(self.probe_op, self.rule, point)
         return found if found is not None and found.extent(name) == extent else None
 
     @cached_property
@@ -177,13 +177,13 @@ class RuleAt:
         for name, factor in self.factors.items():
             layouts: dict[int, Layout] = {}
             for i in factor.slots:
-                if not self.subject.slots[i].is_size:
+                if not self.probe_op.slots[i].is_size:
                     dim = self._dim(i)
                     outer = tuple(self.factors[o] for o in dim.factors[: dim.factors.index(name)] if o in self.factors)
                     is_windowed = name in self.rule.windowed
                     layouts[i] = Layout(dim.pieces, outer, dim.halo, dim.stride, is_windowed, dim.filled)
             partner = self.rule.partner(name)
-            partners = () if partner is None else tuple(i for i in partner.operands if self.subject.source[i] == i)
+            partners = () if partner is None else tuple(i for i in partner.operands if self.probe_op.source[i] == i)
             combines = self.rule.combines[name]
             found[name] = Survivor(Cut(factor, layouts), combines, partners, self.rule.offsets.get(name))
         return found
@@ -198,6 +198,6 @@ class RuleAt:
                 return replace(combine, outer=tuple(factor_name(self.factors[outer]) for outer in combine.outer))
             return combine
 
-        made = rule_of(self.subject, [replace(s, combines=tuple(map(renamed, s.combines))) for s in left.values()])
+        made = rule_of(self.probe_op, [replace(s, combines=tuple(map(renamed, s.combines))) for s in left.values()])
         kept = [e for i, e in enumerate(self.rule.partials) if e.factor is None and i not in partials]
         return replace(made, partials=(*kept, *made.partials), found=self.rule.found)

@@ -15,22 +15,22 @@ from distir.passes.shardcombine.cuts import Cut, Layout, Survivor, expected_shap
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import SHARDS, Trial
 from distir.passes.shardcombine.factors import Factor
+from distir.passes.shardcombine.probe_op import ProbeOp, operand_name
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.reach import LARGEST_NUMBER, grown
-from distir.passes.shardcombine.subject import Subject, operand_name
+from distir.passes.shardcombine.stated_numbers import LARGEST_NUMBER, grown
 
 Owner = int | str
 
 
 def shifted(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
     """The factors that no survivor carries, but that can be cut if an integer is shifted."""
-    slots, factors = probe.subject.slots, probe.small.factors
+    slots, factors = probe.probe_op.slots, probe.small.factors
     scaled = {(slots[i].owner, slots[i].position) for factor in factors for i in factor.slots}
     carried = {i for survivor in survivors for i in survivor.cut.factor.slots}
     found: list[Survivor] = []
     for factor in factors:
         if carried.isdisjoint(factor.slots) and (cut := _plain_cut(probe, factor)) is not None:
-            for owner, position in probe.subject.stated.keys() - scaled:
+            for owner, position in probe.probe_op.stated.keys() - scaled:
                 if (survivor := Shifted(probe, cut, owner, position).survivor()) is not None:
                     found.append(survivor)
                     break
@@ -39,7 +39,7 @@ def shifted(probe: Probe, survivors: Sequence[Survivor]) -> list[Survivor]:
 
 def _plain_cut(probe: Probe, factor: Factor) -> Cut | None:
     """The dims of a factor in one piece, in which it is alone: positions are counted there."""
-    small, dims = probe.small, [i for i in factor.slots if not probe.subject.slots[i].is_size]
+    small, dims = probe.small, [i for i in factor.slots if not probe.probe_op.slots[i].is_size]
     alone = all(small.point[i] == factor.extent for i in factor.slots)
     if not alone or len({r for r, _ in factor.results}) < len(factor.results):
         return None
@@ -53,14 +53,14 @@ class Shifted:
 
     def __init__(self, probe: Probe, cut: Cut, owner: Owner, position: int):
         self.probe, self.cut, self.owner, self.position = probe, cut, owner, position
-        self.own = probe.subject.stated[owner, position]
-        self._subjects: dict[int, Subject] = {}
+        self.own = probe.probe_op.stated[owner, position]
+        self._probe_ops: dict[int, ProbeOp] = {}
 
     @staticmethod
     def of(probe: Probe, cut: Cut, shift: Shift) -> Shifted | None:
         """The candidate that a shift names; None if the op states no such number."""
-        op = probe.subject.op
-        for owner, position in probe.subject.stated:
+        op = probe.probe_op.op
+        for owner, position in probe.probe_op.stated:
             name = owner if isinstance(owner, str) else operand_name(op, owner)
             if (name, position) == (shift.name, shift.position):
                 return Shifted(probe, cut, owner, position)
@@ -77,16 +77,16 @@ class Shifted:
         if not self._counts_positions():
             return None
         for falls in (False, True):
-            name = self.owner if isinstance(self.owner, str) else operand_name(self.probe.subject.op, self.owner)
+            name = self.owner if isinstance(self.owner, str) else operand_name(self.probe.probe_op.op, self.owner)
             shift = Shift(name, self.position, falls)
             if (combines := self._combines(shift)) is not None and self._reaches(shift, combines):
                 return Survivor(self.cut, combines, offset=shift)
         return None
 
-    def _at(self, number: int) -> Subject:
-        if number not in self._subjects:
-            self._subjects[number] = self.probe.subject.stating(self.owner, self.position, number)
-        return self._subjects[number]
+    def _at(self, number: int) -> ProbeOp:
+        if number not in self._probe_ops:
+            self._probe_ops[number] = self.probe.probe_op.stating(self.owner, self.position, number)
+        return self._probe_ops[number]
 
     @property
     def _numbers(self) -> range:
@@ -160,8 +160,10 @@ class Shifted:
     def _reaches(self, shift: Shift, combines: tuple[Combine, ...]) -> bool:
         """Whether it holds too with dims beyond the op's own number, and, where numbers in a callable's code are not stated, as long as
         they were found."""
-        subject = self.probe.subject
-        beyond = min(LARGEST_NUMBER, max(abs(self.own), *(() if subject.domains.states_numbers else subject.point), 0))
+        probe_op = self.probe.probe_op
+        beyond = min(
+            LARGEST_NUMBER, max(abs(self.own), *(() if probe_op.domains.states_numbers else probe_op.point), 0)
+        )
         for longer, larger in grown(self.probe, beyond):
             cut = Cut(longer, self.cut.layouts) if longer.slots == self.cut.factor.slots else self.cut
             numbers = {self.own, *(longer.extent * eighths // 8 for eighths in range(-8, 9))}

@@ -12,10 +12,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
+from distir.passes.shardcombine.dim_groups import Types, dim_groups
 from distir.passes.shardcombine.factors import LARGEST_LEFTOVER, Factor
+from distir.passes.shardcombine.probe_op import Point, ProbeOp, Shapes
 from distir.passes.shardcombine.readings import Reading
-from distir.passes.shardcombine.scaling import Types, co_scalings
-from distir.passes.shardcombine.subject import Point, Shapes, Subject
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements, runs
 from distir.passes.shardcombine.window_candidates import window_candidates
 
@@ -84,25 +84,25 @@ def shrunk(point: Point, factors: Sequence[Factor], left: Point, reading: Readin
     )
 
 
-def divided(subject: Subject) -> StandIn | None:
+def divided(probe_op: ProbeOp) -> StandIn | None:
     """The op with its sizes divided, all that are equal together and those of two values where types want it, until it is
     small, or as it is where it does not run so; without factors, which running it will show. None if it does not run."""
-    divided = subject.point
-    while (smaller := _divided_once(subject, divided)) is not None:
+    divided = probe_op.point
+    while (smaller := _divided_once(probe_op, divided)) is not None:
         divided = smaller
-    for point in dict.fromkeys((divided, subject.point)):
-        shapes = subject.infer(point)
-        if shapes is None or elements(subject, point, shapes) > LARGEST_STAND_IN or runs(subject, point) is None:
+    for point in dict.fromkeys((divided, probe_op.point)):
+        shapes = probe_op.infer(point)
+        if shapes is None or elements(probe_op, point, shapes) > LARGEST_STAND_IN or runs(probe_op, point) is None:
             continue
-        altered = frozenset(i for i, (old, new) in enumerate(zip(subject.point, point, strict=True)) if old != new)
+        altered = frozenset(i for i, (old, new) in enumerate(zip(probe_op.point, point, strict=True)) if old != new)
         return StandIn(point, shapes, (), point, tied=True, evident=False, shown=False, altered=altered)
     return None
 
 
-def _divided_once(subject: Subject, point: Point) -> Point | None:
+def _divided_once(probe_op: ProbeOp, point: Point) -> Point | None:
     """None if it is small, or types want nothing divided."""
-    shapes = subject.infer(point)
-    if shapes is None or elements(subject, point, shapes) <= _SMALL_ENOUGH:
+    shapes = probe_op.infer(point)
+    if shapes is None or elements(probe_op, point, shapes) <= _SMALL_ENOUGH:
         return None
 
     def of(values: set[int]) -> tuple[int, ...]:
@@ -111,33 +111,33 @@ def _divided_once(subject: Subject, point: Point) -> Point | None:
     large = sorted({value for value in point if value > LARGEST_LEFTOVER}, reverse=True)
     others = sorted(set(point), reverse=True)
     together = [of({value, other}) for value in large for other in (value, *others)]
-    together += [s.slots for s in co_scalings(subject.slots, point, subject.infer) if len(s.slots) > 1]
+    together += [s.slots for s in dim_groups(probe_op.slots, point, probe_op.infer) if len(s.slots) > 1]
     for slots, divisor in product(together, _DIVISORS):
         if any(point[i] % divisor or point[i] == divisor for i in slots):
             continue
         smaller = tuple(each // divisor if i in slots else each for i, each in enumerate(point))
-        if subject.infer(smaller) is not None:
+        if probe_op.infer(smaller) is not None:
             return smaller
     return None
 
 
-def without_large_leftovers(subject: Subject, small: StandIn, jointly: bool) -> StandIn | None:
+def without_large_leftovers(probe_op: ProbeOp, small: StandIn, jointly: bool) -> StandIn | None:
     """The stand-in with leftovers that no factor explains made small too, if it would be too large with them: rows of windows,
     step by step; or each alone; or, jointly, all of one value together with those of others (the rows of an image and of its
     convolution)."""
-    if elements(subject, small.point, small.shapes) <= LARGEST_STAND_IN:
+    if elements(probe_op, small.point, small.shapes) <= LARGEST_STAND_IN:
         return small
-    if (found := _if_small(subject, small, _with_fewer_steps(subject, small))) is not None:
+    if (found := _if_small(probe_op, small, _with_fewer_steps(probe_op, small))) is not None:
         return found
     leftovers = list(small.leftovers)
     for i, leftover in enumerate(small.leftovers):
         for smaller in _SMALL_LEFTOVERS if leftover > LARGEST_LEFTOVER else ():
             trial = [*leftovers]
             trial[i] = smaller
-            if subject.infer(_with_leftovers(small, trial)) is not None:
+            if probe_op.infer(_with_leftovers(small, trial)) is not None:
                 leftovers = trial
                 break
-    if (found := _if_small(subject, small, leftovers)) is not None:
+    if (found := _if_small(probe_op, small, leftovers)) is not None:
         return found
     if not jointly:
         return None
@@ -147,24 +147,24 @@ def without_large_leftovers(subject: Subject, small: StandIn, jointly: bool) -> 
         for chosen in sorted(choices, key=sum):
             smaller = dict(zip(values, chosen, strict=False))
             if all(new < old for old, new in smaller.items()):
-                if (found := _if_small(subject, small, [smaller.get(n, n) for n in small.leftovers])) is not None:
+                if (found := _if_small(probe_op, small, [smaller.get(n, n) for n in small.leftovers])) is not None:
                     return found
     return None
 
 
-def _with_fewer_steps(subject: Subject, small: StandIn) -> Sequence[int]:
+def _with_fewer_steps(probe_op: ProbeOp, small: StandIn) -> Sequence[int]:
     """Its leftovers with a few rows in every window that no factor cuts."""
     scaled = {i for factor in small.factors for i in factor.slots}
-    point = with_few_steps(subject, small.point, scaled, subject.infer)
+    point = with_few_steps(probe_op, small.point, scaled, probe_op.infer)
     return [leftover if i in scaled else n for i, (n, leftover) in enumerate(zip(point, small.leftovers, strict=True))]
 
 
-def with_few_steps(subject: Subject, point: Point, scaled: Collection[int], types: Types) -> Point:
+def with_few_steps(probe_op: ProbeOp, point: Point, scaled: Collection[int], types: Types) -> Point:
     """The point with a few rows in every window, those of `scaled` slots and those that `types` do not let have fewer left out."""
     seen: set[tuple[int, int]] = set()  # a kernel's rows make the same dim longer as those that it goes over
-    for window in window_candidates(subject, point, scaled):
+    for window in window_candidates(probe_op, point, scaled):
         dims = {(r, d) for r, d, _ in window.results}
-        if dims & seen or (shapes := subject.infer(point)) is None:
+        if dims & seen or (shapes := probe_op.infer(point)) is None:
             continue
         fewer = window.moved(point, min(0, _FEW_STEPS - window.steps(point, shapes)))
         if min(fewer) > 0 and types(fewer) is not None:
@@ -176,11 +176,11 @@ def _with_leftovers(small: StandIn, leftovers: Sequence[int]) -> Point:
     return tuple(value // old * new for value, old, new in zip(small.point, small.leftovers, leftovers, strict=True))
 
 
-def _if_small(subject: Subject, small: StandIn, leftovers: Sequence[int]) -> StandIn | None:
+def _if_small(probe_op: ProbeOp, small: StandIn, leftovers: Sequence[int]) -> StandIn | None:
     """The stand-in with these leftovers, if types accept it and it is small."""
     point = _with_leftovers(small, leftovers)
-    shapes = subject.infer(point)
-    if shapes is None or elements(subject, point, shapes) > LARGEST_STAND_IN:
+    shapes = probe_op.infer(point)
+    if shapes is None or elements(probe_op, point, shapes) > LARGEST_STAND_IN:
         return None
     altered = {i for i, (old, new) in enumerate(zip(small.leftovers, leftovers, strict=True)) if old != new}
     return replace(
@@ -188,13 +188,13 @@ def _if_small(subject: Subject, small: StandIn, leftovers: Sequence[int]) -> Sta
     )
 
 
-def strided(subject: Subject, small: StandIn) -> list[Factor]:
+def strided(probe_op: ProbeOp, small: StandIn) -> list[Factor]:
     """The factors in which a size grows along with a dim that it is not the extent of, in an op of several operands (one that
     merges or splits dims has one): what overlaps in the op (the windows of a pooling's gradient) may lie apart in the stand-in."""
 
     def strides(factor: Factor) -> bool:
-        sizes = {subject.point[i] for i in factor.slots if subject.slots[i].is_size}
-        dims = {subject.point[i] for i in factor.slots if not subject.slots[i].is_size}
+        sizes = {probe_op.point[i] for i in factor.slots if probe_op.slots[i].is_size}
+        dims = {probe_op.point[i] for i in factor.slots if not probe_op.slots[i].is_size}
         return bool(sizes and dims and sizes != dims)
 
-    return [factor for factor in small.factors if len(subject.tensors) > 1 and strides(factor)]
+    return [factor for factor in small.factors if len(probe_op.tensors) > 1 and strides(factor)]

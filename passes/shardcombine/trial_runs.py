@@ -8,27 +8,27 @@ from itertools import product
 import numpy as np
 
 from distir.passes.shardcombine.domains import Array
-from distir.passes.shardcombine.subject import FLOATING, Point, Shapes, Subject
+from distir.passes.shardcombine.probe_op import FLOATING, Point, ProbeOp, Shapes
 
 LARGEST_STAND_IN = 64_000
 """Elements of any one tensor."""
 _MOST_RUN = 5 * LARGEST_STAND_IN
-"""Of one of an op that is run to see whether it can: a stand-in with any dim as much longer as co-scalings are tried."""
+"""Of one of an op that is run to see whether it can: a stand-in with any dim as much longer as dim groups are tried."""
 
 
-def elements(subject: Subject, point: Point, shapes: Shapes) -> int:
+def elements(probe_op: ProbeOp, point: Point, shapes: Shapes) -> int:
     """Of the largest tensor."""
-    operands = [subject.operand_shape(point, i) for i in subject.tensors]
+    operands = [probe_op.operand_shape(point, i) for i in probe_op.tensors]
     return max((math.prod(shape) for shape in (*operands, *shapes) if shape is not None), default=0)
 
 
-def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = False) -> dict[int, Array]:
+def plain_arrays(probe_op: ProbeOp, point: Point, integer: int, distinct: bool = False) -> dict[int, Array]:
     """Data operands of ones, or of distinct numbers between one and two (an invertible matrix); integers are `integer`."""
     arrays: dict[int, Array] = {}
-    for i in subject.tensors:
-        shape, kind = subject.operand_shape(point, i), subject.kind(i)
+    for i in probe_op.tensors:
+        shape, kind = probe_op.operand_shape(point, i), probe_op.kind(i)
         if kind == "integer":
-            arrays[i] = np.full(shape, integer, subject.integer_dtype(i))
+            arrays[i] = np.full(shape, integer, probe_op.integer_dtype(i))
         else:
             arrays[i] = np.ones(shape, {"float": np.float64, "complex": np.complex128}.get(kind, np.bool_))
             if distinct and kind in FLOATING:
@@ -36,17 +36,17 @@ def plain_arrays(subject: Subject, point: Point, integer: int, distinct: bool = 
     return arrays
 
 
-def runs(subject: Subject, point: Point) -> Shapes | None:
+def runs(probe_op: ProbeOp, point: Point) -> Shapes | None:
     """The result shapes at a point if the op runs there and agrees with type inference."""
-    shapes = subject.infer(point)
+    shapes = probe_op.infer(point)
     if shapes is None or any(0 in shape for shape in shapes if shape is not None):
         return None
-    if elements(subject, point, shapes) > _MOST_RUN:
+    if elements(probe_op, point, shapes) > _MOST_RUN:
         return None
     for integer, distinct in product((0, 1), (False, True)):
         try:
-            arrays = plain_arrays(subject, point, integer, distinct)
-            results = subject.evaluate(point, subject.consistent(point, arrays))
+            arrays = plain_arrays(probe_op, point, integer, distinct)
+            results = probe_op.evaluate(point, probe_op.consistent(point, arrays))
         except Exception:
             continue
         if tuple(None if result is None else result.shape for result in results) == shapes:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import combinations, product
 from time import process_time
 
-from distir.passes.shardcombine.subject import Point, Shape, Shapes, Subject
+from distir.passes.shardcombine.probe_op import Point, ProbeOp, Shape, Shapes
 
 LARGEST_STRIDE = 64
 _FAR = 20_160
@@ -79,46 +79,46 @@ def _shape(shapes: Shapes, result: int) -> Shape:
     return shape
 
 
-def window_candidates(subject: Subject, point: Point, carried: Collection[int]) -> list[Window]:
+def window_candidates(probe_op: ProbeOp, point: Point, carried: Collection[int]) -> list[Window]:
     """Of the dims that no factor carries: those that grow alone with results, and those that only grow together. Of several
     operands, dims at the same place of the shape are tried together, with strides that their extents suggest. None of a recurrence."""
     found: list[Window] = []
     rejected: list[int] = []
-    for i, slot in enumerate(subject.slots):
-        if subject.recurrent:
+    for i, slot in enumerate(probe_op.slots):
+        if probe_op.recurrent:
             return []
         if slot.is_size or i in carried:
             continue
-        if (window := window_of(subject, point, {i: 1})) is not None:
+        if (window := window_of(probe_op, point, {i: 1})) is not None:
             found.append(window)
-        elif _growth(subject, point, {i: 1}, _FAR) is None:
+        elif _growth(probe_op, point, {i: 1}, _FAR) is None:
             rejected.append(i)
     for count in range(2, _MOST_TOGETHER + 1):
         for members in combinations(rejected, count):
             taken = {i for window in found for i in window.strides}
-            if taken & set(members) or not _at_one_place(subject, members):
+            if taken & set(members) or not _at_one_place(probe_op, members):
                 continue
-            for strides in _likely_strides(subject, members):
-                if subject.recurrent:
+            for strides in _likely_strides(probe_op, members):
+                if probe_op.recurrent:
                     return []
-                if (window := window_of(subject, point, strides)) is not None:
+                if (window := window_of(probe_op, point, strides)) is not None:
                     found.append(window)
                     break
     return found
 
 
-def _at_one_place(subject: Subject, members: Sequence[int]) -> bool:
+def _at_one_place(probe_op: ProbeOp, members: Sequence[int]) -> bool:
     """Whether these are dims of different operands at the same place from the left or from the right."""
-    slots = [subject.slots[i] for i in members]
+    slots = [probe_op.slots[i] for i in members]
     places = ({slot.position for slot in slots}, {slot.length - slot.position for slot in slots})
     return len({slot.owner for slot in slots}) == len(slots) and min(map(len, places)) == 1
 
 
-def _likely_strides(subject: Subject, members: Sequence[int]) -> Iterator[dict[int, int]]:
+def _likely_strides(probe_op: ProbeOp, members: Sequence[int]) -> Iterator[dict[int, int]]:
     """Rows per step, such that the fewest have one: about as many as the others have more of them, fewer, or a number that the op
     states (where padding is most of the rows)."""
-    extents = [subject.point[i] for i in members]
-    sizes = {n for n, slot in zip(subject.point, subject.slots, strict=True) if slot.is_size and n <= LARGEST_STRIDE}
+    extents = [probe_op.point[i] for i in members]
+    sizes = {n for n, slot in zip(probe_op.point, probe_op.slots, strict=True) if slot.is_size and n <= LARGEST_STRIDE}
     most = [min(LARGEST_STRIDE, math.ceil(extent / min(extents))) for extent in extents]
     likely = [[*range(n, 0, -1), *sorted(size for size in sizes if size > n)] for n in most]
     for strides in product(*likely):
@@ -126,13 +126,13 @@ def _likely_strides(subject: Subject, members: Sequence[int]) -> Iterator[dict[i
             yield dict(zip(members, strides, strict=True))
 
 
-def window_of(subject: Subject, point: Point, strides: Mapping[int, int]) -> Window | None:
+def window_of(probe_op: ProbeOp, point: Point, strides: Mapping[int, int]) -> Window | None:
     """The window of slots that have these rows per step, or a multiple of them; None if results do not grow as those of one do."""
-    far = _growth(subject, point, strides, _FAR)
+    far = _growth(probe_op, point, strides, _FAR)
     if far is None:
         return None
     grown = [change for change in far if change is not None]
-    present = sum(shape is not None for shape in subject.infer(point) or ())
+    present = sum(shape is not None for shape in probe_op.infer(point) or ())
     if len(grown) not in (0, present) or (not grown and len(strides) == 1):
         return None
     rates = [Fraction(by, _FAR).limit_denominator(LARGEST_STRIDE) for _, by in grown]
@@ -146,21 +146,21 @@ def window_of(subject: Subject, point: Point, strides: Mapping[int, int]) -> Win
         return None
     for steps in (1, 2, 3, _FAR):
         expected = [None if each is None else (each[0], each[1] * steps) for each in dims]
-        if _growth(subject, point, strides, steps) != expected:
+        if _growth(probe_op, point, strides, steps) != expected:
             return None
     return window
 
 
-def _goes_step_by_step(subject: Subject, point: Point, strides: Mapping[int, int]) -> bool:
+def _goes_step_by_step(probe_op: ProbeOp, point: Point, strides: Mapping[int, int]) -> bool:
     """Whether types take so long to infer with more rows that they cannot be with very many: those of a recurrence, in which no row
     depends on a window."""
-    if subject.recurrent & strides.keys():
+    if probe_op.recurrent & strides.keys():
         return True
     start = process_time()
-    subject.infer(_moved(point, strides, _SOME))
+    probe_op.infer(_moved(point, strides, _SOME))
     if process_time() - start < _MOST_SECONDS:
         return False
-    subject.recurrent |= strides.keys()
+    probe_op.recurrent |= strides.keys()
     return True
 
 
@@ -169,13 +169,13 @@ def _moved(point: Point, strides: Mapping[int, int], steps: int) -> Point:
 
 
 def _growth(
-    subject: Subject, point: Point, strides: Mapping[int, int], steps: int
+    probe_op: ProbeOp, point: Point, strides: Mapping[int, int], steps: int
 ) -> list[tuple[int, int] | None] | None:
     """Of each result, the one dim that grows with so many more steps, and by how much; None for one that is absent or stays.
     None if types reject it, or if several dims of a result grow."""
-    if steps > _SOME and _goes_step_by_step(subject, point, strides):
+    if steps > _SOME and _goes_step_by_step(probe_op, point, strides):
         return None
-    before, after = subject.infer(point), subject.infer(_moved(point, strides, steps))
+    before, after = probe_op.infer(point), probe_op.infer(_moved(point, strides, steps))
     if before is None or after is None:
         return None
     changes: list[tuple[int, int] | None] = []

@@ -15,8 +15,8 @@ from distir.dialects.sharding import Anchor, Steps
 from distir.passes.shardcombine.arithmetic import reduces
 from distir.passes.shardcombine.domains import Array
 from distir.passes.shardcombine.draws import Trial
+from distir.passes.shardcombine.probe_op import Point, ProbeOp, Shapes
 from distir.passes.shardcombine.probing import Probe
-from distir.passes.shardcombine.subject import Point, Shapes, Subject
 from distir.passes.shardcombine.window_candidates import Window
 
 Range = tuple[int, int]
@@ -25,9 +25,9 @@ Range = tuple[int, int]
 class WindowShards:
     """A window of an op, with how many rows at either end of a part do not count."""
 
-    def __init__(self, subject: Subject, window: Window):
-        self.subject, self.window = subject, window
-        owners = {i: subject.slots[i].owner for i in window.strides}
+    def __init__(self, probe_op: ProbeOp, window: Window):
+        self.probe_op, self.window = probe_op, window
+        owners = {i: probe_op.slots[i].owner for i in window.strides}
         self.owners = {i: owner for i, owner in owners.items() if isinstance(owner, int)}
         """The operand of every slot of the window."""
         self.margins: list[Range] = [(0, 0)] * (len(window.results) or 1)
@@ -47,7 +47,7 @@ class WindowShards:
         """The operands, with zeros beyond a shard's own steps in those that are filled; of which only the shape counts: everywhere."""
         arrays = dict(trial.draw.arrays)
         for slot in self.window.filled:
-            owner, position = self.owners[slot], self.subject.slots[slot].position
+            owner, position = self.owners[slot], self.probe_op.slots[slot].position
             zeros = np.zeros_like(arrays[owner])
             if not self.window.gathers:
                 index = (slice(None),) * position + (slice(*own),)
@@ -66,9 +66,9 @@ class WindowShards:
             if local[slot] < 1:
                 return None
             rows = range(start, start + local[slot])
-            arrays[owner] = np.take(arrays[owner], rows, self.subject.slots[slot].position)
+            arrays[owner] = np.take(arrays[owner], rows, self.probe_op.slots[slot].position)
         expected = window.expected(shapes, fewer)
-        if (inferred := self.subject.infer(local)) is None or list(inferred) != expected:
+        if (inferred := self.probe_op.infer(local)) is None or list(inferred) != expected:
             return None
         results = probe.run_shards([local], [arrays], trial.arithmetic)
         if results is None or [None if r is None else r.shape for r in results[0]] != expected:

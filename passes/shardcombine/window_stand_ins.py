@@ -10,9 +10,9 @@ from itertools import combinations
 from distir.dialects.sharding import Gather, Identity
 from distir.passes.shardcombine.cuts import Survivor
 from distir.passes.shardcombine.factors import Factor
-from distir.passes.shardcombine.reach import LARGEST_NUMBER
+from distir.passes.shardcombine.probe_op import Point, ProbeOp
 from distir.passes.shardcombine.standins import StandIn, strided
-from distir.passes.shardcombine.subject import Point, Subject
+from distir.passes.shardcombine.stated_numbers import LARGEST_NUMBER
 from distir.passes.shardcombine.trial_runs import LARGEST_STAND_IN, elements, runs
 from distir.passes.shardcombine.window_candidates import LARGEST_STRIDE, Window, window_candidates
 
@@ -26,98 +26,98 @@ _MOST_REMAINDERS = 8
 _TIMES_SPAN = (1, 2, 4)
 
 
-def own_numbers(subject: Subject, small: StandIn) -> frozenset[int]:
+def own_numbers(probe_op: ProbeOp, small: StandIn) -> frozenset[int]:
     """The slots of which an op's class must say what the op has, and not only what its stand-in has: those that the stand-in alters,
     but not rows that windows move over, and sizes that grow with what they stride over."""
     scaled = {i for factor in small.factors for i in factor.slots}
-    left = {i for i, (own, n) in enumerate(zip(subject.point, small.point, strict=True)) if own != n} - scaled
-    own = {i for i in _with_known_extents(subject, small) if subject.slots[i].is_size}
-    own |= _kernels(subject, small)
+    left = {i for i, (own, n) in enumerate(zip(probe_op.point, small.point, strict=True)) if own != n} - scaled
+    own = {i for i in _with_known_extents(probe_op, small) if probe_op.slots[i].is_size}
+    own |= _kernels(probe_op, small)
     if not left or not small.factors:
         return frozenset(own)
-    return frozenset(own | left - _rows(subject, window_candidates(subject, subject.point, ())))
+    return frozenset(own | left - _rows(probe_op, window_candidates(probe_op, probe_op.point, ())))
 
 
-def _kernels(subject: Subject, small: StandIn) -> set[int]:
+def _kernels(probe_op: ProbeOp, small: StandIn) -> set[int]:
     """The dims of one operand of several that are factors and that no result shows, in an op that states sizes beside: those of a
     kernel, where padding follows from it."""
     scaled = {i for factor in small.factors for i in factor.slots}
-    if len(subject.tensors) < 2 or not any(slot.is_size and i not in scaled for i, slot in enumerate(subject.slots)):
+    if len(probe_op.tensors) < 2 or not any(slot.is_size and i not in scaled for i, slot in enumerate(probe_op.slots)):
         return set()
     hidden = (f.slots for f in small.factors if not f.results and len(f.slots) == 1)
     return {i for slots in hidden for i in slots}
 
 
-def _with_known_extents(subject: Subject, small: StandIn) -> set[int]:
+def _with_known_extents(probe_op: ProbeOp, small: StandIn) -> set[int]:
     """The slots of factors that have a size which grows with what it strides over, or may be a stride: the class says what the op
     has of that, and so of all."""
 
     def may_stride(factor: Factor) -> bool:
-        return any(subject.slots[i].is_size and subject.point[i] <= LARGEST_STRIDE for i in factor.slots)
+        return any(probe_op.slots[i].is_size and probe_op.point[i] <= LARGEST_STRIDE for i in factor.slots)
 
-    known = [*strided(subject, small), *(f for f in small.factors if len(subject.tensors) > 1 and may_stride(f))]
+    known = [*strided(probe_op, small), *(f for f in small.factors if len(probe_op.tensors) > 1 and may_stride(f))]
     return {i for factor in known for i in factor.slots}
 
 
-def _rows(subject: Subject, candidates: Sequence[Window]) -> set[int]:
+def _rows(probe_op: ProbeOp, candidates: Sequence[Window]) -> set[int]:
     """The slots of windows; of several over one dim of a result (a kernel's rows make a result longer too), those with most rows."""
     largest: dict[object, Window] = {}
     for window in candidates:
         dims = tuple((r, d) for r, d, _ in window.results) or tuple(window.strides)
         known = largest.setdefault(dims, window)
-        if max(subject.point[i] for i in window.strides) > max(subject.point[i] for i in known.strides):
+        if max(probe_op.point[i] for i in window.strides) > max(probe_op.point[i] for i in known.strides):
             largest[dims] = window
     return {i for window in largest.values() for i in window.strides}
 
 
-def with_own_numbers(subject: Subject, small: StandIn, survivors: Sequence[Survivor]) -> StandIn | None:
+def with_own_numbers(probe_op: ProbeOp, small: StandIn, survivors: Sequence[Survivor]) -> StandIn | None:
     """The stand-in with the op's own numbers in all that no survivor cuts, and little in what they do; None if types reject it."""
     carried = {i for s in survivors for i in s.cut.factor.slots}
-    both = enumerate(zip(subject.point, small.point, strict=True))
+    both = enumerate(zip(probe_op.point, small.point, strict=True))
     point = tuple(n if i in carried else own for i, (own, n) in both)
     for factor in small.factors:
         if not any(s.cut.factor.slots == factor.slots for s in survivors):
-            extent = _own_extent(subject, small, factor)
+            extent = _own_extent(probe_op, small, factor)
             point = tuple(
                 n // factor.extent * extent if i in factor.slots and i in carried else n for i, n in enumerate(point)
             )
-    if subject.infer(point) is None:
+    if probe_op.infer(point) is None:
         return None
     for survivor in survivors:
         factor, layouts = survivor.cut.factor, survivor.cut.layouts.values()
         if all(not layout.pieces for layout in layouts):
             fewer = tuple(n // factor.extent * _FEW if i in factor.slots else n for i, n in enumerate(point))
-            point = fewer if subject.infer(fewer) is not None else point
-    shapes = subject.infer(point)
+            point = fewer if probe_op.infer(fewer) is not None else point
+    shapes = probe_op.infer(point)
     return None if shapes is None else replace(small, point=point, shapes=shapes, factors=())
 
 
-def _own_extent(subject: Subject, small: StandIn, factor: Factor) -> int:
+def _own_extent(probe_op: ProbeOp, small: StandIn, factor: Factor) -> int:
     """The extent that the op has of a factor, by a slot that no other factor shares; that of the stand-in if there is none."""
     shared = {i for other in small.factors if other.slots != factor.slots for i in other.slots}
     alone = [i for i in factor.slots if i not in shared and i not in small.altered]
-    return subject.point[alone[0]] // small.leftovers[alone[0]] if alone else factor.extent
+    return probe_op.point[alone[0]] // small.leftovers[alone[0]] if alone else factor.extent
 
 
 def undetermined(
-    subject: Subject, small: StandIn, probed: StandIn, survivors: Sequence[Survivor], stated: frozenset[int]
+    probe_op: ProbeOp, small: StandIn, probed: StandIn, survivors: Sequence[Survivor], stated: frozenset[int]
 ) -> frozenset[int | str]:
     """The operands and properties with numbers that the ops of a class need not share, or of which `probed` has others, though no
     survivor cuts them. `small` is the stand-in that the class is known by, `stated` the slots of which it says what the op has."""
     carried = {i for s in survivors for i in s.cut.factor.slots}
-    determined = _with_known_extents(subject, small) | stated
+    determined = _with_known_extents(probe_op, small) | stated
     scaled = {i for factor in small.factors for i in factor.slots}
-    both = enumerate(zip(subject.point, small.point, strict=True))
+    both = enumerate(zip(probe_op.point, small.point, strict=True))
     open_ = {i for i, (own, n) in both if own != n or i in scaled} - determined - carried
     beside = {i for i in probed.altered - small.altered if probed.leftovers[i] != 1}  # 1: a factor of it is all of it
-    return frozenset(subject.slots[i].owner for i in open_ | carried & (small.altered | beside))
+    return frozenset(probe_op.slots[i].owner for i in open_ | carried & (small.altered | beside))
 
 
 @dataclass(frozen=True)
 class WindowStandIns:
     """The stand-ins of one window."""
 
-    subject: Subject
+    probe_op: ProbeOp
     narrow: StandIn
     """With few rows, and little in other dims."""
     window: Window
@@ -130,18 +130,18 @@ class WindowStandIns:
 
     @staticmethod
     def of(
-        subject: Subject, own: StandIn, window: Window, candidates: Sequence[Window], survivors: Sequence[Survivor]
+        probe_op: ProbeOp, own: StandIn, window: Window, candidates: Sequence[Window], survivors: Sequence[Survivor]
     ) -> WindowStandIns | None:
         """None where the op does not run with few rows."""
         known = frozenset(i for s in survivors for i in s.cut.factor.slots)
-        owners = {subject.slots[i].owner for i in window.strides}
+        owners = {probe_op.slots[i].owner for i in window.strides}
         beside = tuple(
             other
             for other in candidates
-            if {subject.slots[i].owner for i in other.strides} <= owners
+            if {probe_op.slots[i].owner for i in other.strides} <= owners
             and not set(other.strides) & set(window.strides)
         )
-        wide = WindowStandIns(subject, own, window, beside, known, _samples(survivors))
+        wide = WindowStandIns(probe_op, own, window, beside, known, _samples(survivors))
         rows = max(-(-(_NARROW - own.point[i]) // stride) for i, stride in window.strides.items())
         if (few := wide.at(max(FEWEST_ROWS, window.steps(own.point, own.shapes) + rows))) is None:
             return None
@@ -151,7 +151,7 @@ class WindowStandIns:
     @property
     def owners(self) -> dict[int, int]:
         """The operand of every slot of the window."""
-        owners = {i: self.subject.slots[i].owner for i in self.window.strides}
+        owners = {i: self.probe_op.slots[i].owner for i in self.window.strides}
         return {i: owner for i, owner in owners.items() if isinstance(owner, int)}
 
     def _narrowed(self) -> StandIn | None:
@@ -160,24 +160,24 @@ class WindowStandIns:
         point = self.narrow.point
         for width in _WIDTHS:
             point = self._of_width(point, width)
-            if (shapes := self.subject.infer(point)) is None:
+            if (shapes := self.probe_op.infer(point)) is None:
                 break
-            if elements(self.subject, point, shapes) <= LARGEST_STAND_IN:
+            if elements(self.probe_op, point, shapes) <= LARGEST_STAND_IN:
                 break
         for trial in (point, self.narrow.point):
-            if (shapes := runs(self.subject, trial)) is not None:
+            if (shapes := runs(self.probe_op, trial)) is not None:
                 return replace(self.narrow, point=trial, shapes=shapes)
         return None
 
     def _of_width(self, point: Point, width: int) -> Point:
         """With no more in the other dims."""
-        subject = self.subject
+        probe_op = self.probe_op
 
         def shrink(point: Point, trial: Point) -> Point:
-            return trial if subject.infer(trial) is not None else point
+            return trial if probe_op.infer(trial) is not None else point
 
         for window in self.beside:
-            if (shapes := subject.infer(point)) is not None:
+            if (shapes := probe_op.infer(point)) is not None:
                 point = shrink(point, window.moved(point, min(0, width - window.steps(point, shapes))))
         for i in self._others():
             point = shrink(point, with_numbers(point, {i: min(point[i], width)}))
@@ -189,7 +189,7 @@ class WindowStandIns:
         beside = {i for window in self.beside for i in window.strides}
         return [
             i
-            for i, slot in enumerate(self.subject.slots)
+            for i, slot in enumerate(self.probe_op.slots)
             if slot.owner in owners and i not in {*self.window.strides, *self.known, *beside}
         ]
 
@@ -199,7 +199,7 @@ class WindowStandIns:
         return self._with(self.window.moved(self.narrow.point, steps - here))
 
     def _with(self, point: Point) -> StandIn | None:
-        if any(n < 1 for n in point) or (shapes := self.subject.infer(point)) is None:
+        if any(n < 1 for n in point) or (shapes := self.probe_op.infer(point)) is None:
             return None
         return replace(self.narrow, point=point, shapes=shapes)
 
@@ -217,10 +217,10 @@ class WindowStandIns:
         """How far a window may reach: the largest product of two numbers that the op states, or that are dims of its other
         operands and no factors (a kernel's); of one operand or property, one number. Negative ones count too (a diagonal)."""
         largest: dict[int | str, int] = {}
-        for (owner, _), number in self.subject.stated.items():
+        for (owner, _), number in self.probe_op.stated.items():
             if -LARGEST_NUMBER <= number < 0:
                 largest[owner] = max(largest.get(owner, 1), -number)
-        for i, (slot, value) in enumerate(zip(self.subject.slots, self.narrow.point, strict=True)):
+        for i, (slot, value) in enumerate(zip(self.probe_op.slots, self.narrow.point, strict=True)):
             if slot.is_size or (i not in self.known and slot.owner not in self.owners.values()):
                 largest[slot.owner] = max(largest.get(slot.owner, 1), value)
         return max((a * b for a, b in combinations([1, *largest.values()], 2)), default=1)
@@ -252,7 +252,7 @@ class WindowStandIns:
         each other dim of the operands that is not known to be cut longer than rows beyond all reach are, and those rows where
         that is not too large: rows that depend on where they are with respect to columns are no windows."""
         longest, steps = 2 * max(far.point[i] for i in self.window.strides), self.window.steps
-        as_found = self._with(with_numbers(self.narrow.point, {i: self.subject.point[i] for i in self.window.strides}))
+        as_found = self._with(with_numbers(self.narrow.point, {i: self.probe_op.point[i] for i in self.window.strides}))
         if as_found is not None and steps(as_found.point, as_found.shapes) > steps(small.point, small.shapes):
             if self.elements(as_found) <= MOST_ELEMENTS:
                 yield as_found
@@ -275,7 +275,7 @@ class WindowStandIns:
 
     def elements(self, small: StandIn) -> int:
         """Of the largest tensor."""
-        return elements(self.subject, small.point, small.shapes)
+        return elements(self.probe_op, small.point, small.shapes)
 
 
 def _samples(survivors: Sequence[Survivor]) -> frozenset[int]:

@@ -69,19 +69,19 @@ def windows(
     other operands have those that all ops of the class share, which is known by the stand-in `small` and by what the op has of
     `stated` slots. Each is told as soon as it is found. None overlap of an op that takes indices, which say what
     rows it reads."""
-    subject = probe.subject
-    if subject.recurrent:
+    probe_op = probe.probe_op
+    if probe_op.recurrent:
         return Windows()
     takes_indices = any(bounds is not None for bounds in probe.bounds.values())
-    if (own := with_own_numbers(subject, probe.small, survivors)) is None:
+    if (own := with_own_numbers(probe_op, probe.small, survivors)) is None:
         return Windows(
-            left_out=any(slot.is_size and i not in _slots_of(survivors) for i, slot in enumerate(subject.slots))
+            left_out=any(slot.is_size and i not in _slots_of(survivors) for i, slot in enumerate(probe_op.slots))
         )
     carried = _slots_of(survivors)
-    others = undetermined(subject, small, probe.small, survivors, stated)
+    others = undetermined(probe_op, small, probe.small, survivors, stated)
     gathered = {(r, c.dim) for s in survivors for r, c in enumerate(s.combines) if isinstance(c, Gather)}
-    candidates = window_candidates(subject, own.point, carried)
-    if subject.recurrent:
+    candidates = window_candidates(probe_op, own.point, carried)
+    if probe_op.recurrent:
         return Windows()
     found: list[Survivor] = []
     left_out: list[Window] = []
@@ -89,10 +89,10 @@ def windows(
         dims = {(r, d) for r, d, _ in window.results}
         if gathered & dims:
             continue
-        if not others <= {subject.slots[i].owner for i in window.strides}:
+        if not others <= {probe_op.slots[i].owner for i in window.strides}:
             left_out.append(window)
             continue
-        stand_ins = WindowStandIns.of(subject, own, window, candidates, survivors)
+        stand_ins = WindowStandIns.of(probe_op, own, window, candidates, survivors)
         survivor = None if stand_ins is None else _cut(_Windowed(stand_ins, probe.arithmetic.found))
         if survivor is not None and not (takes_indices and _overlaps(survivor)):
             found.append(survivor)
@@ -127,7 +127,7 @@ class _Windowed(WindowShards):
     """One candidate, and what is known of it."""
 
     def __init__(self, stand_ins: WindowStandIns, found: str):
-        super().__init__(stand_ins.subject, stand_ins.window)
+        super().__init__(stand_ins.probe_op, stand_ins.window)
         self.stand_ins, self.found = stand_ins, found
         self.is_affine = self._is_affine()
 
@@ -139,7 +139,7 @@ class _Windowed(WindowShards):
 
     def idle(self) -> set[int]:
         """The slots of operands of which only the shape counts."""
-        probe = Probe(self.subject, self.stand_ins.narrow)
+        probe = Probe(self.probe_op, self.stand_ins.narrow)
         trials = [*probe.float_trials()]
         if len(trials) < 2:
             return set()
@@ -157,7 +157,7 @@ class _Windowed(WindowShards):
 
     def _is_affine(self) -> bool:
         """Whether results are in each operand of the window: which rows they depend on does not depend on values then."""
-        probe = Probe(self.subject, self.stand_ins.narrow)
+        probe = Probe(self.probe_op, self.stand_ins.narrow)
         trials = [*probe.float_trials()]
         if len(trials) < 2:
             return False
@@ -173,7 +173,7 @@ class _Windowed(WindowShards):
                 found.append([result for result in results[0] if result is not None])
             return all(first.arithmetic.equal(a + b, both + none) for a, b, both, none in zip(*found, strict=True))
 
-        return all(self.subject.kind(owner) == "float" and is_affine(owner) for owner in {*self.owners.values()})
+        return all(self.probe_op.kind(owner) == "float" and is_affine(owner) for owner in {*self.owners.values()})
 
     def survivor(self) -> Survivor | None:
         """The cut and its combines; None if it does not hold."""
@@ -187,7 +187,7 @@ class _Windowed(WindowShards):
             return None
         if stand_ins.elements(small) > LARGEST_STAND_IN:
             return None
-        first = _Tried(Probe(self.subject, small))
+        first = _Tried(Probe(self.probe_op, small))
         remainders, most = stand_ins.remainders(small)
         others = [*self._once(small)[1:], *chain.from_iterable(map(self._once, remainders))]
         wider = chain.from_iterable(map(self._once, stand_ins.wider(small, far[0].probe.small)))
@@ -219,7 +219,7 @@ class _Windowed(WindowShards):
     def _once(self, small: StandIn) -> list[_Tried]:
         """With one draw, and one of many samples if values may matter."""
         tried = [small] if self.is_affine else self.stand_ins.sampled(small)
-        return [_Tried(Probe(self.subject, each), draws=1) for each in tried]
+        return [_Tried(Probe(self.probe_op, each), draws=1) for each in tried]
 
     def _margin_steps(self) -> tuple[int, int]:
         """The steps before and after its own that a shard runs."""

@@ -21,7 +21,7 @@ from distir.dialects.reductions import Reduction
 from distir.dialects.sharding import Gather, Identity, Reduce, Rule, Shift
 from distir.interpreters.reference import run_operator
 from distir.passes.shardcombine.instances import factor_extent
-from distir.passes.shardcombine.subject import operand_name
+from distir.passes.shardcombine.probe_op import operand_name
 
 Arrays = Sequence[Any]
 Run = Callable[[Operation, Arrays], Sequence[Any]]

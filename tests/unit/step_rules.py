@@ -32,7 +32,7 @@ from distir.interpreters.weights import weights_of
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine.instances import factor_extent
-from distir.passes.shardcombine.subject import operand_name
+from distir.passes.shardcombine.probe_op import operand_name
 from distir.passes.shardcombine_annotate import is_operator
 from tests.unit.shard_executor import Tally, fresh, numbers_of, violations, with_sizes
 

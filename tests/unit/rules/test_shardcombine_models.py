@@ -23,7 +23,7 @@ from distir.passes.onnx_fold_shapes import OnnxFoldShapesPass
 from distir.passes.shardcombine.discovery import Discovery
 from distir.passes.shardcombine.domains import InterpreterDomains
 from distir.passes.shardcombine.instances import Instance, instantiate, partial_instance
-from distir.passes.shardcombine.subject import operand_name
+from distir.passes.shardcombine.probe_op import operand_name
 from distir.passes.shardcombine_annotate import is_operator
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

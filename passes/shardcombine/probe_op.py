@@ -2,7 +2,7 @@
 
 The numbers are *slots*: operand dims greater than 1, and the entries of integer properties and of *size operands*
 (integer constants of rank 0 or 1 on which the result types depend, such as the target of a reshape). A *point* gives
-every slot a value: the op as found, a small stand-in, and the op on one shard are points of the same subject.
+every slot a value: the op as found, a small stand-in, and the op on one shard are points of the same probe op.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def operand_name(op: Operation, index: int) -> str:
     return f"operand{index}"
 
 
-class Subject:
+class ProbeOp:
     """The op with its slots. `infer` and `evaluate` answer at any point, and give None where the op rejects it."""
 
     def __init__(self, op: Operation, domains: Domains, is_general: bool = False):
@@ -150,10 +150,10 @@ class Subject:
                 values.append(value)
         self.slots, self.point = tuple(slots), tuple(values)
 
-    def general(self) -> Subject | None:
-        """The subject on any operands of its types: integer constants that are no sizes are drawn like others, and what is used twice is two
+    def general(self) -> ProbeOp | None:
+        """The probe op on any operands of its types: integer constants that are no sizes are drawn like others, and what is used twice is two
         values. None if it is that already."""
-        return Subject(self.op, self.domains, is_general=True) if self.special else None
+        return ProbeOp(self.op, self.domains, is_general=True) if self.special else None
 
     @property
     def special(self) -> set[int]:
@@ -222,7 +222,7 @@ class Subject:
                 found[i, 0] = int(operand.reshape(-1)[0])
         return found
 
-    def stating(self, owner: int | str, position: int, number: int) -> Subject:
+    def stating(self, owner: int | str, position: int, number: int) -> ProbeOp:
         """The op with this number in place of one that it states; points are as before."""
         other = copy(self)
         other._replaced = {**self._replaced, (owner, position): number}

@@ -1,6 +1,6 @@
 """Which slots vary together, by type inference alone.
 
-A *co-scaling* is a minimal set of slots that an op lets grow by a common ratio, with the result dims that then grow by
+A *dim group* is a minimal set of slots that an op lets grow by a common ratio, with the result dims that then grow by
 it; all other result dims must stay. For `x @ w` these are {x[0]} with result dim 0, {x[1], w[0]} with none, and {w[1]}
 with result dim 1. A slot may be in several: the dim that a reshape cuts in two grows with either part.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
 
-from distir.passes.shardcombine.subject import Point, Shapes, Slot
+from distir.passes.shardcombine.probe_op import Point, Shapes, Slot
 
 Types: TypeAlias = Callable[[Point], Shapes | None]
 """Result shapes at a point, None where the op rejects it."""
@@ -24,7 +24,7 @@ _MOST_TOGETHER = 9
 
 
 @dataclass(frozen=True)
-class CoScaling:
+class DimGroup:
     """Slots (by index) that grow together, and the (result, dim) that grow with them."""
 
     slots: tuple[int, ...]
@@ -61,10 +61,10 @@ def scaled_dims(types: Types, point: Point, members: Iterable[int]) -> tuple[tup
     return effects.pop()
 
 
-def co_scalings(
+def dim_groups(
     slots: Sequence[Slot], point: Point, types: Types, likely: Sequence[Sequence[int]] = ()
-) -> list[CoScaling]:
-    """The co-scalings of an op at a point, smallest first.
+) -> list[DimGroup]:
+    """The dim groups of an op at a point, smallest first.
 
     Dims are seeds; a size entry that grows alone without effect is no size of the op, but may be a partner. Of sets of three
     or more, the `likely` ones are tried first."""
@@ -72,85 +72,85 @@ def co_scalings(
     def effect_of(*members: int) -> tuple[tuple[int, int], ...] | None:
         return scaled_dims(types, point, members)
 
-    found: list[CoScaling] = []
+    found: list[DimGroup] = []
     alone = [effect_of(i) for i in range(len(slots))]
     for i, effect in enumerate(alone):
         if effect is not None and (effect or not slots[i].is_size):
-            found.append(CoScaling((i,), effect))
+            found.append(DimGroup((i,), effect))
     pool = [i for i in range(len(slots)) if not alone[i]]
     covered: set[int] = {i for i in pool if alone[i] is not None and not slots[i].is_size}
     for i, j in combinations(range(len(slots)), 2):
         if (effect := _pair_effect(i, j, slots, alone, effect_of)) is not None:
-            found.append(CoScaling((i, j), effect))
+            found.append(DimGroup((i, j), effect))
             covered |= {i, j}
     found = _with_their_sizes(found, slots, point, effect_of)
     for bounded in _bounded_sets(pool, covered, slots, point, alone, effect_of):
         least = min(point[i] for i in bounded.slots)
         bound = {i for i in bounded.slots if point[i] == least}
-        found = [scaling for scaling in found if len(scaling.slots) > 1 or bound.isdisjoint(scaling.slots)]
+        found = [group for group in found if len(group.slots) > 1 or bound.isdisjoint(group.slots)]
         found.append(bounded)
         covered |= set(bounded.slots)
-    with_sizes = {i for scaling in found if scaling.results for i in scaling.slots if len(scaling.slots) > 1}
+    with_sizes = {i for group in found if group.results for i in group.slots if len(group.slots) > 1}
     found += [
-        scaling
+        group
         for seed in pool
         if alone[seed] == () and not slots[seed].is_size and seed not in with_sizes
-        for scaling in _with_two_sizes(seed, pool, slots, effect_of)
+        for group in _with_two_sizes(seed, pool, slots, effect_of)
     ]
     seeds = [i for i in pool if not slots[i].is_size]
     for seed in (*seeds, *seeds):  # again: what other seeds cover tells dims of equal extents apart
         if seed in covered:
             continue
         for larger in _larger_sets(seed, pool, covered, slots, point, effect_of, likely):
-            members = _thinned(set(larger), seed, [set(scaling.slots) for scaling in found], effect_of)
+            members = _thinned(set(larger), seed, [set(group.slots) for group in found], effect_of)
             effect = effect_of(*members)
             if effect is not None:
-                found.append(CoScaling(members, effect))
+                found.append(DimGroup(members, effect))
                 covered |= set(members)
-    around: list[CoScaling] = []
+    around: list[DimGroup] = []
     for seed in pool:
         if seed not in covered and not slots[seed].is_size:
             found += _within_another(seed, slots, alone, effect_of)
         if seed not in covered and slots[seed].is_size and alone[seed] is None:
             around += _around_a_size(seed, pool, [*found, *around], slots, point, effect_of)
-    known = {scaling.slots for scaling in (*found, *around)}
+    known = {group.slots for group in (*found, *around)}
     return [*found, *(each for each in around if not _is_joined(each.slots, known, effect_of))]
 
 
 def _with_their_sizes(
-    found: Sequence[CoScaling],
+    found: Sequence[DimGroup],
     slots: Sequence[Slot],
     point: Point,
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
-) -> list[CoScaling]:
+) -> list[DimGroup]:
     """Those found, with a dim that says nothing of results and the size at its place that does, alone, as one: what a resize makes of a
     dim is of any extent, as far as types go, and a shard has its part of both."""
-    free = [scaling.slots[0] for scaling in found if len(scaling.slots) == 1 and not scaling.results]
-    joined: dict[int, CoScaling] = {}
-    for scaling in found:
-        (i, *others) = scaling.slots
+    free = [group.slots[0] for group in found if len(group.slots) == 1 and not group.results]
+    joined: dict[int, DimGroup] = {}
+    for group in found:
+        (i, *others) = group.slots
         for j in free if slots[i].is_size and not others else ():
             is_its_own = (slots[i].position, slots[i].length) == (slots[j].position, slots[j].length)
-            if is_its_own and 0 in (point[i] % point[j], point[j] % point[i]) and effect_of(i, j) == scaling.results:
-                joined[i] = joined[j] = CoScaling(tuple(sorted((i, j))), scaling.results)
+            if is_its_own and 0 in (point[i] % point[j], point[j] % point[i]) and effect_of(i, j) == group.results:
+                joined[i] = joined[j] = DimGroup(tuple(sorted((i, j))), group.results)
                 break
-    alone = [scaling for scaling in found if len(scaling.slots) > 1 or joined.keys().isdisjoint(scaling.slots)]
+    alone = [group for group in found if len(group.slots) > 1 or joined.keys().isdisjoint(group.slots)]
     return [*alone, *dict.fromkeys(joined.values())]
 
 
 def _around_a_size(
     seed: int,
     pool: Sequence[int],
-    found: Sequence[CoScaling],
+    found: Sequence[DimGroup],
     slots: Sequence[Slot],
     point: Point,
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
-) -> list[CoScaling]:
-    """What a size grows with that is in no co-scaling and may not grow alone: the number of groups, with all the channels that
+) -> list[DimGroup]:
+    """What a size grows with that is in no dim group and may not grow alone: the number of groups, with all the channels that
     it divides, some of which may grow without it too."""
-    known = {scaling.slots for scaling in found}
+    known = {group.slots for group in found}
     grouped = [seed, *(i for i in pool if point[i] % point[seed] == 0)]
-    wholes = [scaling.slots for scaling in found if all(point[i] % point[seed] == 0 for i in scaling.slots)]
+    wholes = [group.slots for group in found if all(point[i] % point[seed] == 0 for i in group.slots)]
     supersets = _larger_sets(seed, pool, set(), slots, point, effect_of)
     covered = {i for members in known for i in members}
     open_too = [i for i in pool if point[i] == point[seed] and i not in covered]
@@ -161,7 +161,7 @@ def _around_a_size(
     for members in supersets:
         if len(members) > 2 and members not in known and (effect := effect_of(*members)):
             if not _is_joined(members, known, effect_of):
-                return [CoScaling(members, effect)]
+                return [DimGroup(members, effect)]
     return []
 
 
@@ -170,8 +170,8 @@ def _is_joined(
     known: Iterable[tuple[int, ...]],
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
 ) -> bool:
-    """Whether these are a known co-scaling and numbers that balance each other without it (a dilation and its paddings)."""
-    rests = (set(members) - set(scaling) for scaling in known if set(scaling) < set(members))
+    """Whether these are a known dim group and numbers that balance each other without it (a dilation and its paddings)."""
+    rests = (set(members) - set(group) for group in known if set(group) < set(members))
     return any(len(rest) > 1 and effect_of(*sorted(rest)) is not None for rest in rests)
 
 
@@ -196,11 +196,11 @@ def _bounded_sets(
     point: Point,
     alone: Sequence[tuple[tuple[int, int], ...] | None],
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
-) -> list[CoScaling]:
+) -> list[DimGroup]:
     """A dim that may not grow alone because another bounds it, with those: the rows of the indices of a gather, which may
     be fewer than those of the table, and both grow together; those of the indices of a scatter, with what is scattered; or because others
     are multiples of it (heads that share keys)."""
-    found: list[CoScaling] = []
+    found: list[DimGroup] = []
     taken: set[int] = set()
     for seed in pool:
         if slots[seed].is_size or seed in covered or seed in taken or alone[seed] is not None:
@@ -220,7 +220,7 @@ def _bounded_sets(
             if i != seed and len(rest) > 1 and effect_of(*rest) is not None:
                 members.remove(i)
         if (effect := effect_of(*members)) is not None:
-            found.append(CoScaling(tuple(members), effect))
+            found.append(DimGroup(tuple(members), effect))
             taken |= set(members)
     return found
 
@@ -230,11 +230,11 @@ def _within_another(
     slots: Sequence[Slot],
     alone: Sequence[tuple[tuple[int, int], ...] | None],
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
-) -> list[CoScaling]:
+) -> list[DimGroup]:
     """A dim that fits into another, which may grow without it: the window of a scatter in what it is scattered to."""
     for other, effect in enumerate(alone):
         if effect and not slots[other].is_size and effect_of(seed, other) == effect:
-            return [CoScaling(tuple(sorted((seed, other))), effect)]
+            return [DimGroup(tuple(sorted((seed, other))), effect)]
     return []
 
 
@@ -267,11 +267,11 @@ def _with_two_sizes(
     pool: Sequence[int],
     slots: Sequence[Slot],
     effect_of: Callable[..., tuple[tuple[int, int], ...] | None],
-) -> list[CoScaling]:
+) -> list[DimGroup]:
     """A dim that grows alone without effect (what a slice leaves out), with the two sizes that make it count."""
     for i, j in combinations([i for i in pool if slots[i].is_size], 2):
         if effect := effect_of(seed, i, j):
-            return [CoScaling((seed, i, j), effect)]
+            return [DimGroup((seed, i, j), effect)]
     return []
 
 
