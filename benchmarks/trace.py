@@ -13,7 +13,7 @@ from benchmarks.simulate import pipeline
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.critical import critical_path
 from distir.interpreters.simulate.expansion import Expansion
-from distir.interpreters.simulate.holdings import peak_of
+from distir.interpreters.simulate.live_tensors import peak_of
 from distir.interpreters.simulate.spans import trace_events
 from distir.interpreters.simulate.summaries import open_program
 

@@ -175,7 +175,7 @@ def _followed(module: ModuleOp, entry: str, name: str, number: int, tried: Tried
     ports = arguments_of(entry_function(module, entry))
     tables = integer_tables(module, ports)
     arguments = [
-        Known(tables[port.name], False)
+        Traced(tables[port.name], False)
         if port.name in tables
         else _argument(port, number if port.name == name else others, port.name == name)
         for port in ports
@@ -206,7 +206,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Known:
+class Traced:
     """A value of the walk."""
 
     array: Array | None
@@ -230,7 +230,7 @@ def _argument(port: Port, number: int, is_followed: bool) -> object:
     dtype = numpy_dtype(type_.element_type)
     if not _is_integer(dtype) or not type_.has_static_shape():
         return UNKNOWN
-    return Known(np.full(type_.get_shape(), number, dtype), is_followed)
+    return Traced(np.full(type_.get_shape(), number, dtype), is_followed)
 
 
 @dataclass
@@ -252,22 +252,22 @@ class IndexWalk(Walk):
     def run(self, op: Operation, operands: PythonValues) -> PythonValues:
         if isinstance(op, PASS_ON):
             return super().run(op, operands)
-        followed = [i for i, value in enumerate(operands) if isinstance(value, Known) and value.followed]
+        followed = [i for i, value in enumerate(operands) if isinstance(value, Traced) and value.followed]
         for i in followed:
             self._meet(op, i, operands)
         if followed:
             self.told |= _numbers(op, operands)
-        if op in self.tried.unchecked or not all(isinstance(value, Known) for value in operands):
+        if op in self.tried.unchecked or not all(isinstance(value, Traced) for value in operands):
             return tuple([_unknown(type_) for type_ in op.result_types])
         try:
             results = super().run(op, tuple(value.array for value in operands))
         except DistirError:
             return tuple([_unknown(type_) for type_ in op.result_types])
         depends = bool(followed) and type(op) not in CONSTANTS  # a shape does not depend on the values
-        return tuple(Known(result, depends) for result in results)
+        return tuple(Traced(result, depends) for result in results)
 
     def _meet(self, op: Operation, position: int, operands: PythonValues) -> None:
-        array = cast(Known, operands[position]).array
+        array = cast(Traced, operands[position]).array
         if array is None or not array.size or not _is_integer(array.dtype):
             return
         extents = self.tried.extents
@@ -311,7 +311,7 @@ def _numbers(op: Operation, operands: PythonValues) -> set[int]:
     attributes = (*op.properties.values(), *op.attributes.values())
     found = {a.value.data for a in cast(Any, attributes) if isinstance(a, IntegerAttr) and a.type != i1}
     for value in operands:
-        if isinstance(value, Known) and not value.followed and value.array is not None and value.array.size == 1:
+        if isinstance(value, Traced) and not value.followed and value.array is not None and value.array.size == 1:
             number = value.array.reshape(-1)[0]
             if _is_integer(value.array.dtype):
                 found.add(int(number))
@@ -352,7 +352,7 @@ def _works(op: Operation, operands: Sequence[Array | None]) -> str:
 
 def _stand_in(value: object, operand: SSAValue[Attribute]) -> Array | None:
     """The value, or zeros of its type; None if there is no static type to go by."""
-    if isinstance(value, Known):
+    if isinstance(value, Traced):
         return value.array
     if not isinstance(operand.type, TensorType):
         return None

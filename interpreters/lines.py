@@ -16,7 +16,7 @@ from distir.dialects.dist.calls import is_grouped
 from distir.interpreters.entry import entry_function
 from distir.interpreters.ranks import Group, Lines, axes_of, called_by, explicit, group_of
 
-Meeting = dict[str, frozenset[str]]
+AxesOfFunctions = dict[str, frozenset[str]]
 """Of each function over a group, the axes along which its devices meet or differ."""
 
 
@@ -26,7 +26,7 @@ def by_lines(module: ModuleOp, entry: str = "main") -> ModuleOp:
     group = group_of(module)
     if group is None or not _is_regular(module, group):
         return explicit(module)
-    met = _meeting(module, group)
+    met = _communicating_axes(module, group)
     calls = [name for op in entry_function(module, entry).body.block.ops if (name := called_by(op))]
     cut = [axis for axis, size in group.sizes.items() if size > 1]
     axes = frozenset(axis for axis in cut if 2 * sum(axis not in met[name] for name in calls) > len(calls))
@@ -55,10 +55,10 @@ def _is_regular(module: ModuleOp, group: Group) -> bool:
     return True
 
 
-def _meeting(module: ModuleOp, group: Group) -> Meeting:
+def _communicating_axes(module: ModuleOp, group: Group) -> AxesOfFunctions:
     """Of every function that is called; devices of one that is not over a group may meet along all axes."""
     functions = {function.sym_name.data: function for function in _grouped(module)}
-    found: Meeting = {}
+    found: AxesOfFunctions = {}
 
     def of(name: str) -> frozenset[str]:
         if name not in found and name in functions:

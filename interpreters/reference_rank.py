@@ -21,7 +21,7 @@ from distir.interpreters.walk import Program, Suspended
 
 
 @dataclass
-class Meeting(Suspended):
+class Rendezvous(Suspended):
     """One rank's side of a communication."""
 
     op: Operation
@@ -31,10 +31,10 @@ class Meeting(Suspended):
     """Ranks, in participant order."""
     values: PythonValues
     """This rank's operands."""
-    happen: Callable[[Sequence[Meeting]], Sequence[PythonValues]]
+    happen: Callable[[Sequence[Rendezvous]], Sequence[PythonValues]]
     """From all sides, in order of members, to each one's results."""
 
-    def agrees(self, other: Meeting | None) -> bool:
+    def agrees(self, other: Rendezvous | None) -> bool:
         return other is not None and (self.kind, self.members) == (other.kind, other.members)
 
     def __str__(self) -> str:
@@ -44,46 +44,46 @@ class Meeting(Suspended):
 def run_together(programs: Sequence[Program]) -> list[PythonValues]:
     """The results of each program; DistirError if they do not all finish."""
     results: dict[int, PythonValues] = {}
-    waiting: dict[int, Meeting] = {}
+    waiting: dict[int, Rendezvous] = {}
     ready: deque[tuple[int, PythonValues | None]] = deque((r, None) for r in range(len(programs)))
     while ready:
         number, values = ready.popleft()
         try:
-            meeting = programs[number].send(values)
+            rendezvous = programs[number].send(values)
         except StopIteration as finished:
             results[number] = finished.value
             continue
-        assert isinstance(meeting, Meeting)
-        waiting[number] = meeting
-        if all(meeting.agrees(waiting.get(member)) for member in meeting.members):
-            sides = [waiting.pop(member) for member in meeting.members]
-            ready.extend(zip(meeting.members, _happening(meeting, sides), strict=True))
+        assert isinstance(rendezvous, Rendezvous)
+        waiting[number] = rendezvous
+        if all(rendezvous.agrees(waiting.get(member)) for member in rendezvous.members):
+            sides = [waiting.pop(member) for member in rendezvous.members]
+            ready.extend(zip(rendezvous.members, _happening(rendezvous, sides), strict=True))
     if waiting:
         raise DistirError(f"deadlock: {_explain(waiting, len(programs))}")
     return [results[r] for r in range(len(programs))]
 
 
-def _happening(meeting: Meeting, sides: Sequence[Meeting]) -> Sequence[PythonValues]:
+def _happening(rendezvous: Rendezvous, sides: Sequence[Rendezvous]) -> Sequence[PythonValues]:
     """What each side gets. Raises DistirError, which names the communication, for sides that do not fit together."""
     try:
-        return meeting.happen(sides)
+        return rendezvous.happen(sides)
     except Exception as error:  # shapes, parts or groups that do not agree
-        raise DistirError(f"{meeting}: {error or type(error).__name__}") from error
+        raise DistirError(f"{rendezvous}: {error or type(error).__name__}") from error
 
 
-def _explain(waiting: dict[int, Meeting], count: int) -> str:
+def _explain(waiting: dict[int, Rendezvous], count: int) -> str:
     """One rank that waits, and what those that it waits for do instead."""
-    number, meeting = min(waiting.items())
+    number, rendezvous = min(waiting.items())
     others: list[str] = []
-    for member in meeting.members:
-        if not meeting.agrees(other := waiting.get(member)):
+    for member in rendezvous.members:
+        if not rendezvous.agrees(other := waiting.get(member)):
             doing = f"waits in {other}" if other else ("has finished" if member < count else "is not there")
             others.append(f"rank {member} {doing}")
-    return f"rank {number} waits in {meeting}, but " + ", ".join(others)
+    return f"rank {number} waits in {rendezvous}, but " + ", ".join(others)
 
 
-def _first(meetings: Sequence[Meeting]) -> list[Any]:
-    return [m.values[0] for m in meetings]
+def _first(rendezvous: Sequence[Rendezvous]) -> list[Any]:
+    return [m.values[0] for m in rendezvous]
 
 
 def _single(values: Sequence[Any]) -> list[PythonValues]:
@@ -105,31 +105,31 @@ class RankFunctions(InterpreterFunctions):
         op: rank.GroupOp,
         args: PythonValues,
         kind: tuple[Hashable, ...],
-        happen: Callable[[Sequence[Meeting]], Sequence[PythonValues]],
+        happen: Callable[[Sequence[Rendezvous]], Sequence[PythonValues]],
     ) -> PythonValues:
-        return (Meeting(op, (op.name, *kind), op.ranks, args, happen),)
+        return (Rendezvous(op, (op.name, *kind), op.ranks, args, happen),)
 
     def _by_element(
         self,
         op: rank.GroupOp,
         args: PythonValues,
         kind: tuple[Hashable, ...],
-        happen: Callable[[Sequence[Meeting], int, Sequence[Any]], Sequence[Any]],
+        happen: Callable[[Sequence[Rendezvous], int, Sequence[Any]], Sequence[Any]],
     ) -> PythonValues:
         """A collective of one value of each member; of tuples, element by element."""
 
-        def of_all(sides: Sequence[Meeting]) -> list[PythonValues]:
+        def of_all(sides: Sequence[Rendezvous]) -> list[PythonValues]:
             return _single(self.arrays.by_element(lambda place, x: happen(sides, place, x), _first(sides)))
 
         return self._group(op, args, kind, of_all)
 
     @impl(rank.SendOp)
     def send(self, interpreter: Interpreter, op: rank.SendOp, args: PythonValues) -> PythonValues:
-        return (Meeting(op, "send", (self.own, op.peer.value.data), args, lambda sides: [(), sides[0].values]),)
+        return (Rendezvous(op, "send", (self.own, op.peer.value.data), args, lambda sides: [(), sides[0].values]),)
 
     @impl(rank.RecvOp)
     def recv(self, interpreter: Interpreter, op: rank.RecvOp, args: PythonValues) -> PythonValues:
-        return (Meeting(op, "send", (op.peer.value.data, self.own), args, lambda sides: [(), sides[0].values]),)
+        return (Rendezvous(op, "send", (op.peer.value.data, self.own), args, lambda sides: [(), sides[0].values]),)
 
     @impl(rank.WaitOp)
     def wait(self, interpreter: Interpreter, op: rank.WaitOp, args: PythonValues) -> PythonValues:
@@ -149,7 +149,7 @@ class RankFunctions(InterpreterFunctions):
     def reducescatter(self, interpreter: Interpreter, op: rank.ReduceScatterOp, args: PythonValues) -> PythonValues:
         reduction, dim = op.reduction.data, op.dim.value.data
 
-        def happen(sides: Sequence[Meeting], place: int, values: Sequence[Any]) -> Sequence[Any]:
+        def happen(sides: Sequence[Rendezvous], place: int, values: Sequence[Any]) -> Sequence[Any]:
             parts = extents([side.op.results[0].type for side in sides], dim, place)
             return self.arrays.reducescatter(reduction, dim, values, parts)
 
@@ -159,7 +159,7 @@ class RankFunctions(InterpreterFunctions):
     def alltoall(self, interpreter: Interpreter, op: rank.AllToAllOp, args: PythonValues) -> PythonValues:
         split, concat = op.split.value.data, op.concat.value.data
 
-        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+        def happen(sides: Sequence[Rendezvous]) -> list[PythonValues]:
             parts = extents([side.op.results[0].type for side in sides], split)
             return _single(self.arrays.alltoall(split, concat, _first(sides), parts))
 
@@ -169,7 +169,7 @@ class RankFunctions(InterpreterFunctions):
     def exchange(self, interpreter: Interpreter, op: rank.ExchangeOp, args: PythonValues) -> PythonValues:
         dim = op.dim.value.data
 
-        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+        def happen(sides: Sequence[Rendezvous]) -> list[PythonValues]:
             starts = [cast(rank.ExchangeOp, side.op).start.value.data for side in sides]
             lengths = extents([side.op.results[0].type for side in sides], dim)
             windows = [(start, start + length) for start, length in zip(starts, lengths, strict=True)]
@@ -181,7 +181,7 @@ class RankFunctions(InterpreterFunctions):
     def broadcast(self, interpreter: Interpreter, op: rank.BroadcastOp, args: PythonValues) -> PythonValues:
         root = op.root.value.data
 
-        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+        def happen(sides: Sequence[Rendezvous]) -> list[PythonValues]:
             (value,) = next(side.values for side, member in zip(sides, op.ranks, strict=True) if member == root)
             return [(value,) if side.op.results else () for side in sides]
 
@@ -191,7 +191,7 @@ class RankFunctions(InterpreterFunctions):
     def scatter(self, interpreter: Interpreter, op: rank.ScatterOp, args: PythonValues) -> PythonValues:
         root, dim, receivers = op.root.value.data, op.dim.value.data, tuple(map(int, op.receivers.get_values()))
 
-        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+        def happen(sides: Sequence[Rendezvous]) -> list[PythonValues]:
             side_of = dict(zip(op.ranks, sides, strict=True))
             types = [side_of[r].op.results[0].type for r in receivers]
             parts = self.arrays.scatter(dim, side_of[root].values[0], extents(types, dim))
@@ -219,7 +219,7 @@ class RankFunctions(InterpreterFunctions):
     ) -> PythonValues:
         root, contributors = op.root.value.data, tuple(map(int, op.contributors.get_values()))
 
-        def happen(sides: Sequence[Meeting]) -> list[PythonValues]:
+        def happen(sides: Sequence[Rendezvous]) -> list[PythonValues]:
             side_of = dict(zip(op.ranks, sides, strict=True))
             value = combine([side_of[r].values[0] for r in contributors])
             return [(value,) if member == root else () for member in op.ranks]

@@ -25,7 +25,7 @@ POINTS = 1_500
 """Of memory over time, per device."""
 PARTS = 200
 """Modules, layers or kinds that are listed."""
-HELD = 25
+LISTED = 25
 """Groups of tensors at a peak."""
 MEMORY_PARTS: tuple[By, ...] = ("kind", "layer", "module")
 
@@ -226,9 +226,9 @@ def _peak(analysis: Analysis, device: int) -> dict[str, Any]:
             "bytes": h.bytes,
             "copies": h.copies,
         }
-        for h in peak.holdings[:HELD]
+        for h in peak.live_tensors[:LISTED]
     ]
-    if rest := sum(h.total_bytes for h in peak.holdings[HELD:]):
+    if rest := sum(h.total_bytes for h in peak.live_tensors[LISTED:]):
         held.append(
             {"name": "", "role": "others", "operation": "", "module": "", "path": "", "bytes": rest, "copies": 1}
         )

@@ -50,13 +50,13 @@ class _Ranks:
     def __init__(
         self,
         folder: Path,
-        meeting: Path,
+        exchange: Path,
         words: Sequence[str],
         world: int,
         timeout_seconds: float,
         say: Callable[[str], object],
     ) -> None:
-        self.folder, self.meeting, self.words, self.world, self.say = folder, meeting, words, world, say
+        self.folder, self.exchange, self.words, self.world, self.say = folder, exchange, words, world, say
         self.timeout_seconds = timeout_seconds
         self.processes: list[Process] = []
         self.asked = 0
@@ -75,12 +75,12 @@ class _Ranks:
                 signal.signal(number, handler)
 
     def _start(self, rank: int) -> Process:
-        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.world, "DISTIR_MEETING": self.meeting / "meeting"}
+        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.world, "DISTIR_MEETING": self.exchange / "rendezvous"}
         return Process(
             [self.folder / "train.py", *self.words],
             environment() | {name: str(value) for name, value in own.items()},
-            self.meeting / f"{rank}.out",
-            log_path(self.meeting, rank),
+            self.exchange / f"{rank}.out",
+            log_path(self.exchange, rank),
         )
 
     def _ask(self, number: int, frame: object) -> None:
@@ -89,8 +89,8 @@ class _Ranks:
         self.asked = number
 
     def _wait(self) -> None:
-        watch, looked, until = Watch(self.meeting, self.world), time.monotonic(), float("inf")
-        with (self.meeting / "0.out").open(encoding="utf-8", errors="replace") as output:
+        watch, looked, until = Watch(self.exchange, self.world), time.monotonic(), float("inf")
+        with (self.exchange / "0.out").open(encoding="utf-8", errors="replace") as output:
             while True:
                 if self.asked and until == float("inf"):
                     until = time.monotonic() + GRACE_SECONDS
@@ -131,7 +131,7 @@ class _Ranks:
             time.sleep(POLL_SECONDS)
         found: list[str] = []
         for rank, process in enumerate(self.processes):
-            status, lines = process.poll(), _lines(log_path(self.meeting, rank))
+            status, lines = process.poll(), _lines(log_path(self.exchange, rank))
             own = next((line.partition(": ")[2] for line in lines if line.startswith("train.py: ")), None)
             if status is not None and status < 0:
                 name = signal.Signals(-status).name

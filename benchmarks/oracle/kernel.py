@@ -40,9 +40,9 @@ class Tables(NamedTuple):
     makes_start: np.ndarray
     makes: np.ndarray
     """Slots."""
-    room_device: np.ndarray
+    buffer_device: np.ndarray
     """Per slot that is made by a run: on which of the function's devices; ABSENT if on none."""
-    room_bytes: np.ndarray
+    buffer_bytes: np.ndarray
 
     # Per function.
     operations_start: np.ndarray
@@ -149,12 +149,12 @@ def execute(
             if used != ABSENT:
                 storages.last_use[used] = step
         for i in range(t.makes_start[operation], t.makes_start[operation + 1]):
-            if t.room_device[i] == ABSENT:
+            if t.buffer_device[i] == ABSENT:
                 stack[base + t.makes[i]] = ABSENT
                 continue
             stack[base + t.makes[i]] = storage
-            storages.device[storage] = t.frame_devices[t.frame_devices_start[frame] + t.room_device[i]]
-            storages.bytes[storage] = t.room_bytes[i]
+            storages.device[storage] = t.frame_devices[t.frame_devices_start[frame] + t.buffer_device[i]]
+            storages.bytes[storage] = t.buffer_bytes[i]
             storages.born[storage] = step
             storages.last_use[storage] = step
             storage += 1

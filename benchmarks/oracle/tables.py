@@ -43,7 +43,7 @@ class Function:
     slows: list[Sequence[int]] = field(default_factory=list[Sequence[int]])
     uses: list[Slots] = field(default_factory=list[Slots])
     makes: list[Slots] = field(default_factory=list[Slots])
-    rooms: list[Sequence[tuple[int, int]]] = field(default_factory=list[Sequence[tuple[int, int]]])
+    buffers: list[Sequence[tuple[int, int]]] = field(default_factory=list[Sequence[tuple[int, int]]])
     results: list[Slots] = field(default_factory=list[Slots])
     stream_numbers: dict[Stream, int] = field(default_factory=dict[Stream, int])
     costly: list[tuple[Operation, Devices, bool]] = field(default_factory=list[tuple[Operation, Devices, bool]])
@@ -111,12 +111,12 @@ class Lowering:
         costs, slowdowns = [cost for cost, _ in asked], [slowdown for _, slowdown in asked]
         callees = [self.frame_of(callee, _on(local, devices)) for callee, local in function.callees]
         steps, storages = 0, 0
-        for kind, detail, rooms in zip(function.kind, function.detail, function.rooms, strict=True):
+        for kind, detail, buffers in zip(function.kind, function.detail, function.buffers, strict=True):
             if kind == CALL:
                 inner = self.executed[callees[detail]]
                 steps, storages = steps + inner[0], storages + inner[1]
             else:
-                steps, storages = steps + 1, storages + sum(device != ABSENT for device, _ in rooms)
+                steps, storages = steps + 1, storages + sum(device != ABSENT for device, _ in buffers)
         number = self.frames[name, devices] = len(self.frames)
         self.frame_rows.append((self.function_numbers[name], devices, streams, costs, slowdowns, callees))
         self.executed.append((steps, storages))
@@ -143,7 +143,7 @@ class Lowering:
         def rows(name: str) -> Iterable[Sequence[int]]:
             return chain.from_iterable(getattr(f, name) for f in functions)
 
-        rooms = list(chain.from_iterable(chain.from_iterable(f.rooms) for f in functions))
+        buffers = list(chain.from_iterable(chain.from_iterable(f.buffers) for f in functions))
         return Tables(
             _array(chain.from_iterable(f.kind for f in functions)),
             _array(chain.from_iterable(f.detail for f in functions)),
@@ -151,8 +151,8 @@ class Lowering:
             *_ranges(rows("slows")),
             *_ranges(rows("uses")),
             *_ranges(rows("makes")),
-            _array(device for device, _ in rooms),
-            np.array([bytes_ for _, bytes_ in rooms], np.int64),
+            _array(device for device, _ in buffers),
+            np.array([bytes_ for _, bytes_ in buffers], np.int64),
             _array(operations),
             _array(f.slots for f in functions),
             *_ranges(tuple(chain.from_iterable(f.results)) for f in functions),
@@ -215,7 +215,7 @@ class _Reader:
         streams = [numbers.setdefault(place, len(numbers)) for place in places]
         slows = [numbers.setdefault(place, len(numbers)) for place in slowed_streams(op, tuple(places))]
         made: list[Slots] = []
-        rooms: list[tuple[int, int]] = []
+        buffers: list[tuple[int, int]] = []
         match op:
             case PackOp():
                 results = [tuple(chain.from_iterable(operands))]
@@ -226,13 +226,13 @@ class _Reader:
             case _:
                 results = made = [self.new(v.type) for v in op.results]
                 on = [self.frame.stream(v.type) for v in op.results]
-                rooms = [
+                buffers = [
                     (ABSENT, 0) if s is None else (s[0], type_bytes(v.type))
                     for s, v in zip(on, op.results, strict=True)
                 ]
         self.slots.update(zip(op.results, results, strict=True))
         cost = self.cost(op, tuple(dict.fromkeys(device for device, _ in places)), bool(slows))
-        self.add(MOVE if isinstance(op, MoveOp) else RUN, cost, streams, slows, operands, made, rooms)
+        self.add(MOVE if isinstance(op, MoveOp) else RUN, cost, streams, slows, operands, made, buffers)
 
     def cost(self, op: Operation, devices: Devices, is_beside: bool) -> int:
         """Operations of one kind with the same types (which say the devices) and attributes cost the same."""
@@ -252,7 +252,7 @@ class _Reader:
         slows: Sequence[int],
         operands: Sequence[Slots],
         made: Sequence[Slots],
-        rooms: Sequence[tuple[int, int]],
+        buffers: Sequence[tuple[int, int]],
     ) -> None:
         function = self.function
         function.kind.append(kind)
@@ -261,7 +261,7 @@ class _Reader:
         function.slows.append(slows)
         function.uses.append(tuple(chain.from_iterable(operands)))
         function.makes.append(tuple(chain.from_iterable(made)))
-        function.rooms.append(rooms if kind != CALL else [(ABSENT, 0)] * len(function.makes[-1]))
+        function.buffers.append(buffers if kind != CALL else [(ABSENT, 0)] * len(function.makes[-1]))
 
 
 def run(module: ModuleOp, machine: Machine, cost_model: str | type[CostModel], entry: str = "main") -> Outcome:
@@ -270,8 +270,8 @@ def run(module: ModuleOp, machine: Machine, cost_model: str | type[CostModel], e
     execute, peaks = compiled()
     function, op = lowering.function, lowering.walk.function(entry)
     steps, made = lowering.executed[lowering.entry]
-    rooms = [room for argument in op.body.block.args for room in _rooms(argument.type, function.frame)]
-    held = [room for room in rooms if room is not None]
+    buffers = [buffer for argument in op.body.block.args for buffer in _buffers(argument.type, function.frame)]
+    held = [buffer for buffer in buffers if buffer is not None]
     count = len(held) + made
     device, bytes_, born, last_use = (np.full(count, -1, dtype) for dtype in (np.int32, np.int64, np.int32, np.int32))
     storages = Storages(device, bytes_, born, last_use)
@@ -279,12 +279,12 @@ def run(module: ModuleOp, machine: Machine, cost_model: str | type[CostModel], e
     storages.bytes[: len(held)] = [size for _, size in held]
     numbers = iter(range(len(held)))
     stack = np.full(max(function.stack, 1), ABSENT, np.int64)
-    stack[: len(rooms)] = [ABSENT if room is None else next(numbers) for room in rooms]
+    stack[: len(buffers)] = [ABSENT if buffer is None else next(numbers) for buffer in buffers]
     clocks = np.zeros(max(len(lowering.streams), 1), np.int64)
     ran = execute(lowering.tables(), lowering.entry, function.depth, stack, len(held), clocks, storages)
     assert ran == steps
-    slots = iter(range(len(rooms)))
-    arguments = [tuple(next(slots) for _ in _rooms(a.type, function.frame)) for a in op.body.block.args]
+    slots = iter(range(len(buffers)))
+    arguments = [tuple(next(slots) for _ in _buffers(a.type, function.frame)) for a in op.body.block.args]
     _keep(op, _held(arguments, stack), _held(function.results, stack), storages, steps)
     return Outcome(steps, int(clocks.max()), peaks(storages, steps, lowering.devices).tolist())
 
@@ -317,10 +317,10 @@ def _held(values: Sequence[Slots], stack: np.ndarray) -> list[Slots]:
     return [tuple(int(stack[slot]) for slot in slots if stack[slot] != ABSENT) for slots in values]
 
 
-def _rooms(type_: Attribute, frame: Frame) -> list[tuple[int, int] | None]:
+def _buffers(type_: Attribute, frame: Frame) -> list[tuple[int, int] | None]:
     """Device and bytes of each slot of an argument."""
     if isinstance(type_, TupleType):
-        return [room for element in type_.types.data for room in _rooms(element, frame)]
+        return [buffer for element in type_.types.data for buffer in _buffers(element, frame)]
     stream = frame.stream(type_)
     return [None if stream is None else (stream[0], type_bytes(type_))]
 

@@ -17,7 +17,7 @@ from distir.interpreters.global_arrays import Site
 from distir.interpreters.lines import by_lines
 from distir.interpreters.proof import calls, shards, values
 from distir.interpreters.proof.indices import Mismatch, full, ranges
-from distir.interpreters.proof.program import Meetings, Prover
+from distir.interpreters.proof.program import Prover, ShardCommunication
 from distir.interpreters.proof.templates import rule_of
 from distir.interpreters.proof.terms import Library, RuleOf, terms_of
 from distir.interpreters.proof.values import (
@@ -114,7 +114,7 @@ def prove_ranks(sequential: ModuleOp, ranks: Sequence[ModuleOp], entry: str = "m
         programs: list[Any] = []
         for number, (module, function) in enumerate(zip(ranks, functions, strict=True)):
             prover = Prover(module, library=claim.library, is_rank=True)
-            prover.register([Meetings(number, shards)])
+            prover.register([ShardCommunication(number, shards)])
             claim.provers.append(prover)
             programs.append(prover.steps(entry, tuple([next(given) for _ in function.args])))
         try:

@@ -208,7 +208,7 @@ TRANSPARENT = (CallOp, func.CallOp, MicrobatchesOp, PackOp, UnpackOp, MoveOp)
 
 
 @dataclass
-class Meetings(RankFunctions):
+class ShardCommunication(RankFunctions):
     """Communication of one rank, over shards."""
 
     def _group(self, op: Any, args: PythonValues, kind: Any, happen: Any) -> PythonValues:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from distir.interpreters.machines import Machine, Memory
-from distir.interpreters.simulate.bodies import Body, Call, Message, Room, Run
+from distir.interpreters.simulate.bodies import Body, Buffer, Call, Message, Run
 from distir.interpreters.simulate.liveness import DIES, SHARES, Context, entry_context, step_context, surviving
 from distir.interpreters.simulate.summaries import OpenProgram
 
@@ -133,8 +133,8 @@ def reserved_bytes(program: OpenProgram, device: int, machine: Machine) -> int:
     memory = machine.memory
     capacity = machine.groups[machine.group_of(device)].device.memory_capacity_bytes
     allocator, blocks = CachingAllocator(memory, capacity - memory.workspace_bytes), dict[int, Block]()
-    for rooms in program.read.rooms:
-        for on, bytes_ in rooms:
+    for buffers in program.read.buffers:
+        for on, bytes_ in buffers:
             if on == device and bytes_:
                 allocator.allocate(bytes_, MAIN)
     for tensor, bytes_, stream in requests(program, device):
@@ -161,7 +161,7 @@ class _Requests:
         body = self.program.body
         yield from self._of(body, self.device, entry_context(body, self.program.sharing), {})
 
-    def _flat(self, message: Run, slots: Sequence[Room], local: int) -> int:
+    def _flat(self, message: Run, slots: Sequence[Buffer], local: int) -> int:
         """Bytes of the buffer that several tensors are copied into, or out of, where they are one message: that of the larger side."""
         sides = [
             [slots[s][1] for s in dict.fromkeys(side) if slots[s][0] == local] for side in (message.uses, message.makes)

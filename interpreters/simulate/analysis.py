@@ -16,7 +16,7 @@ from distir.interpreters.ranks import explicit
 from distir.interpreters.simulate.allocator import reserved_bytes
 from distir.interpreters.simulate.critical import CriticalPath, critical_path
 from distir.interpreters.simulate.expansion import Expansion
-from distir.interpreters.simulate.holdings import Peak, peak_of
+from distir.interpreters.simulate.live_tensors import Peak, peak_of
 from distir.interpreters.simulate.occupancy import DeviceTime, device_times
 from distir.interpreters.simulate.summaries import Summary, SummaryMemo, open_program
 

@@ -20,7 +20,7 @@ from xdsl.ir import Attribute, Operation
 
 from distir.interpreters.costs import Cost, Costs, detached, kernel_of
 from distir.interpreters.ranks import group_of
-from distir.interpreters.simulate.groups import Alike, Representatives
+from distir.interpreters.simulate.groups import RankSymmetry, Representatives
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.work import type_bytes
 
@@ -29,7 +29,7 @@ Devices = tuple[int, ...]
 Slots = tuple[int, ...]
 """Numbers of a body's storages: what a value is held in, as in the schedule."""
 
-Room = tuple[int, int]
+Buffer = tuple[int, int]
 """A storage: (device, bytes)."""
 
 
@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
     op: Operation
     participants: tuple[int, ...]
-    alike: Alike | None = None
+    symmetry: RankSymmetry | None = None
     """Who does the same, and must take as long."""
 
 
@@ -78,7 +78,7 @@ class Body:
     """Callees have lower numbers than their callers."""
     arity: tuple[int, ...]
     """Slots of each argument; those of all arguments come first, in order."""
-    slots: list[Room]
+    slots: list[Buffer]
     streams: list[Stream]
     steps: list[Run | Call]
     results: list[Slots]
@@ -117,7 +117,7 @@ class Body:
         """How many devices it has."""
         own = {device for device, _ in chain(self.slots, self.streams)}
         for message in self.messages:
-            own.update(message.participants, *(message.alike.others if message.alike else ()))
+            own.update(message.participants, *(message.symmetry.others if message.symmetry else ()))
         return 1 + max(own.union(*[devices for _, devices in self.calls]), default=0)
 
     @cached_property
@@ -166,7 +166,7 @@ class Library:
     def body(
         self,
         arity: tuple[int, ...],
-        slots: list[Room],
+        slots: list[Buffer],
         streams: list[Stream],
         steps: list[Run | Call],
         results: list[Slots],

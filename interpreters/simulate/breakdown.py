@@ -19,7 +19,7 @@ from distir.interpreters.model_names import Renaming, model_name, renamed, renam
 from distir.interpreters.simulate.axes import Axes
 from distir.interpreters.simulate.bodies import Call
 from distir.interpreters.simulate.expansion import COMPUTE, Expansion, Scope
-from distir.interpreters.simulate.holdings import Holding, Peak
+from distir.interpreters.simulate.live_tensors import LiveTensors, Peak
 from distir.interpreters.simulate.timing import Frame
 
 By = Literal["module", "layer", "kind", "operation"]
@@ -150,22 +150,22 @@ def assumed_shares(expansion: Expansion) -> dict[str, float]:
 def memory_parts(peak: Peak, entry: str, by: By) -> Counter[str]:
     """Bytes of a peak by part; `entry` is the name of the program's entry."""
     memory = Counter[str]()
-    for held, module in zip(peak.holdings, _modules(peak.holdings, entry), strict=True):
-        names = {"module": module, "layer": layer_of(module), "kind": held.role}
-        memory[names.get(by, held.operation or held.role)] += held.total_bytes
+    for tensors, module in zip(peak.live_tensors, _modules(peak.live_tensors, entry), strict=True):
+        names = {"module": module, "layer": layer_of(module), "kind": tensors.role}
+        memory[names.get(by, tensors.operation or tensors.role)] += tensors.total_bytes
     return +memory
 
 
-def _modules(holdings: Iterable[Holding], entry: str) -> list[str]:
+def _modules(live_tensors: Iterable[LiveTensors], entry: str) -> list[str]:
     """The module of each: a parameter's is its name without the last part, and so is that of state that has the parameter's name in its own."""
     found: list[str] = []
-    for held in holdings:
-        if held.module or held.path or held.operation:
-            found.append(held.module or f"({held.path[-1] if held.path else entry})")
+    for tensors in live_tensors:
+        if tensors.module or tensors.path or tensors.operation:
+            found.append(tensors.module or f"({tensors.path[-1] if tensors.path else entry})")
             continue
-        parts = held.name.split(".")
+        parts = tensors.name.split(".")
         parts = parts[1:-1] if parts[0] == "state" and len(parts) > 2 else parts
-        found.append(".".join(parts[:-1]) or f"({held.role})")
+        found.append(".".join(parts[:-1]) or f"({tensors.role})")
     return found
 
 

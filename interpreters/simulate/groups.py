@@ -30,7 +30,7 @@ class DevicesDiffer(DistirError):
 
 
 @dataclass(frozen=True, eq=False)
-class Alike:
+class RankSymmetry:
     """Who does the same as some participants: local devices of a function. Compared by identity."""
 
     others: tuple[tuple[int, ...], ...]
@@ -56,7 +56,9 @@ class Representatives:
     kept: Mapping[str, tuple[int, ...]]
     """Along each axis, the coordinates of those that are simulated; the last one stands for those after it."""
     _lines: dict[str | None, list[Line]] = field(default_factory=dict[str | None, list[Line]])
-    _alike: dict[tuple[object, ...], Alike | None] = field(default_factory=dict[tuple[object, ...], "Alike | None"])
+    _symmetries: dict[tuple[object, ...], RankSymmetry | None] = field(
+        default_factory=dict[tuple[object, ...], "RankSymmetry | None"]
+    )
 
     @staticmethod
     def of(module: ModuleOp, group: Group, each: Collection[str]) -> dict[str, tuple[int, ...]]:
@@ -123,11 +125,11 @@ class Representatives:
         is_last = coordinate == self.kept[axis][-1]
         return tuple(range(coordinate, self.group.sizes[axis])) if is_last else (coordinate,)
 
-    def alike(self, axis: str | None, number: int, starts: tuple[int, ...]) -> Alike | None:
+    def symmetry(self, axis: str | None, number: int, starts: tuple[int, ...]) -> RankSymmetry | None:
         """Who does the same as a line in the groups that start at these devices; None if nobody does."""
         key = (axis, number, starts)
-        if key not in self._alike:
+        if key not in self._symmetries:
             others = self.lines(axis)[number].others
             placed = tuple([tuple([start + n for start in starts for n in each]) for each in others])
-            self._alike[key] = Alike(placed, tuple(self.kept)) if placed else None
-        return self._alike[key]
+            self._symmetries[key] = RankSymmetry(placed, tuple(self.kept)) if placed else None
+        return self._symmetries[key]

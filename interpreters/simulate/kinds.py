@@ -1,4 +1,4 @@
-"""What a device's memory is for. In goes what it holds at its peak (`holdings`); out come bytes of weights, gradients, optimizer state and activations,
+"""What a device's memory is for. In goes what it holds at its peak (`live_tensors`); out come bytes of weights, gradients, optimizer state and activations,
 which add up to the peak.
 
 A gradient is what an update takes, or what the loop over microbatches adds up for it; an activation is all else that the program makes, and its inputs."""
@@ -13,18 +13,18 @@ from distir.dialects.dist import AccumulateOp
 from distir.interpreters.simulate.bodies import Body, Run
 
 if TYPE_CHECKING:
-    from distir.interpreters.simulate.holdings import Holding
+    from distir.interpreters.simulate.live_tensors import LiveTensors
 
 GRADIENT = "gradient"
 MEMORY_KINDS = {"parameter": "weights", GRADIENT: "gradients", "state": "optimizer_state", "activation": "activations"}
 """By the role of a holding; any other is an activation."""
 
 
-def by_kind(holdings: Iterable[Holding]) -> dict[str, int]:
+def by_kind(live_tensors: Iterable[LiveTensors]) -> dict[str, int]:
     """Bytes of each kind."""
     found = dict.fromkeys(MEMORY_KINDS.values(), 0)
-    for holding in holdings:
-        found[MEMORY_KINDS.get(holding.role, "activations")] += holding.total_bytes
+    for tensors in live_tensors:
+        found[MEMORY_KINDS.get(tensors.role, "activations")] += tensors.total_bytes
     return found
 
 

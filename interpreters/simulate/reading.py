@@ -4,7 +4,7 @@ Operations of one kind on the same types differ only in the storages that they u
 function (`Pattern`). Types and attributes are recognised by identity first: hashing one costs more than all the rest.
 
 What the entry is given stays to the end, so it needs no storage that somebody watches: its bytes are counted once
-(`Entry.held`), and a value that holds it, in whatever function, has `STAYS` in place of a slot. However many parameters
+(`Entry.held`), and a value that holds it, in whatever function, has `PERSISTENT` in place of a slot. However many parameters
 travel through calls, only what can die is followed.
 """
 
@@ -26,7 +26,7 @@ from distir.dialects.dist.communication import CollectiveOp, CommunicationOp
 from distir.dialects.dist.groups import by_rank
 from distir.dialects.errors import DistirError
 from distir.interpreters.costs import SAID, Cost, detached
-from distir.interpreters.simulate.bodies import Body, Call, Devices, Library, Message, Room, Run, Slots
+from distir.interpreters.simulate.bodies import Body, Buffer, Call, Devices, Library, Message, Run, Slots
 from distir.interpreters.simulate.groups import DevicesDiffer, Representatives
 from distir.interpreters.simulate.result import Stream
 from distir.interpreters.simulate.schedule import Frame, check_level, check_placed, slowed_streams
@@ -44,10 +44,10 @@ TUPLES = (PackOp, UnpackOp)
 SAME = range(1 << 31)
 """The devices of a call that stays where its caller is: device i is i."""
 
-STAYS = -1
+PERSISTENT = -1
 """Where a value has a slot: the storage of an entry argument, which nothing frees."""
 
-Held = tuple["Room | None", ...]
+Buffers = tuple["Buffer | None", ...]
 """What a value is held in, slot by slot; None for what stays."""
 
 
@@ -69,7 +69,7 @@ class Pattern(NamedTuple):
     participants: Devices
     streams: tuple[int, ...]
     slows: tuple[int, ...]
-    rooms: list[tuple[Room, ...]]
+    buffers: list[tuple[Buffer, ...]]
     """What each result is held in; nothing if it is on no device."""
     shares_memory: bool
     costs: dict[tuple[object, ...], Cost | Message]
@@ -82,7 +82,7 @@ class Entry(NamedTuple):
     """The entry, without the storages of its arguments."""
 
     body: Body
-    rooms: list[tuple[Room, ...]]
+    buffers: list[tuple[Buffer, ...]]
     """What each argument is held in."""
     bytes: dict[int, int]
     """Of all arguments, by device."""
@@ -95,7 +95,7 @@ class Callee(NamedTuple):
     devices: Devices
     streams: tuple[int, ...]
     """For each stream of the callee, the caller's."""
-    makes: list[Room]
+    makes: list[Buffer]
     passes: bool
     """Whether it returns what it is given."""
     results: list[Slots]
@@ -119,9 +119,9 @@ class Reader:
         self.representatives = library.representatives(module, each)
         self.placings: dict[bool, dict[int, Placing]] = {True: {}, False: {}}
         """By the identity of types, of functions with and without placements. The module and the entries keep the types alive."""
-        self.rooms: dict[bool, dict[int, tuple[Room, ...]]] = {True: {}, False: {}}
+        self.buffers: dict[bool, dict[int, tuple[Buffer, ...]]] = {True: {}, False: {}}
         """What values of a type are held in, likewise."""
-        self._counts: dict[int, Counter[Room]] = {}
+        self._counts: dict[int, Counter[Buffer]] = {}
         """How often each room is in these, by their identity."""
         self._entries: list[func.FuncOp] = []
         self._bodies: dict[tuple[object, ...], Body] = {}
@@ -140,37 +140,39 @@ class Reader:
         function = self.walk.function(name)
         self._entries.append(function)
         reader = FunctionReader(self, Frame.of(function, tuple(range(devices))))
-        rooms = reader.argument_rooms()
-        distinct = {id(held): held for held in rooms}
-        counts = Counter[Room]()
-        for number, times in Counter(map(id, rooms)).items():
+        buffers = reader.argument_buffers()
+        distinct = {id(held): held for held in buffers}
+        counts = Counter[Buffer]()
+        for number, times in Counter(map(id, buffers)).items():
             if number not in self._counts:
                 self._counts[number] = Counter(distinct[number])
-            for room, count in self._counts[number].items():
-                counts[room] += count * times
+            for buffer, count in self._counts[number].items():
+                counts[buffer] += count * times
         bytes_: dict[int, int] = {}
         for (device, size), count in counts.items():
             bytes_[device] = size * count + bytes_.get(device, 0)
-        slots = {number: (STAYS,) * len(held) for number, held in distinct.items()}
-        return Entry(reader.read(list(map(slots.__getitem__, map(id, rooms))), ()), rooms, bytes_)
+        slots = {number: (PERSISTENT,) * len(held) for number, held in distinct.items()}
+        return Entry(reader.read(list(map(slots.__getitem__, map(id, buffers))), ()), buffers, bytes_)
 
-    def function(self, name: str, stays: Sequence[Sequence[bool]]) -> Body:
-        """A function by itself, on arguments that are held as their types say; `stays` says of each which of its storages
+    def function(self, name: str, persistent: Sequence[Sequence[bool]]) -> Body:
+        """A function by itself, on arguments that are held as their types say; `persistent` says of each which of its storages
         stay."""
         function = self.walk.function(name)
         reader = FunctionReader(self, Frame.of(function, tuple(range(function_devices(function)))))
-        arguments = zip(reader.argument_rooms(), stays, strict=True)
-        held = [tuple([None if s else room for room, s in zip(rooms, own, strict=True)]) for rooms, own in arguments]
+        arguments = zip(reader.argument_buffers(), persistent, strict=True)
+        held = [
+            tuple([None if s else buffer for buffer, s in zip(buffers, own, strict=True)]) for buffers, own in arguments
+        ]
         return self.callee(name, held)
 
-    def callee(self, name: str, held: Sequence[Held]) -> Body:
+    def callee(self, name: str, held: Sequence[Buffers]) -> Body:
         """The function as called with arguments that are held in this, on devices of the function's own."""
         function = self.walk.function(name)
         key = (function, *held)
         if (body := self._bodies.get(key)) is None:
             reader = FunctionReader(self, Frame.of(function, tuple(range(function_devices(function)))))
-            arguments = [reader.argument(rooms) for rooms in held]
-            body = reader.read(arguments, [len(slots) - slots.count(STAYS) for slots in arguments])
+            arguments = [reader.argument(buffers) for buffers in held]
+            body = reader.read(arguments, [len(slots) - slots.count(PERSISTENT) for slots in arguments])
             body = self._bodies[key] = self.library.bodies.setdefault(body.signature(), body)
         return body
 
@@ -217,30 +219,30 @@ class FunctionReader:
 
     def __init__(self, reader: Reader, frame: Frame):
         self.reader, self.library, self.frame = reader, reader.library, frame
-        self.slots: list[Room] = []
+        self.slots: list[Buffer] = []
         self.streams: dict[Stream, int] = {}
         self.steps: list[Run | Call] = []
         self.operations: list[Operation] = []
         self.values: dict[int, Slots] = {}
         """By the identity of SSA values."""
-        self._placings, self._rooms = reader.placings[frame.is_placed], reader.rooms[frame.is_placed]
+        self._placings, self._buffers = reader.placings[frame.is_placed], reader.buffers[frame.is_placed]
         self._patterns: dict[tuple[object, ...], Pattern] = {}
         self._callees: dict[tuple[object, ...], Callee] = {}
         self._tuples: dict[int, tuple[int, Slots]] = {}
         """By the identity of slots: a number for what they are held in, and those that do not stay."""
 
-    def argument_rooms(self) -> list[tuple[Room, ...]]:
+    def argument_buffers(self) -> list[tuple[Buffer, ...]]:
         """What the arguments' types say that each is held in; equal types share it."""
-        types, rooms = self.reader.walk.function(self.frame.name).function_type.inputs.data, self._rooms
+        types, buffers = self.reader.walk.function(self.frame.name).function_type.inputs.data, self._buffers
         for type_ in {id(type_): type_ for type_ in types}.values():
-            if id(type_) not in rooms:
-                rooms[id(type_)] = self._rooms_of(type_)
-        return list(map(rooms.__getitem__, map(id, types)))
+            if id(type_) not in buffers:
+                buffers[id(type_)] = self._buffers_of(type_)
+        return list(map(buffers.__getitem__, map(id, types)))
 
-    def argument(self, held: Held) -> Slots:
+    def argument(self, held: Buffers) -> Slots:
         """The slots of an argument; all arguments come before anything else."""
-        moving = iter(self._new([room for room in held if room is not None]))
-        return tuple([STAYS if room is None else next(moving) for room in held])
+        moving = iter(self._new([buffer for buffer in held if buffer is not None]))
+        return tuple([PERSISTENT if buffer is None else next(moving) for buffer in held])
 
     def read(self, arguments: Sequence[Slots], arity: Sequence[int]) -> Body:
         """The body. `arity` says how many slots each argument has that do not stay; the entry, which nothing calls, has
@@ -251,16 +253,16 @@ class FunctionReader:
         self.reader.operations[self.frame.name] = self.operations
         return self.library.body(tuple(arity), self.slots, list(self.streams), self.steps, results)
 
-    def _rooms_of(self, type_: Attribute) -> tuple[Room, ...]:
+    def _buffers_of(self, type_: Attribute) -> tuple[Buffer, ...]:
         if isinstance(type_, TupleType):
-            return tuple([room for element in type_.types.data for room in self._rooms_of(element)])
+            return tuple([buffer for element in type_.types.data for buffer in self._buffers_of(element)])
         placing = self._placing(type_)
         return tuple([(device, placing.bytes) for device, _ in placing.streams])
 
-    def _new(self, rooms: Sequence[Room]) -> Slots:
+    def _new(self, buffers: Sequence[Buffer]) -> Slots:
         first = len(self.slots)
-        self.slots += rooms
-        return (first,) if len(rooms) == 1 else tuple(range(first, len(self.slots)))
+        self.slots += buffers
+        return (first,) if len(buffers) == 1 else tuple(range(first, len(self.slots)))
 
     def _placing(self, type_: Attribute) -> Placing:
         if (placing := self._placings.get(id(type_))) is None:
@@ -321,7 +323,7 @@ class FunctionReader:
                 if len(slots) > 1:
                     self._tuples[id(slots)] = number, slots
             return results
-        held = {**dict(zip(callee.made, makes, strict=True)), STAYS: STAYS}
+        held = {**dict(zip(callee.made, makes, strict=True)), PERSISTENT: PERSISTENT}
         held.update(enumerate(chain.from_iterable(uses)))
         return [tuple([held[s] for s in slots]) for slots in callee.results]
 
@@ -356,9 +358,9 @@ class FunctionReader:
 
     def _tuple(self, slots: Slots) -> tuple[int, Slots]:
         if (known := self._tuples.get(id(slots))) is None:
-            rooms = tuple([None if s < 0 else self.slots[s] for s in slots])
-            moving = slots if None not in rooms else tuple([s for s in slots if s >= 0])
-            known = self._tuples[id(slots)] = self.library.number(rooms), moving
+            buffers = tuple([None if s < 0 else self.slots[s] for s in slots])
+            moving = slots if None not in buffers else tuple([s for s in slots if s >= 0])
+            known = self._tuples[id(slots)] = self.library.number(buffers), moving
         return known
 
     def _run(self, op: Operation, operands: list[Slots]) -> list[Slots]:
@@ -384,22 +386,22 @@ class FunctionReader:
         elif kind is UnpackOp:
             made = [(slot,) for slot in given]
         elif pattern.shares_memory:
-            made = [operands[0] for _ in pattern.rooms]
+            made = [operands[0] for _ in pattern.buffers]
         else:
-            made = [self._new(rooms) for rooms in pattern.rooms]
+            made = [self._new(buffers) for buffers in pattern.buffers]
             makes = made[0] if len(made) == 1 else tuple(chain.from_iterable(made))
-        uses = given if STAYS not in given else tuple([s for s in given if s >= 0])
+        uses = given if PERSISTENT not in given else tuple([s for s in given if s >= 0])
         self.steps.append(Run(op.name, cost, pattern.streams, kind is MoveOp, uses, makes, pattern.slows))
         return made
 
     def _pattern(self, op: Operation) -> Pattern:
         check_level(op, self.frame.name)
         if type(op) is PackOp or type(op) is UnpackOp:  # the tuple's type says it all
-            results, rooms = [], []
+            results, buffers = [], []
             placings = [self._placing(op.results[0].type if type(op) is PackOp else op.operands[0].type)]
         else:
             results = [self._placing(v.type) for v in op.results]
-            rooms = [self._rooms_of(v.type) for v in op.results]
+            buffers = [self._buffers_of(v.type) for v in op.results]
             placings = [*[self._placing(v.type) for v in op.operands], *results]
         streams = dict.fromkeys([stream for p in placings for stream in p.streams])
         return Pattern(
@@ -407,7 +409,7 @@ class FunctionReader:
             tuple(dict.fromkeys([device for device, _ in streams])),
             tuple([self._stream(stream) for stream in streams]),
             tuple([self._stream(stream) for stream in slowed_streams(op, tuple(streams))]),
-            rooms,
+            buffers,
             shares_memory(op),
             {},
             next((p.on for p in placings if p.on is not None and p.on.count > 1), None),
@@ -437,8 +439,8 @@ class FunctionReader:
                 for rank in (
                     ranks if placing.on is not None and not pattern.shares_memory and kind not in TUPLES else ()
                 ):
-                    rooms = [(placing.streams[rank][0], bytes_) for bytes_ in self._element_bytes(result.type)]
-                    slots = self._new(rooms)
+                    buffers = [(placing.streams[rank][0], bytes_) for bytes_ in self._element_bytes(result.type)]
+                    slots = self._new(buffers)
                     own.update(((place, rank), slot) for place, slot in enumerate(slots))
                     makes += slots
             self.steps.append(
@@ -488,7 +490,7 @@ class FunctionReader:
             if (cost := pattern.costs.get(key)) is None:
                 cost = self.library.cost(op, (*pattern.types, *key[1:]), participants)
                 if isinstance(cost, Message):
-                    cost = cost._replace(alike=group.alike(axis, number, starts))
+                    cost = cost._replace(symmetry=group.symmetry(axis, number, starts))
                 pattern.costs[key] = cost
             return cost, op.name
         found: list[Cost | Message] = []

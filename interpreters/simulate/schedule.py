@@ -221,15 +221,15 @@ def updating(
     given = _dictionaries(entry.arg_attrs, len(places))
     distinct = {id(each): each for each in given}.values()  # replicas share theirs
     names = {id(each): _text(each, "dist.name") for each in distinct}
-    stays = {
+    persistent = {
         id(each) for each in distinct if _text(each, "dist.role") in ("parameter", "state") and names[id(each)] in named
     }
-    if not stays:
+    if not persistent:
         return set()
     updated = {
         (names[id(attributes)], device)
         for devices, attributes in zip(places, given, strict=True)
-        if id(attributes) in stays
+        if id(attributes) in persistent
         for device in devices
     }
     return {

@@ -81,7 +81,7 @@ def in_seconds(busy: Mapping[int, Mapping[str, int]]) -> dict[int, dict[str, flo
     return {device: {kind: ps / PICOSECONDS for kind, ps in kinds.items()} for device, kinds in busy.items()}
 
 
-class Known:
+class FunctionMemo:
     """What is known of functions on one machine under one cost model."""
 
     def __init__(self, machine: Machine, cost_model: str | type[CostModel], functions: Sequence[InterpreterFunctions]):
@@ -96,18 +96,18 @@ class Known:
 class SummaryMemo:
     """Keeps what is learned about functions for later programs. Hold it as long as programs are alike; it only grows."""
 
-    _known: dict[tuple[object, ...], tuple[Known, object]] = field(
-        default_factory=dict[tuple[object, ...], tuple[Known, object]]
+    _known: dict[tuple[object, ...], tuple[FunctionMemo, object]] = field(
+        default_factory=dict[tuple[object, ...], tuple[FunctionMemo, object]]
     )
 
     def known(
         self, machine: Machine | str, cost_model: str | type[CostModel], functions: Sequence[InterpreterFunctions]
-    ) -> Known:
+    ) -> FunctionMemo:
         """What was learned on this machine under these costs; all are compared by identity, names as text."""
         key = (machine if isinstance(machine, str) else id(machine), cost_model, *map(id, functions))
         if key not in self._known:
             loaded = load_machine(machine) if isinstance(machine, str) else machine
-            self._known[key] = Known(loaded, cost_model, functions), (machine, *functions)
+            self._known[key] = FunctionMemo(loaded, cost_model, functions), (machine, *functions)
         return self._known[key][0]
 
 
@@ -130,7 +130,7 @@ def summarize(
 class OpenProgram:
     """A program read for simulation: its entry as a body placed on the machine, and what is known of its functions."""
 
-    known: Known
+    known: FunctionMemo
     reader: Reader
     entry: str
     read: Entry
@@ -198,7 +198,7 @@ def open_program(
             each, reader = each | differing.axes, None
 
 
-def _opened(known: Known, reader: Reader, entry: str) -> OpenProgram:
+def _opened(known: FunctionMemo, reader: Reader, entry: str) -> OpenProgram:
     assert reader.library is known.library
     module, function = reader.module, Walk(reader.module).function(entry)
     count = entry_devices(module, function)
@@ -211,7 +211,7 @@ def _opened(known: Known, reader: Reader, entry: str) -> OpenProgram:
 def sharing(entry: FuncOp, read: Entry) -> set[int]:
     """Slots of results that are in the memory of the arguments that they update."""
     body = read.body
-    places = {id(rooms): [device for device, _ in rooms] for rooms in read.rooms}
+    places = {id(buffers): [device for device, _ in buffers] for buffers in read.buffers}
     return updating(
-        entry, list(map(places.__getitem__, map(id, read.rooms))), body.results, [device for device, _ in body.slots]
+        entry, list(map(places.__getitem__, map(id, read.buffers))), body.results, [device for device, _ in body.slots]
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from distir.interpreters.costs import SLOWDOWN, Cost, Costs
 from distir.interpreters.simulate.bodies import Body, Call, Devices, Message
-from distir.interpreters.simulate.groups import Alike, DevicesDiffer
+from distir.interpreters.simulate.groups import DevicesDiffer, RankSymmetry
 
 DIFFERENT = 8
 """Entry clocks that a frame meets before it is made a map."""
@@ -184,24 +184,24 @@ class Frames:
         placed = Message(message.op, on_devices(message.participants, devices))
         if (cost := self._messages.get(placed)) is None:
             cost = self._messages[placed] = self.costs.of(placed.op, placed.participants)
-        if message.alike is not None:
-            self._check(message, message.alike, placed, cost, devices)
+        if message.symmetry is not None:
+            self._check(message, message.symmetry, placed, cost, devices)
         return cost
 
-    def _check(self, message: Message, alike: Alike, placed: Message, cost: Cost, devices: Devices) -> None:
+    def _check(self, message: Message, symmetry: RankSymmetry, placed: Message, cost: Cost, devices: Devices) -> None:
         """Raises DevicesDiffer unless a message costs all who do the same as much."""
         by_levels, machine = self.costs.model.is_by_levels, self.costs.model.machine
-        key = (alike, devices) if by_levels else (message, devices)
+        key = (symmetry, devices) if by_levels else (message, devices)
         if key in self._checked:
             return
-        others = [on_devices(each, devices) for each in alike.others]
+        others = [on_devices(each, devices) for each in symmetry.others]
         if by_levels:
             pattern = machine.pattern(placed.participants)
-            are_alike = all([machine.pattern(each) == pattern for each in others])
+            are_symmetric = all([machine.pattern(each) == pattern for each in others])
         else:
-            are_alike = all([self.costs.of(message.op, each) == cost for each in others])
-        if not are_alike:
-            raise DevicesDiffer(f"{message.op.name} does not cost all devices of its group the same", alike.axes)
+            are_symmetric = all([self.costs.of(message.op, each) == cost for each in others])
+        if not are_symmetric:
+            raise DevicesDiffer(f"{message.op.name} does not cost all devices of its group the same", symmetry.axes)
         self._checked.add(key)
 
     def executions(self, entry: Body, devices: Devices) -> Iterator[tuple[Body, Devices, Frame, int]]:

@@ -6,8 +6,8 @@ from math import fsum
 
 from distir.interpreters.simulate import Summary
 from distir.interpreters.simulate.expansion import Expansion
-from distir.interpreters.simulate.holdings import peak_of
 from distir.interpreters.simulate.kinds import by_kind
+from distir.interpreters.simulate.live_tensors import peak_of
 from distir.interpreters.simulate.occupancy import by_axis, device_times
 from distir.interpreters.simulate.summaries import OpenProgram
 from distir.interpreters.work import Kind
@@ -18,7 +18,7 @@ def details_of(program: OpenProgram) -> Details:
     """Memory of the fullest device at its peak, by kind, and communication by axis, on average over all devices."""
     expansion, summary = Expansion(program), program.summary()
     peaks = summary.peak_memory_bytes
-    memory = by_kind(peak_of(expansion, max(peaks, key=lambda device: peaks[device])).holdings)
+    memory = by_kind(peak_of(expansion, max(peaks, key=lambda device: peaks[device])).live_tensors)
     total = max(summary.makespan_picoseconds * summary.devices, 1)
     along = by_axis(device_times(expansion))
     return Details(memory, {axis: (time.exposed / total, time.hidden / total) for axis, time in along.items()})

@@ -314,9 +314,9 @@ def peaks_of(analysis: Analysis) -> list[dict[str, Any]]:
                 "bytes": h.bytes,
                 "copies": h.copies,
             }
-            for h in peak.holdings[:TOP]
+            for h in peak.live_tensors[:TOP]
         ]
-        others = sum(h.total_bytes for h in peak.holdings[TOP:])
+        others = sum(h.total_bytes for h in peak.live_tensors[TOP:])
         during = "/".join(peak.during)
         found.append(
             {
@@ -378,15 +378,18 @@ def _print_peaks(peaks: list[dict[str, Any]], places: Sequence[str]) -> None:
         say(f"peak of device {_ranges(devices)}{where}: {bytes_text(peak['bytes'])}{during}")
         rows = [
             (
-                bytes_text(held["bytes"] * held["copies"]),
-                f"{held['copies']} x {bytes_text(held['bytes'])}" if held["copies"] > 1 else "",
-                held["role"],
+                bytes_text(tensors["bytes"] * tensors["copies"]),
+                f"{tensors['copies']} x {bytes_text(tensors['bytes'])}" if tensors["copies"] > 1 else "",
+                tensors["role"],
                 " ".join(
-                    filter(None, (held["operation"], held["name"], f"({held['module']})" if held["module"] else ""))
+                    filter(
+                        None,
+                        (tensors["operation"], tensors["name"], f"({tensors['module']})" if tensors["module"] else ""),
+                    )
                 ),
-                held["path"],
+                tensors["path"],
             )
-            for held in peak["top"]
+            for tensors in peak["top"]
         ]
         if peak["other_bytes"]:
             rows.append((bytes_text(peak["other_bytes"]), "", "others", "", ""))

@@ -34,7 +34,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import HashStore, PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-MEETING_SECONDS = 120
+RENDEZVOUS_SECONDS = 120
 """How long ranks look for each other; torchrun starts them together."""
 MEMORY = ("parameter", "buffer", "state")
 BATCH = ("input", "label", "output")
@@ -85,13 +85,13 @@ class Program:
         """Meets the other ranks: as torchrun says, through a file that a launcher names, or alone."""
         wait = timedelta(days=1000) if "DISTIR_MEETING" in os.environ else timedelta(minutes=30)
         try:
-            if (meeting := os.environ.get("DISTIR_MEETING")) is not None:
-                method = Path(meeting).as_uri()
+            if (init_file := os.environ.get("DISTIR_MEETING")) is not None:
+                method = Path(init_file).as_uri()
                 dist.init_process_group(
                     backend, init_method=method, rank=self.rank, world_size=self.world, timeout=wait
                 )
             elif "MASTER_ADDR" in os.environ:
-                store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=MEETING_SECONDS)))
+                store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=RENDEZVOUS_SECONDS)))
                 if os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE"):
                     # torchrun's store outlives a restart, and has the addresses of ranks that have ended
                     store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), store)
@@ -338,8 +338,8 @@ class Training:
 
 def beat(step: int) -> None:
     """Tells a launcher that watches where this rank is (`distir.backends.torch.heartbeat`)."""
-    if (meeting := os.environ.get("DISTIR_MEETING")) is not None:
-        path = Path(meeting).with_name(f"{os.environ['RANK']}.beat")
+    if (init_file := os.environ.get("DISTIR_MEETING")) is not None:
+        path = Path(init_file).with_name(f"{os.environ['RANK']}.beat")
         if not path.exists():
             path.with_suffix(".sites").write_text("start of the process\na step\n", "utf-8")
         path.write_bytes(min(step, 1).to_bytes(8, "little") + step.to_bytes(8, "little") + bytes(8))

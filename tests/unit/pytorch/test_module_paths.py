@@ -61,7 +61,7 @@ def test_through_passes_into_tables_and_traces():
     assert "aten.mm" in modules_of(module)["head"]
     analysis = Analysis(module, load_machine("dgx-2"))
     assert {"blocks.0.0", "blocks.0.1", "head"} <= {span.module for span in analysis.expansion.spans()}
-    assert any(held.module for held in analysis.peak(0).holdings)
+    assert any(held.module for held in analysis.peak(0).live_tensors)
     spans = {(s.label, s.module) for s in simulate(module, "dgx-2").spans()}
     assert spans == {(s.label, s.module) for s in analysis.expansion.spans()}
 

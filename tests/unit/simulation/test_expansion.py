@@ -11,7 +11,7 @@ from distir.dialects.sharding import AxesAttr
 from distir.interpreters.simulate import simulate
 from distir.interpreters.simulate.critical import critical_path
 from distir.interpreters.simulate.expansion import Expansion
-from distir.interpreters.simulate.holdings import peak_of
+from distir.interpreters.simulate.live_tensors import peak_of
 from distir.interpreters.simulate.occupancy import device_times
 from distir.interpreters.simulate.summaries import open_program
 from tests import small_models
@@ -77,7 +77,7 @@ def test_what_is_live_adds_up_to_the_peak(module: ModuleOp) -> None:
     for device, peak in oracle.peak_memory_bytes.items():
         found = peak_of(expansion, device)
         assert found.bytes == peak
-        assert sum(h.total_bytes for h in found.holdings) == peak
+        assert sum(h.total_bytes for h in found.live_tensors) == peak
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=QUICK)

@@ -69,7 +69,7 @@ def test_memory_by_kind_is_what_each_is_for(sharding: str) -> None:
     options = {"sharding": sharding, "grouped": sharding == "ilp"}
     DtpParallelizePass(pp=2, microbatches=4, **options).apply(Context(), module)  # pyright: ignore[reportArgumentType]
     analysis = Analysis(module, load_machine("dgx-a100"))
-    found = [by_kind(analysis.peak(device).holdings) for device in range(2)]
+    found = [by_kind(analysis.peak(device).live_tensors) for device in range(2)]
     assert sum(kinds["weights"] for kinds in found) == 4 * 484
     assert sum(kinds["optimizer_state"] for kinds in found) == 2 * 4 * 484 + 6 * 8
     assert all(kinds["gradients"] >= kinds["weights"] for kinds in found)

@@ -26,7 +26,7 @@ from distir.interpreters.simulate.liveness import (
 )
 
 
-class Holding(NamedTuple):
+class LiveTensors(NamedTuple):
     """Tensors that are alike: one name at one place of the program, as many as are live."""
 
     name: str
@@ -55,7 +55,7 @@ class Peak(NamedTuple):
     bytes: int
     during: tuple[str, ...]
     """The operation, after the calls around it; empty if it is before the run."""
-    holdings: list[Holding]
+    live_tensors: list[LiveTensors]
     """All that is live, the largest in total first."""
 
 
@@ -68,7 +68,7 @@ class Kept(NamedTuple):
 
 
 @dataclass
-class Search:
+class PeakWalk:
     """Walks to the peak of one device."""
 
     expansion: Expansion
@@ -137,23 +137,23 @@ def peak_of(expansion: Expansion, device: int) -> Peak:
     """What the device holds at its peak."""
     program, scope = expansion.program, expansion.entry()
     body = scope.body
-    search = Search(expansion, device, {})
+    search = PeakWalk(expansion, device, {})
     before = program.read.bytes.get(device, 0)
     memory = program.known.liveness.entry(body, program.sharing).peak
     height = memory[device] if device < len(memory) else 0
     during = search.find(scope, entry_context(body, program.sharing), [], height) if height else ()
     gradients = search.gradients()
     counted = Counter([_described(expansion, kept, gradients) for kept in search.live.values()])
-    for index, rooms in enumerate(program.read.rooms):
-        for on, bytes_ in rooms:
+    for index, buffers in enumerate(program.read.buffers):
+        for on, bytes_ in buffers:
             if on == device:
-                counted[Holding(*_port(expansion, index), "", (), bytes_, 1)] += 1
-    holdings = [description._replace(copies=copies) for description, copies in counted.items()]
-    holdings.sort(key=lambda h: (-h.total_bytes, h.name, h.path))
-    return Peak(device, before + height, during, holdings)
+                counted[LiveTensors(*_port(expansion, index), "", (), bytes_, 1)] += 1
+    live_tensors = [description._replace(copies=copies) for description, copies in counted.items()]
+    live_tensors.sort(key=lambda h: (-h.total_bytes, h.name, h.path))
+    return Peak(device, before + height, during, live_tensors)
 
 
-def _described(expansion: Expansion, kept: Kept, gradients: Sequence[frozenset[int]]) -> Holding:
+def _described(expansion: Expansion, kept: Kept, gradients: Sequence[frozenset[int]]) -> LiveTensors:
     """One storage, by where it was made: inside calls, by the operation there."""
     scope, slot = kept.scope, kept.slot
     role = "update" if kept.shares else GRADIENT if slot in gradients[len(scope.path)] else "activation"
@@ -169,7 +169,7 @@ def _described(expansion: Expansion, kept: Kept, gradients: Sequence[frozenset[i
         path.append(function)
         body, slot = step.callee, step.callee.made[step.makes.index(slot)]
     label = expansion.function(function).labels[op]
-    return Holding(label, role, op.name, tuple(path), bytes_, 1, model_name(op, around))
+    return LiveTensors(label, role, op.name, tuple(path), bytes_, 1, model_name(op, around))
 
 
 def _port(expansion: Expansion, index: int) -> tuple[str, str]:
